@@ -1,0 +1,6 @@
+//! What the database looks like: layouts, manifests, rows as columns, and the database itself.
+
+pub mod columns;
+pub mod database;
+pub mod manifest;
+pub mod schema;

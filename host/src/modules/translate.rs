@@ -1,0 +1,64 @@
+//! The seam between the translator chain and whatever runs a translator: in production a
+//! sandboxed component. Owns the shapes; knows no sandbox and no HTTP.
+
+use serde::Serialize;
+
+/// `major.minor`, semantic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ApiVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl std::fmt::Display for ApiVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What a translator says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TranslatorManifest {
+    /// The version that clients of this translator speak.
+    pub serves: ApiVersion,
+    /// The version it is written in terms of.
+    pub onto: ApiVersion,
+    pub name: String,
+    pub summary: String,
+    pub methods: Vec<Method>,
+    /// Methods of the newer version that a client of the older one does not have.
+    pub hides: Vec<String>,
+    /// Whether event batches are to be passed to it.
+    pub events: bool,
+}
+
+/// A method of the older API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Method {
+    /// Named with its revision where it has one, such as `ListDesiredLRPs_0_9`.
+    pub name: String,
+    /// Below the API root, such as `desired_lrps/list`.
+    pub path: String,
+    /// Whether the host runs it page by page.
+    pub paged: bool,
+}
+
+/// Why a call was not answered at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct TranslateError {
+    /// What went wrong, naming the module and its digest where a module is at fault.
+    pub reason: String,
+}
+
+/// The next newer version of the API, ending in the host's own handlers.
+pub type Next<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError>;
+
+/// One translator, ready to run. Blocking: the chain runs off the async threads.
+pub trait Translate: Send + Sync {
+    fn manifest(&self) -> &TranslatorManifest;
+
+    /// Answers one method of the older API by calling the next newer one through `next`.
+    /// The time spent inside `next` does not count against the translator's deadline.
+    fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;
+}

@@ -1,0 +1,88 @@
+//! The keys an operator configured: several, one active. Owns derivation and look-up.
+
+use std::collections::BTreeMap;
+
+use aes_gcm::{Aes256Gcm, KeyInit};
+use sha2::{Digest, Sha256};
+
+const LONGEST_LABEL: usize = 127;
+
+/// Every key by label; new records are sealed under the active one.
+#[derive(Clone)]
+pub struct Keyring {
+    ciphers: BTreeMap<String, Aes256Gcm>,
+    active: String,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum KeyringError {
+    #[error("must have at least one encryption key set: add one to `encryption_keys`")]
+    NoKeys,
+    #[error("must select an active encryption key: set `active_key_label` to a label of `encryption_keys`")]
+    NoActiveKey,
+    #[error("the selected active key {0:?} must be listed in `encryption_keys`")]
+    ActiveKeyMissing(String),
+    #[error("a key label is required: `encryption_keys` has one that is empty")]
+    EmptyLabel,
+    #[error("key label {0:?} is longer than 127 bytes")]
+    LongLabel(String),
+    #[error("multiple keys with the same label: {0:?}")]
+    DuplicateLabel(String),
+}
+
+impl Keyring {
+    /// `keys` are label and passphrase. The AES key is the SHA-256 of the passphrase, as in Diego.
+    pub fn new<L, P>(keys: impl IntoIterator<Item = (L, P)>, active: &str) -> Result<Self, KeyringError>
+    where
+        L: Into<String>,
+        P: AsRef<[u8]>,
+    {
+        let mut ciphers = BTreeMap::new();
+        for (label, passphrase) in keys {
+            let label = label.into();
+            if label.is_empty() {
+                return Err(KeyringError::EmptyLabel);
+            }
+            if label.len() > LONGEST_LABEL {
+                return Err(KeyringError::LongLabel(label));
+            }
+            let cipher = Aes256Gcm::new(&Sha256::digest(passphrase.as_ref()).0.into());
+            if ciphers.insert(label.clone(), cipher).is_some() {
+                return Err(KeyringError::DuplicateLabel(label));
+            }
+        }
+        if ciphers.is_empty() {
+            return Err(KeyringError::NoKeys);
+        }
+        if active.is_empty() {
+            return Err(KeyringError::NoActiveKey);
+        }
+        if !ciphers.contains_key(active) {
+            return Err(KeyringError::ActiveKeyMissing(active.to_owned()));
+        }
+        Ok(Self { ciphers, active: active.to_owned() })
+    }
+
+    pub fn active_label(&self) -> &str {
+        &self.active
+    }
+
+    pub fn knows(&self, label: &str) -> bool {
+        self.ciphers.contains_key(label)
+    }
+
+    pub(super) fn active(&self) -> (&str, &Aes256Gcm) {
+        (&self.active, &self.ciphers[&self.active])
+    }
+
+    pub(super) fn find(&self, label: &[u8]) -> Option<&Aes256Gcm> {
+        self.ciphers.get(std::str::from_utf8(label).ok()?)
+    }
+}
+
+impl std::fmt::Debug for Keyring {
+    /// Labels only: ciphers hold expanded keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyring").field("labels", &self.ciphers.keys()).field("active", &self.active).finish()
+    }
+}

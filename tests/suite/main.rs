@@ -1,0 +1,17 @@
+//! The whole suite is one program: one link, and each test runs in a process of its own.
+
+#![allow(unreachable_pub, reason = "the harness is one module tree here and reads as a library")]
+#![allow(dead_code, reason = "not every area uses all of the harness")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod api;
+mod catalog;
+mod crash;
+mod dev;
+mod migrate;
+mod sandbox;
+mod takeover;
+mod translators;
+mod validation;
