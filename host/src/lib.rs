@@ -5,6 +5,7 @@ pub mod config;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod migrate;
 pub mod modules;
 pub mod progress;
 pub mod record;
