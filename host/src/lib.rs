@@ -1,9 +1,11 @@
 //! The host: a drop-in server for Diego's BBS whose migrations and API translators are
 //! WebAssembly components. `README.md` beside this crate's manifest is the code map.
 
+pub mod config;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod migrate;
 pub mod modules;
 pub mod progress;
 pub mod record;
