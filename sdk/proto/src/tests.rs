@@ -1,0 +1,107 @@
+//! Byte examples: what Diego's own encoder writes for the same values.
+
+use crate::models::*;
+use prost::Message;
+
+fn bytes(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+#[test]
+fn empty_containers_that_are_always_present_encode_as_diego_encodes_them() {
+    let lrp = ActualLrp {
+        actual_lrp_key: Some(ActualLrpKey::default()),
+        actual_lrp_instance_key: Some(ActualLrpInstanceKey::default()),
+        actual_lrp_net_info: Some(ActualLrpNetInfo::default()),
+        modification_tag: Some(ModificationTag::default()),
+        ..Default::default()
+    };
+    assert_eq!(lrp.encode_to_vec(), [0x0a, 0, 0x12, 0, 0x1a, 0, 0x4a, 0]);
+
+    let info = DesiredLrpSchedulingInfo {
+        desired_lrp_key: Some(DesiredLrpKey::default()),
+        desired_lrp_resource: Some(DesiredLrpResource::default()),
+        routes: Some(ProtoRoutes::default()),
+        modification_tag: Some(ModificationTag::default()),
+        ..Default::default()
+    };
+    assert_eq!(info.encode_to_vec(), [0x0a, 0, 0x22, 0, 0x2a, 0, 0x32, 0]);
+
+    let run_info = DesiredLrpRunInfo { desired_lrp_key: Some(DesiredLrpKey::default()), ..Default::default() };
+    assert_eq!(run_info.encode_to_vec(), [0x0a, 0]);
+
+    let changed = ActualLrpInstanceChangedEvent {
+        actual_lrp_key: Some(ActualLrpKey::default()),
+        actual_lrp_instance_key: Some(ActualLrpInstanceKey::default()),
+        before: Some(ActualLrpInfo {
+            actual_lrp_net_info: Some(ActualLrpNetInfo::default()),
+            modification_tag: Some(ModificationTag::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    assert_eq!(changed.encode_to_vec(), [0x0a, 0, 0x12, 0, 0x1a, 4, 0x1a, 0, 0x4a, 0]);
+
+    let crashed = ActualLrpCrashedEvent {
+        actual_lrp_key: Some(ActualLrpKey::default()),
+        actual_lrp_instance_key: Some(ActualLrpInstanceKey::default()),
+        ..Default::default()
+    };
+    assert_eq!(crashed.encode_to_vec(), [0x0a, 0, 0x12, 0]);
+}
+
+#[test]
+fn a_task_event_encodes_as_in_diegos_stream() {
+    let event = TaskRemovedEvent {
+        task: Some(Task {
+            task_definition: Some(TaskDefinition::default()),
+            task_guid: bytes("g"),
+            domain: bytes("d"),
+            state: task::State::Resolving.into(),
+            ..Default::default()
+        }),
+    };
+    let expected = [0x0a, 0x0a, 0x0a, 0, 0x12, 1, b'g', 0x1a, 1, b'd', 0x38, 4];
+    assert_eq!(event.encode_to_vec(), expected);
+}
+
+#[test]
+fn repeated_numbers_are_written_unpacked_and_read_both_ways() {
+    let lrp = DesiredLrp { ports: vec![8080, 0], ..Default::default() };
+    assert_eq!(lrp.encode_to_vec(), [0x70, 0x90, 0x3f, 0x70, 0]);
+    let packed = [0x72, 3, 0x90, 0x3f, 0];
+    assert_eq!(DesiredLrp::decode(&packed[..]).unwrap().ports, [8080, 0]);
+}
+
+#[test]
+fn presence_survives_for_fields_that_are_zero() {
+    let update = DesiredLrpUpdate {
+        instances: Some(0),
+        routes: Some(ProtoRoutes::default()),
+        annotation: Some(Vec::new()),
+        ..Default::default()
+    };
+    let encoded = update.encode_to_vec();
+    assert_eq!(encoded, [0x08, 0, 0x12, 0, 0x1a, 0]);
+    assert_eq!(DesiredLrpUpdate::decode(&encoded[..]).unwrap(), update);
+}
+
+#[test]
+fn text_that_is_not_utf8_survives_in_fields_and_in_keys_of_maps() {
+    let broken = vec![0xff, b'x', 0xc3];
+    let lrp = DesiredLrp {
+        annotation: broken.clone(),
+        metric_tags: vec![MetricTagEntry {
+            key: broken.clone(),
+            value: Some(MetricTagValue { r#static: broken, ..Default::default() }),
+        }],
+        ..Default::default()
+    };
+    assert_eq!(DesiredLrp::decode(&lrp.encode_to_vec()[..]).unwrap(), lrp);
+}
+
+#[test]
+fn every_number_of_an_unknown_enum_value_survives() {
+    let tag = MetricTagValue { dynamic: 77, ..Default::default() };
+    assert_eq!(MetricTagValue::decode(&tag.encode_to_vec()[..]).unwrap().dynamic, 77);
+}
