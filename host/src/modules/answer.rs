@@ -198,12 +198,7 @@ fn check_width(column: &ColumnData) -> Result<(), String> {
 }
 
 /// No NULL in a column that takes none, other than in the rows of refused units, which are dropped.
-fn check_nulls(
-    definition: &Column,
-    column: &ColumnData,
-    unit_offsets: &[u32],
-    refused: &[bool],
-) -> Result<(), String> {
+fn check_nulls(definition: &Column, column: &ColumnData, unit_offsets: &[u32], refused: &[bool]) -> Result<(), String> {
     if definition.nullable || column.validity.is_empty() {
         return Ok(());
     }

@@ -17,6 +17,7 @@ use super::sandbox::{self, Sandbox};
 use super::translate::Translate;
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
+use crate::progress::Progress;
 
 pub use self::sources::{SourceError, listed_crates};
 
@@ -27,13 +28,20 @@ pub enum Others {
     Drop,
 }
 
-/// How far a build has come, for whoever watches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Cargo has finished with so many of the crates.
-    Compiled { done: usize, total: usize, name: String },
-    /// So many of the modules are in the folder.
-    Written { done: usize, total: usize, file: String },
+/// Which crates to build, and where to.
+#[derive(Debug, Clone)]
+pub struct BuildRequest {
+    pub crates: Vec<PathBuf>,
+    pub into: PathBuf,
+    pub others: Others,
+}
+
+impl BuildRequest {
+    /// All modules of the repository that the current folder belongs to, and nothing else.
+    pub fn everything(into: &Path) -> Result<Self, SourceError> {
+        let crates = listed_crates(&sources::find_list()?)?;
+        Ok(Self { crates, into: into.to_owned(), others: Others::Drop })
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +62,9 @@ pub enum BuildError {
     Write { folder: PathBuf, source: std::io::Error },
     #[error("what {} builds is not a module this host can use", .crate_folder.display())]
     Module { crate_folder: PathBuf, source: ModuleError },
-    #[error("migration {version} would come before {newest}, which the folder already has; give it a later version (`date +%s`)")]
+    #[error(
+        "migration {version} would come before {newest}, which the folder already has; give it a later version (`date +%s`)"
+    )]
     NotNewest { version: DataVersion, newest: DataVersion },
     #[error("the modules do not make a catalog")]
     Catalog(#[from] CatalogError),
@@ -66,33 +76,30 @@ struct Built {
     component: Vec<u8>,
 }
 
-/// Builds `crates` into the folder `into` and returns its catalog.
-pub fn build(
-    crates: &[PathBuf],
-    into: &Path,
-    others: Others,
-    sandbox: &Arc<Sandbox>,
-    watch: &mut dyn FnMut(Step),
-) -> Result<Vec<Entry>, BuildError> {
+/// Builds the crates into their folder and returns its catalog.
+pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress) -> Result<Vec<Entry>, BuildError> {
+    let BuildRequest { crates, into, others } = request;
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
-        true => Catalog::entries(into).or_else(|error| if others == Others::Drop { Ok(vec![]) } else { Err(error) })?,
+        true => {
+            Catalog::entries(into).or_else(|error| if *others == Others::Drop { Ok(vec![]) } else { Err(error) })?
+        }
         false => Vec::new(),
     };
-    let libraries = compile::compile(crates, watch)?;
+    let components = components(crates, progress)?;
     let mut built = Vec::new();
-    for (crate_folder, library) in crates.iter().zip(libraries) {
-        built.push(describe(crate_folder, &library, into, sandbox)?);
+    for (crate_folder, component) in crates.iter().zip(components) {
+        built.push(describe(crate_folder, component, into, sandbox)?);
+        progress.advance(1);
     }
     let entries = match others {
         Others::Keep => merge(before.clone(), built.iter().map(|built| built.entry.clone()))?,
         Others::Drop => chain(built.iter().map(|built| built.entry.clone()).collect()),
     };
     catalog::check_lines(&entries)?;
-    for (index, Built { entry, component }) in built.iter().enumerate() {
+    for Built { entry, component } in &built {
         place(into, entry, component).map_err(failed)?;
-        watch(Step::Written { done: index + 1, total: built.len(), file: entry.file.clone() });
     }
     catalog::write(into, &entries).map_err(failed)?;
     for gone in before.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
@@ -101,12 +108,25 @@ pub fn build(
     Ok(entries)
 }
 
-/// Makes a component of a crate's library and asks it what it is.
-fn describe(crate_folder: &Path, library: &Path, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Built, BuildError> {
+/// The components of crates, in their order, without asking them what they are.
+pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>>, BuildError> {
+    let total = Some(crates.len() as u64);
+    progress.enter("compile", "migrations and translators, with cargo", total);
+    let libraries = compile::compile(crates, progress)?;
+    progress.enter("encode", "as WebAssembly components", total);
+    crates.iter().zip(libraries).map(|(crate_folder, library)| encode(crate_folder, &library)).collect()
+}
+
+fn encode(crate_folder: &Path, library: &Path) -> Result<Vec<u8>, BuildError> {
+    let component = || ComponentEncoder::default().validate(true).module(&std::fs::read(library)?)?.encode();
+    component()
+        .map_err(|reason| BuildError::Encode { crate_folder: crate_folder.to_owned(), reason: format!("{reason:#}") })
+}
+
+/// Asks a component what it is.
+fn describe(crate_folder: &Path, component: Vec<u8>, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Built, BuildError> {
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     let unusable = |source| BuildError::Module { crate_folder: crate_folder.to_owned(), source };
-    let component = encode(library)
-        .map_err(|reason| BuildError::Encode { crate_folder: crate_folder.to_owned(), reason: format!("{reason:#}") })?;
     let mut file = tempfile::NamedTempFile::new_in(into).map_err(failed)?;
     file.write_all(&component).map_err(failed)?;
     let sha256 = sandbox::digest(&component);
@@ -122,10 +142,6 @@ fn describe(crate_folder: &Path, library: &Path, into: &Path, sandbox: &Arc<Sand
         }
     };
     Ok(Built { entry: Entry { file, sha256, place }, component })
-}
-
-fn encode(library: &Path) -> anyhow::Result<Vec<u8>> {
-    ComponentEncoder::default().validate(true).module(&std::fs::read(library)?)?.encode()
 }
 
 /// Puts the modules that were built among those that are there: in place of the same version, or as the newest.

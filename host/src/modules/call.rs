@@ -11,7 +11,9 @@ use super::limits::Limits;
 pub enum CallError {
     #[error("it ran longer than {limit:?} and was stopped; look for a loop that does not end on this input")]
     Overrun { limit: Duration },
-    #[error("it asked for {wanted} bytes of memory, and an instance has at most {limit}; keep less of a batch at a time")]
+    #[error(
+        "it asked for {wanted} bytes of memory, and an instance has at most {limit}; keep less of a batch at a time"
+    )]
     Memory { wanted: usize, limit: usize },
     #[error("it used up its stack of {limit} bytes; look for a recursion that does not end on this input")]
     Stack { limit: usize },
@@ -23,9 +25,13 @@ pub enum CallError {
     Trap { trap: String },
     #[error("it refused: {reason}")]
     Fault { reason: String },
-    #[error("what it gave back does not fit what it was given: {flaw}; correct the module, the host took nothing of it")]
+    #[error(
+        "what it gave back does not fit what it was given: {flaw}; correct the module, the host took nothing of it"
+    )]
     Flaw { flaw: String },
-    #[error("all its {instances} instances were busy for {waited:?}; try again, or lower the number of requests at a time")]
+    #[error(
+        "all its {instances} instances were busy for {waited:?}; try again, or lower the number of requests at a time"
+    )]
     Busy { instances: usize, waited: Duration },
     #[error("it could not be started: {reason}; check it with `bbs module check`")]
     Start { reason: String },
@@ -47,6 +53,10 @@ impl CallError {
             (Some(Trap::StackOverflow), _) => Self::Stack { limit: limits.stack_bytes },
             // A guest that gets no memory breaks off like any other; what it asked for tells them apart.
             (Some(_), Some(wanted)) => Self::Memory { wanted, limit: limits.memory_bytes },
+            // A guest keeps part of its stack in its memory, whose end comes first where frames are large.
+            (Some(trap @ Trap::MemoryOutOfBounds), None) => {
+                Self::Trap { trap: format!("{trap}, which is also how a recursion that does not end shows") }
+            }
             (Some(trap), None) => Self::Trap { trap: trap.to_string() },
             (None, _) => Self::from_message(format!("{error:#}"), limits),
         }

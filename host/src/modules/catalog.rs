@@ -48,7 +48,9 @@ pub enum CatalogError {
          put the original back, or build the folder anew if the change is meant"
     )]
     Altered { file: String, listed: String, found: String },
-    #[error("{file} leads to version {version}, as an earlier module does; versions are unique, so build it with another")]
+    #[error(
+        "{file} leads to version {version}, as an earlier module does; versions are unique, so build it with another"
+    )]
     VersionTwice { file: String, version: DataVersion },
     #[error("{file} serves API version {serves}, as an earlier module does; keep one of the two")]
     ServedTwice { file: String, serves: ApiVersion },
@@ -116,11 +118,9 @@ impl Catalog {
     /// Refuses a line of translators that does not end in the version the host itself speaks.
     pub fn ends_in(&self, native: ApiVersion) -> Result<(), CatalogError> {
         match self.translators.last() {
-            Some(last) if last.manifest().onto != native => Err(CatalogError::ApiEnd {
-                file: last.file().to_owned(),
-                onto: last.manifest().onto,
-                native,
-            }),
+            Some(last) if last.manifest().onto != native => {
+                Err(CatalogError::ApiEnd { file: last.file().to_owned(), onto: last.manifest().onto, native })
+            }
             Some(_) | None => Ok(()),
         }
     }

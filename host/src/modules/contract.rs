@@ -77,20 +77,13 @@ fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {
     functions.map(|(name, _)| name.to_owned()).collect()
 }
 
-fn refuse_foreign_imports(
-    engine: &Engine,
-    component: &Component,
-    allowed: &[(&str, &[&str])],
-) -> Result<(), ContractError> {
-    for import in imports(engine, component) {
-        let (interface, function) =
-            import.split_once('#').map_or((import.as_str(), None), |(name, function)| (name, Some(function)));
-        let listed = allowed.iter().any(|(name, functions)| {
-            *name == interface && function.is_none_or(|function| functions.contains(&function))
-        });
-        if !listed {
-            return Err(ContractError::ForeignImport { import: import.replace('#', " ") });
-        }
+/// What an interface of the contract does not have, linking refuses.
+fn refuse_foreign_imports(engine: &Engine, component: &Component, allowed: &[&str]) -> Result<(), ContractError> {
+    match imports(engine, component).into_iter().find(|import| {
+        let interface = import.split_once('#').map_or(import.as_str(), |(interface, _)| interface);
+        !allowed.contains(&interface)
+    }) {
+        Some(import) => Err(ContractError::ForeignImport { import }),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -42,7 +42,7 @@ impl Default for Limits {
             stack_bytes: 512 << 10,
             table_elements: 10_000,
             call_time: Duration::from_secs(5),
-            answer_bytes: 64 << 20,
+            answer_bytes: 32 << 20,
             next_calls: 1_000,
             log_lines: 100,
             log_line_bytes: 2_000,

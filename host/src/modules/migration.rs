@@ -104,6 +104,9 @@ impl Transform for MigrationModule {
 
 impl std::fmt::Debug for MigrationModule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MigrationModule").field("file", &self.file).field("digest", &self.digest).finish_non_exhaustive()
+        f.debug_struct("MigrationModule")
+            .field("file", &self.file)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
     }
 }

@@ -13,10 +13,9 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use self::artifacts::Artifacts;
-use self::ticker::Ticker;
-use super::limits::Limits;
-
 pub use self::artifacts::CacheError;
+use self::ticker::Ticker;
+pub use super::limits::Limits;
 
 /// How often running modules are looked at; the precision of every deadline.
 const TICK: Duration = Duration::from_millis(10);
@@ -37,7 +36,9 @@ pub struct Sandbox {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    #[error("the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)")]
+    #[error(
+        "the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)"
+    )]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the thread that ends overruns cannot start; raise the limit of threads")]
     Ticker(#[source] std::io::Error),

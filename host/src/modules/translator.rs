@@ -59,6 +59,9 @@ impl Translate for TranslatorModule {
 
 impl std::fmt::Debug for TranslatorModule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TranslatorModule").field("file", &self.file).field("digest", &self.digest).finish_non_exhaustive()
+        f.debug_struct("TranslatorModule")
+            .field("file", &self.file)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
     }
 }

@@ -20,12 +20,12 @@ mod generated {
     });
 }
 
-pub(in crate::modules) const LOG: &str = "diego:migration/log@0.1.0";
+const LOG: &str = "diego:migration/log@0.1.0";
 const MANIFEST: &str = "diego:migration/manifest@0.1.0";
 const COLUMNS: &str = "diego:migration/columns@0.1.0";
 
-/// The interfaces a component may import, with the functions of each.
-pub(in crate::modules) const IMPORTS: &[(&str, &[&str])] = &[(LOG, &["log"]), (MANIFEST, &[]), (COLUMNS, &[])];
+/// The interfaces a component may import.
+pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, MANIFEST, COLUMNS];
 
 pub(in crate::modules) struct Migration(generated::MigrationPre<Tenant>);
 

@@ -21,12 +21,12 @@ mod generated {
     });
 }
 
-pub(in crate::modules) const LOG: &str = "diego:translator/log@0.1.0";
+const LOG: &str = "diego:translator/log@0.1.0";
 const NEXT: &str = "diego:translator/next@0.1.0";
 const TYPES: &str = "diego:translator/types@0.1.0";
 
-/// The interfaces a component may import, with the functions of each.
-pub(in crate::modules) const IMPORTS: &[(&str, &[&str])] = &[(LOG, &["log"]), (NEXT, &["call"]), (TYPES, &[])];
+/// The interfaces a component may import.
+pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT, TYPES];
 
 /// The shape of `next`, as the scoped variable lends it.
 trait Newer {

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
+use super::BuildError;
 use super::sources::{package_name, workspace_of};
-use super::{BuildError, Step};
+use crate::progress::Progress;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
@@ -26,12 +27,11 @@ struct Message {
 }
 
 /// Builds the crates and returns the library of each.
-pub(super) fn compile(crates: &[PathBuf], watch: &mut dyn FnMut(Step)) -> Result<Vec<PathBuf>, BuildError> {
+pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<PathBuf>, BuildError> {
     let mut workspaces: BTreeMap<PathBuf, Vec<&PathBuf>> = BTreeMap::new();
     for crate_folder in crates {
         workspaces.entry(workspace_of(crate_folder)?).or_default().push(crate_folder);
     }
-    let mut done = 0;
     let mut libraries = BTreeMap::new();
     for (workspace, members) in workspaces {
         let packages = members.iter().map(|folder| package_name(folder)).collect::<Result<Vec<_>, _>>()?;
@@ -39,9 +39,7 @@ pub(super) fn compile(crates: &[PathBuf], watch: &mut dyn FnMut(Step)) -> Result
             let Some(member) = members.iter().find(|folder| same_file(&folder.join("Cargo.toml"), manifest)) else {
                 return;
             };
-            done += 1;
-            let name = member.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            watch(Step::Compiled { done, total: crates.len(), name });
+            progress.advance(1);
             libraries.insert((*member).clone(), library.to_owned());
         })?;
     }
@@ -55,11 +53,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// One call of cargo; `built` hears of every WebAssembly file and the manifest it comes from.
-fn cargo(
-    workspace: &Path,
-    packages: &[String],
-    built: &mut dyn FnMut(&Path, &Path),
-) -> Result<(), BuildError> {
+fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Path)) -> Result<(), BuildError> {
     let failed = |source| BuildError::Cargo { source };
     let mut errors = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(program("CARGO", "cargo"));
@@ -112,8 +106,7 @@ fn flags(workspace: &Path) -> Result<String, BuildError> {
     }
     // Where the standard library's source is installed, its paths are those; where it is not, these.
     remapped.push((format!("{}/lib/rustlib/src/rust", sysroot.trim()), format!("/rustc/{commit}")));
-    let flags: Vec<_> =
-        remapped.into_iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
+    let flags: Vec<_> = remapped.into_iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
     Ok(flags.join("\x1f"))
 }
 

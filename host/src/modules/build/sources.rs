@@ -10,9 +10,14 @@ pub enum SourceError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not what it should be; correct it", .path.display())]
     Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("no folder from {} upwards has a {LIST}; run this inside the repository, or name crates", .folder.display())]
+    NoList { folder: PathBuf },
     #[error("{} has no `package.name`; name the folder of one crate", .path.display())]
     NoPackage { path: PathBuf },
 }
+
+/// Where a repository keeps its list.
+const LIST: &str = "migrations-wasm/catalog.toml";
 
 /// The list of the crates behind the modules directory, oldest first; it only ever grows at its ends.
 #[derive(Debug, Deserialize)]
@@ -46,6 +51,14 @@ pub fn listed_crates(list: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok(entries.module.into_iter().map(|entry| folder.join(entry.folder)).collect())
 }
 
+/// The source list of the repository that the current folder belongs to.
+pub(super) fn find_list() -> Result<PathBuf, SourceError> {
+    let here = Path::new(".");
+    let folder = here.canonicalize().map_err(|source| SourceError::Read { path: here.to_owned(), source })?;
+    let found = folder.ancestors().map(|folder| folder.join(LIST)).find(|list| list.exists());
+    found.ok_or(SourceError::NoList { folder })
+}
+
 pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
     let path = crate_folder.join("Cargo.toml");
     let manifest: CargoManifest = read(&path)?;
@@ -66,7 +79,6 @@ pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> 
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
     toml::from_str(&text).map_err(|source| SourceError::Syntax { path: path.to_owned(), source })
 }

@@ -20,12 +20,14 @@ fn check_data_line(entries: &[Entry]) -> Result<(), CatalogError> {
         match before {
             Some(before) if version == before => return Err(CatalogError::VersionTwice { file, version }),
             Some(before) if version < before => {
-                let taken = entries.iter().take_while(|earlier| *earlier != entry).any(|earlier| {
-                    matches!(earlier.place, Place::Migration { version: other, .. } if other == version)
-                });
+                let taken = entries.iter().take_while(|earlier| *earlier != entry).any(
+                    |earlier| matches!(earlier.place, Place::Migration { version: other, .. } if other == version),
+                );
                 return Err(match taken {
                     true => CatalogError::VersionTwice { file, version },
-                    false => CatalogError::OutOfOrder { file, version: version.to_string(), before: before.to_string() },
+                    false => {
+                        CatalogError::OutOfOrder { file, version: version.to_string(), before: before.to_string() }
+                    }
                 });
             }
             Some(_) | None if follows == before => {}
