@@ -2,6 +2,7 @@
 //! WebAssembly components. `README.md` beside this crate's manifest is the code map.
 
 pub mod config;
+pub mod domain;
 pub mod layout;
 pub mod lens;
 pub mod lock;

@@ -51,7 +51,7 @@ pub fn sandbox() -> Arc<Sandbox> {
 }
 
 pub fn sandbox_with(limits: Limits) -> Arc<Sandbox> {
-    Arc::new(Sandbox::new(limits, Some(&folder().join("cache"))).expect("a sandbox starts"))
+    Arc::new(Sandbox::new(limits, Some(&cache())).expect("a sandbox starts"))
 }
 
 pub fn migration(name: &str, sandbox: &Arc<Sandbox>) -> Arc<MigrationModule> {
@@ -72,6 +72,11 @@ pub fn translator(name: &str, sandbox: &Arc<Sandbox>) -> Arc<TranslatorModule> {
 pub fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The folder of compiled components, for every sandbox and host that a test starts.
+pub fn cache() -> PathBuf {
+    folder().join("cache")
 }
 
 fn folder() -> PathBuf {
