@@ -6,6 +6,7 @@ pub mod domain;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod migrate;
 pub mod modules;
 pub mod progress;
 pub mod record;
