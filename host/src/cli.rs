@@ -32,7 +32,7 @@ impl Cli {
             Command::Dev(command) => command.run().await,
             Command::Serve(command) => command.run().await,
             Command::Migrate(command) => command.run().await,
-            Command::Module(command) => command.run(),
+            Command::Module(command) => command.run().await,
         }
     }
 }
