@@ -2,5 +2,8 @@
 
 pub mod columns;
 pub mod database;
+pub mod dialect;
+pub mod fold;
 pub mod manifest;
 pub mod schema;
+pub mod values;

@@ -2,3 +2,4 @@
 //! fence; decides nothing about what the master does.
 
 pub mod fence;
+pub mod file;

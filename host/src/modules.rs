@@ -1,3 +1,26 @@
 //! WebAssembly modules: the catalog, the sandbox and the bindings. The only place that knows wasmtime.
 
+mod answer;
+mod bindings;
+pub mod build;
+mod call;
+pub mod catalog;
+mod contract;
+mod instance;
+mod limits;
+mod log;
+mod migration;
+mod module;
+mod rules;
+pub mod sandbox;
 pub mod translate;
+mod translator;
+pub mod trial;
+
+pub use self::call::CallError;
+pub use self::contract::ContractError;
+pub use self::migration::MigrationModule;
+pub use self::module::{AnyManifest, Inspection, Module, ModuleError};
+pub use self::rules::ManifestError;
+pub use self::translator::TranslatorModule;
+pub use self::trial::Trial;

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 pub mod fixture;
+pub mod host;
+pub mod modules;
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {

@@ -1,1 +1,77 @@
-//! TODO(dev)
+//! The first command of the README, and the way of a migration from `module new` to a running host.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{self, host::Host, host::Installation, modules};
+
+fn dev(data: &Path) -> Host {
+    let mut command = Command::new(harness::bbs());
+    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
+    Host::start(command, "serving diego's api")
+}
+
+/// Runs a printed command line as a reader of it would.
+#[track_caller]
+fn shell(line: &str) -> Vec<u8> {
+    let output = Command::new("sh").args(["-c", line]).output().expect("a shell starts");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn contains(haystack: &[u8], needle: &str) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
+}
+
+#[test]
+fn dev_serves_and_the_two_requests_it_prints_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev(folder.path());
+    let create = host.wait_for_line(|line| line.contains("/v0.9/desired_lrps/create"));
+    let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
+    assert_eq!(shell(create.trim()), b"", "an LRP created without an error is an empty response");
+    assert!(contains(&shell(list.trim().split(" | ").next().unwrap()), "hello"));
+}
+
+#[test]
+fn dev_keeps_its_database_between_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev(folder.path());
+    shell(host.wait_for_line(|line| line.contains("/v0.9/desired_lrps/create")).trim());
+    assert!(host.terminate().success());
+    let mut host = dev(folder.path());
+    let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
+    assert!(contains(&shell(list.trim().split(" | ").next().unwrap()), "hello"));
+}
+
+#[test]
+fn a_new_migration_runs_at_the_next_start_of_the_same_host() {
+    let built = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(modules::modules()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), built.path().join(entry.file_name())).unwrap();
+    }
+    let installation = Installation::new(built.path());
+    assert!(installation.serve().terminate().success());
+    let before = status(&installation);
+
+    let workbench = tempfile::tempdir().unwrap();
+    let krate = workbench.path().join("add-owner");
+    module(&["new", "add-owner", "--into", workbench.path().to_str().unwrap()]);
+    module(&["build", krate.to_str().unwrap(), "--into", built.path().to_str().unwrap()]);
+
+    assert!(installation.serve().terminate().success());
+    let after = status(&installation);
+    assert_ne!(before["newest"], after["newest"]);
+    assert_eq!(after["found"]["versioned"]["current"], after["newest"]);
+}
+
+fn status(installation: &Installation) -> serde_json::Value {
+    serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).expect("status prints JSON")
+}
+
+#[track_caller]
+fn module(arguments: &[&str]) {
+    let output = Command::new(harness::bbs()).arg("module").args(arguments).output().expect("the executable starts");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

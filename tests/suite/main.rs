@@ -13,5 +13,6 @@ mod dev;
 mod migrate;
 mod sandbox;
 mod takeover;
+mod tidy;
 mod translators;
 mod validation;

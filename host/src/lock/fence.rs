@@ -65,3 +65,42 @@ impl Fence {
         if theirs == self.token { Ok(tx) } else { Err(FenceError::Lost { ours: self.token, theirs }) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn database() -> (tempfile::TempDir, Database) {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+        (folder, database)
+    }
+
+    #[tokio::test]
+    async fn each_master_raises_the_fence() {
+        let (_folder, database) = database().await;
+        let first = Fence::raise(&database).await.unwrap();
+        let second = Fence::raise(&database).await.unwrap();
+        assert!(second.token() > first.token());
+        second.begin().await.unwrap().commit().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_master_that_was_replaced_writes_nothing_more() {
+        let (_folder, database) = database().await;
+        let old = Fence::raise(&database).await.unwrap();
+        let new = Fence::raise(&database).await.unwrap();
+        let lost = old.begin().await.unwrap_err();
+        assert!(matches!(lost, FenceError::Lost { ours, theirs } if ours == old.token() && theirs == new.token()));
+    }
+
+    #[tokio::test]
+    async fn a_removed_fence_lets_nobody_through() {
+        let (_folder, database) = database().await;
+        let fence = Fence::raise(&database).await.unwrap();
+        let mut tx = database.write().await.unwrap();
+        sqlx::query("DELETE FROM bbs_fence").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(matches!(fence.begin().await.unwrap_err(), FenceError::Lost { theirs: 0, .. }));
+    }
+}

@@ -1,13 +1,40 @@
 //! The seam between the translator chain and whatever runs a translator: in production a
 //! sandboxed component. Owns the shapes; knows no sandbox and no HTTP.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// `major.minor`, semantic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct ApiVersion {
     pub major: u32,
     pub minor: u32,
+}
+
+impl ApiVersion {
+    /// Reads `major.minor`, each in plain decimal digits without leading zeros.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |digits: &str| {
+            let plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| digits.parse().ok()).flatten()
+        };
+        let (major, minor) = text.split_once('.')?;
+        Some(Self { major: number(major)?, minor: number(minor)? })
+    }
+}
+
+impl From<ApiVersion> for String {
+    fn from(version: ApiVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl TryFrom<String> for ApiVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is not an API version, such as \"0.10\""))
+    }
 }
 
 impl std::fmt::Display for ApiVersion {
@@ -61,4 +88,20 @@ pub trait Translate: Send + Sync {
     /// Answers one method of the older API by calling the next newer one through `next`.
     /// The time spent inside `next` does not count against the translator's deadline.
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_two_plain_numbers() {
+        let version = |major, minor| Some(ApiVersion { major, minor });
+        assert_eq!(ApiVersion::parse("0.9"), version(0, 9));
+        assert_eq!(ApiVersion::parse("1.10"), version(1, 10));
+        for wrong in ["", "1", "1.", ".1", "1.2.3", "v1.2", "+1.2", "01.2", "1.02", "1.-2", "1. 2", "1.4294967296"] {
+            assert_eq!(ApiVersion::parse(wrong), None, "{wrong}");
+        }
+        assert!(version(0, 9) < version(0, 10), "numbers, not text");
+    }
 }

@@ -1,0 +1,38 @@
+//! The command line: one file per command. Owns arguments, what is printed and exit codes.
+
+pub mod dev;
+pub mod migrate;
+pub mod module;
+pub mod progress;
+pub mod serve;
+
+use clap::{Parser, Subcommand};
+
+/// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
+/// sandboxed WebAssembly modules.
+#[derive(Debug, Parser)]
+#[command(name = "bbs", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Dev(dev::DevCommand),
+    Serve(serve::ServeCommand),
+    Migrate(migrate::MigrateCommand),
+    Module(module::ModuleCommand),
+}
+
+impl Cli {
+    pub async fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Dev(command) => command.run().await,
+            Command::Serve(command) => command.run().await,
+            Command::Migrate(command) => command.run().await,
+            Command::Module(command) => command.run().await,
+        }
+    }
+}

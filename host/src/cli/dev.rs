@@ -1,0 +1,134 @@
+//! `bbs dev`: everything at once, for trying the host and for writing migrations. Builds the modules,
+//! opens an embedded database in a folder of its own, serves, and prints two requests to try.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::serve::log_to_stderr;
+use crate::config::{Config, LogLevel};
+use crate::modules::build::{self, BuildRequest};
+use crate::modules::sandbox::{Limits, Sandbox};
+use crate::progress::Progress;
+use crate::startup;
+
+/// Build the modules, open an embedded SQLite database and serve it.
+///
+/// Needs the repository's source and Rust. Run it again after changing or adding a module: what is new is
+/// built and migrated to, what is unchanged is not built again.
+#[derive(Debug, Args)]
+pub struct DevCommand {
+    /// Where the database, the built modules and their compiled code are kept.
+    #[arg(long, value_name = "DIR", default_value = ".bbs")]
+    data: PathBuf,
+    /// The address of the API.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8889")]
+    listen: SocketAddr,
+    /// A folder of built modules to use as it is, instead of building them.
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+}
+
+impl DevCommand {
+    pub async fn run(self) -> anyhow::Result<()> {
+        log_to_stderr(LogLevel::Error);
+        std::fs::create_dir_all(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
+        let modules_dir = match &self.modules {
+            Some(folder) => folder.clone(),
+            None => build_modules(&self.data).await?,
+        };
+        let config = Config {
+            listen_address: self.listen,
+            health_address: None,
+            database: self.data.join("bbs.db"),
+            encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
+            active_key_label: "dev".to_owned(),
+            modules_dir,
+            module_cache_dir: self.data.join("module-cache"),
+            replay_dir: self.data.join("replay"),
+            lock_retry_interval: std::time::Duration::from_secs(1),
+            pin_data_version: None,
+            pin_api_version: None,
+            log_level: LogLevel::Error,
+            ignored: Vec::new(),
+        };
+        startup::serve(config, |served| print!("{}", welcome(served))).await?;
+        Ok(())
+    }
+}
+
+async fn build_modules(data: &Path) -> anyhow::Result<PathBuf> {
+    let folder = data.join("modules");
+    let progress = Progress::default();
+    let request = BuildRequest::everything(&folder)?;
+    let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&data.join("module-cache")))?);
+    let working = progress.clone();
+    let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
+    super::progress::shown(&progress, work).await??;
+    Ok(folder)
+}
+
+/// What a newcomer reads once the API answers: an old request, and the newest answer to it.
+fn welcome(served: &startup::Served) -> String {
+    let startup::Served { address, data_version, migrated, .. } = served;
+    let host = format!("http://{address}");
+    format!(
+        "\n\
+         Serving Diego's API at {host} (data version {data_version}, {migrated} migrations in its history).\n\
+         \n\
+         Two requests to try:\n\
+         \n\
+         1. Create an LRP as a client of API version 0.9 would; two WebAssembly translators bring it to today's API:\n\
+         \n\
+         \x20  printf '{CREATE_0_9}' | curl -sS --data-binary @- {host}/v0.9/desired_lrps/create\n\
+         \n\
+         2. List it as today's Diego does:\n\
+         \n\
+         \x20  curl -sS -X POST {host}/v1/desired_lrps/list.r3 | strings\n\
+         \n\
+         Stop with Ctrl-C.\n"
+    )
+}
+
+/// A `CreateDesiredLRPRequest` of 0.9, for `printf`: process guid `hello`, domain `dev`, a root file
+/// system, one instance and an action that runs `/bin/true`.
+const CREATE_0_9: &str = r"\n7\n\005hello\022\003dev\032\024preloaded:cflinuxfs4 \001:\021\032\017\n\t/bin/true2\002me";
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    /// The bytes that `printf` makes of a string with the escapes used here.
+    fn printf(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
+        while let Some((&byte, tail)) = rest.split_first() {
+            rest = tail;
+            if byte != b'\\' {
+                bytes.push(byte);
+                continue;
+            }
+            match rest[0] {
+                b'n' => (bytes.push(b'\n'), rest = &rest[1..]).0,
+                b't' => (bytes.push(b'\t'), rest = &rest[1..]).0,
+                _ => {
+                    let octal = std::str::from_utf8(&rest[..3]).unwrap();
+                    bytes.push(u8::from_str_radix(octal, 8).unwrap());
+                    rest = &rest[3..];
+                }
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_request_to_try_is_a_valid_one() {
+        let request = bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(super::CREATE_0_9)).unwrap();
+        let lrp = request.desired_lrp.unwrap();
+        assert_eq!((&*lrp.process_guid, &*lrp.domain, lrp.instances), (&b"hello"[..], &b"dev"[..], 1));
+        assert_eq!(&*lrp.action.unwrap().run_action.unwrap().path, b"/bin/true");
+    }
+}

@@ -1,0 +1,56 @@
+//! `bbs serve`: runs the host as a configuration file says, until a signal or a lost lock ends it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogLevel};
+use crate::startup;
+
+/// Serve Diego's API from a database, migrating it first if it is older than the modules.
+///
+/// The order is: load and check every module; open the health port; wait for the master lock; open the API
+/// port (503 with progress); migrate; re-encrypt if the active key changed; serve.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The smallest configuration:
+  {
+    \"database_connection_string\": \"/var/lib/bbs/bbs.db\",
+    \"modules_dir\": \"/var/lib/bbs/modules\",
+    \"encryption_keys\": {\"key-1\": \"a passphrase\"},
+    \"active_key_label\": \"key-1\"
+  }
+Paths are relative to the file. `bbs module build --into DIR` makes the modules folder.")]
+pub struct ServeCommand {
+    /// The JSON configuration file, with Diego's key names.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+impl ServeCommand {
+    pub async fn run(self) -> anyhow::Result<()> {
+        let config = Config::read(&self.config)?;
+        log_to_stderr(config.log_level);
+        for key in &config.ignored {
+            tracing::warn!(key, "this configuration key has no meaning here and is ignored");
+        }
+        startup::serve(config, |_| {}).await?;
+        Ok(())
+    }
+}
+
+/// Log lines go to standard error; `RUST_LOG` refines what the configuration says.
+pub(super) fn log_to_stderr(level: LogLevel) {
+    let level = match level {
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Error => "error",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .init();
+}

@@ -1,0 +1,88 @@
+//! Tasks and the requests about them. Owns their rules, which are fewer than those of a desired LRP:
+//! environment, volumes, metric tags and the callback's URL are not looked at.
+
+use bbs_proto::models::{
+    CompleteTaskRequest, DesireTaskRequest, FailTaskRequest, RejectTaskRequest, StartTaskRequest, TaskByGuidRequest,
+    TaskDefinition, TaskGuidRequest, TasksRequest,
+};
+
+use super::desired_lrp::{LONGEST_ANNOTATION, log_rate};
+use super::{Findings, Validate, actions, check, image, url};
+
+impl Validate for TaskDefinition {
+    fn validate(&self, findings: &mut Findings) {
+        // Nothing has no scheme, so an empty root filesystem is found here too, once.
+        findings.invalid_if(!url::has_scheme(&self.root_fs), "rootfs");
+        actions::required("action", self.action.as_ref(), findings);
+        findings.at_least(0, "memory_mb", self.memory_mb);
+        findings.at_least(0, "disk_mb", self.disk_mb);
+        log_rate("log_rate_limit", self.log_rate_limit.as_ref(), findings);
+        findings.at_least(0, "max_pids", self.max_pids);
+        findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.len());
+        for rule in &self.egress_rules {
+            findings.invalid_if(check(rule).is_err(), "egress_rules");
+        }
+        image::credentials(!self.image_username.is_empty(), !self.image_password.is_empty(), findings);
+        image::cached_dependencies(&self.cached_dependencies, findings);
+        image::layers(&self.image_layers, &self.legacy_download_user, findings);
+    }
+}
+
+/// Any filter will do.
+impl Validate for TasksRequest {
+    fn validate(&self, _: &mut Findings) {}
+}
+
+impl Validate for DesireTaskRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.guid("task_guid", &self.task_guid);
+        findings.required("domain", &self.domain);
+        findings.part("task_definition", self.task_definition.as_ref());
+    }
+}
+
+impl Validate for StartTaskRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.guid("task_guid", &self.task_guid);
+        findings.required("cell_id", &self.cell_id);
+    }
+}
+
+impl Validate for CompleteTaskRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.guid("task_guid", &self.task_guid);
+        findings.required("cell_id", &self.cell_id);
+    }
+}
+
+impl Validate for FailTaskRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.guid("task_guid", &self.task_guid);
+        findings.required("failure_reason", &self.failure_reason);
+    }
+}
+
+impl Validate for RejectTaskRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.guid("task_guid", &self.task_guid);
+        // Diego names the other field; its clients know the text.
+        findings.required("failure_reason", &self.rejection_reason);
+    }
+}
+
+/// Any guid may be asked for: one that no task can have is simply not found.
+impl Validate for TaskByGuidRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("task_guid", &self.task_guid);
+    }
+}
+
+/// Cancel, resolve and delete.
+impl Validate for TaskGuidRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("task_guid", &self.task_guid);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Whether what a migration says it reads and writes exists on the side where it looks for it.
+
+use std::collections::BTreeSet;
+
+use super::{Problem, travel};
+use crate::layout::manifest::{Access, Change, Direction, Manifest};
+use crate::layout::schema::{Layout, Table};
+
+pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Result<(), Problem> {
+    if !manifest.reversible && !manifest.down.is_empty() {
+        return Err(Problem::DownOfIrreversible);
+    }
+    if manifest.leaves_residue && manifest.up.is_empty() && manifest.down.is_empty() {
+        return Err(Problem::ResidueOfNothing);
+    }
+    check_direction(before, after, &manifest.changes, Direction::Up, &manifest.up)?;
+    if manifest.reversible {
+        let changes = travel(before, manifest, Direction::Down);
+        check_direction(after, before, &changes, Direction::Down, &manifest.down)?;
+    }
+    Ok(())
+}
+
+/// The name that a table of the far side has on the near side, if it is there at all.
+pub(crate) fn name_before(changes: &[Change], table: &str) -> Option<String> {
+    let mut name = table.to_owned();
+    for change in changes.iter().rev() {
+        match change {
+            Change::RenameTable { from, to } if *to == name => name.clone_from(from),
+            Change::CreateTable(created) if created.name == name => return None,
+            _ => {}
+        }
+    }
+    Some(name)
+}
+
+fn check_direction(
+    near: &Layout,
+    far: &Layout,
+    changes: &[Change],
+    direction: Direction,
+    accesses: &[Access],
+) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    for access in accesses {
+        if !seen.insert(&access.table) {
+            return Err(Problem::RepeatedAccess { direction, table: access.table.clone() });
+        }
+        check_access(near, far, changes, direction, access)?;
+    }
+    check_values(near, far, changes, accesses)
+}
+
+fn check_access(
+    near: &Layout,
+    far: &Layout,
+    changes: &[Change],
+    direction: Direction,
+    access: &Access,
+) -> Result<(), Problem> {
+    let name = || access.table.clone();
+    let table = far.tables.get(&access.table).ok_or_else(|| Problem::UnknownTable { table: name() })?;
+    let source = name_before(changes, &access.table).and_then(|name| near.tables.get(&name));
+    let Some(partition) = &table.partition_key else {
+        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+    };
+    if source.is_some_and(|source| source.partition_key.is_none()) {
+        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+    }
+    let moved = changes.iter().any(|change| matches!(change, Change::MoveColumn { to, .. } if *to == access.table));
+    if moved && source.is_none() {
+        return Err(Problem::AccessToMoved { direction, table: name() });
+    }
+    for columns in [&access.reads, &access.writes] {
+        let mut seen = BTreeSet::new();
+        if let Some(column) = columns.iter().find(|column| !seen.insert(*column)) {
+            return Err(Problem::RepeatedAccessColumn { direction, table: name(), column: column.clone() });
+        }
+    }
+    let has = |table: Option<&Table>, column: &str| table.is_some_and(|table| table.column(column).is_some());
+    if let Some(column) = access.reads.iter().find(|column| !has(source, column)) {
+        return Err(Problem::UnknownRead { direction, table: name(), column: column.clone() });
+    }
+    if let Some(column) = access.writes.iter().find(|column| !has(Some(table), column)) {
+        return Err(Problem::UnknownWrite { direction, table: name(), column: column.clone() });
+    }
+    if !access.reshapes && access.writes.contains(partition) {
+        return Err(Problem::WritesPartitionKey { direction, table: name(), column: partition.clone() });
+    }
+    Ok(())
+}
+
+/// Every column that appears without a value of its own gets one from somewhere.
+fn check_values(near: &Layout, far: &Layout, changes: &[Change], accesses: &[Access]) -> Result<(), Problem> {
+    for table in far.tables.values() {
+        let Some(source) = name_before(changes, &table.name).and_then(|name| near.tables.get(&name)) else { continue };
+        let written = |column: &str| {
+            accesses.iter().any(|access| access.table == table.name && access.writes.iter().any(|w| w == column))
+        };
+        for column in table.columns.iter().filter(|column| !column.nullable && !written(&column.name)) {
+            let added = changes.iter().any(|change| {
+                matches!(change,
+                Change::AddColumn { column: added, .. } if added.name == column.name && added.default.is_none())
+            });
+            let tightened = source.column(&column.name).is_some_and(|before| before.nullable);
+            if (added && source.column(&column.name).is_none()) || tightened {
+                return Err(Problem::NoValue { table: table.name.clone(), column: column.name.clone() });
+            }
+        }
+    }
+    Ok(())
+}

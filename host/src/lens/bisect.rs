@@ -1,0 +1,146 @@
+//! Running a row function over a batch, and halving a batch that fails until the unit at fault
+//! stands alone. A batch that is merely too much for one call passes in halves.
+
+use super::LensError;
+use super::transform::Transform;
+use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
+use crate::layout::manifest::Direction;
+use crate::layout::values::{ColumnBuilder, Encoding};
+
+/// How the columns of one access are encoded.
+#[derive(Debug, Clone)]
+pub(super) struct Encodings {
+    pub(super) reads: Vec<Encoding>,
+    pub(super) writes: Vec<Encoding>,
+}
+
+pub(super) fn run(
+    transform: &dyn Transform,
+    direction: Direction,
+    run: &RunArguments,
+    encodings: &[Encodings],
+    batch: Batch,
+    units: usize,
+) -> Result<Outcome, LensError> {
+    let call = Call { transform, direction, run, encodings };
+    call.over(batch, units, 0)
+}
+
+struct Call<'a> {
+    transform: &'a dyn Transform,
+    direction: Direction,
+    run: &'a RunArguments,
+    encodings: &'a [Encodings],
+}
+
+impl Call<'_> {
+    /// `first` is the place of the batch's first unit in the batch that was asked for.
+    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, LensError> {
+        if units == 0 {
+            return Ok(self.over_nothing());
+        }
+        let failed = match self.transform.apply(self.direction, self.run, &batch) {
+            Ok(outcome) => match outcome.refused.iter().min_by_key(|refusal| refusal.unit) {
+                None => return Ok(outcome),
+                Some(refusal) => {
+                    let at = refusal.unit as usize;
+                    return Err(self.at_fault(self.slice(&batch, at..at + 1), first + at, refusal.reason.clone()));
+                }
+            },
+            Err(failed) => failed,
+        };
+        if units == 1 {
+            return Err(self.at_fault(batch, first, failed.reason));
+        }
+        let middle = units / 2;
+        let (front, back) = (self.slice(&batch, 0..middle), self.slice(&batch, middle..units));
+        drop(batch);
+        let rows: Vec<_> =
+            front.tables.iter().zip(&back.tables).map(|(front, back)| (rows(front), rows(back))).collect();
+        let front = self.over(front, middle, first)?;
+        let back = self.over(back, units - middle, first + middle)?;
+        Ok(self.join(front, back, &rows, (middle, units - middle)))
+    }
+
+    fn over_nothing(&self) -> Outcome {
+        let accesses = self.transform.manifest().accesses(self.direction);
+        let written = accesses.iter().zip(self.encodings).map(|(access, encodings)| Written {
+            shape: access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::new() }),
+            columns: encodings.writes.iter().map(|&encoding| ColumnBuilder::new(encoding).finish()).collect(),
+        });
+        Outcome { tables: written.collect(), ..Outcome::default() }
+    }
+
+    fn at_fault(&self, batch: Batch, unit: usize, reason: String) -> LensError {
+        let manifest = self.transform.manifest();
+        LensError::Unit {
+            unit,
+            module: manifest.name.clone(),
+            version: manifest.version,
+            digest: self.transform.digest().to_owned(),
+            direction: self.direction,
+            reason,
+            batch: Box::new(batch),
+        }
+    }
+
+    fn slice(&self, batch: &Batch, units: std::ops::Range<usize>) -> Batch {
+        let tables = batch.tables.iter().zip(self.encodings).map(|(table, encodings)| {
+            let offsets = &table.unit_offsets[units.start..=units.end];
+            let (start, end) = (offsets[0], offsets[units.len()]);
+            let columns = table.columns.iter().zip(&encodings.reads);
+            TableData {
+                unit_offsets: offsets.iter().map(|offset| offset - start).collect(),
+                columns: columns.map(|(data, &e)| data.slice(e, start as usize..end as usize)).collect(),
+            }
+        });
+        let tables = tables.collect();
+        let residue = if batch.residue.is_empty() { Vec::new() } else { batch.residue[units].to_vec() };
+        Batch { tables, residue }
+    }
+
+    /// `given` is how many rows the front half was given of each table.
+    fn join(&self, front: Outcome, back: Outcome, given: &[(usize, usize)], units: (usize, usize)) -> Outcome {
+        let tables = front.tables.into_iter().zip(back.tables).zip(self.encodings).zip(given);
+        let tables = tables.map(|(((front, back), encodings), &given)| {
+            let rows =
+                |written: &Written, given: usize| written.shape.as_ref().map_or(given, |shape| shape.origins.len());
+            let rows = (rows(&front, given.0), rows(&back, given.1));
+            let columns = front.columns.iter().zip(&back.columns).zip(&encodings.writes);
+            let columns = columns.map(|((front, back), &encoding)| concatenate(encoding, front, back, rows));
+            Written { columns: columns.collect(), shape: join_shapes(front.shape, back.shape, given.0) }
+        });
+        let tables = tables.collect();
+        let residue = if front.residue.is_empty() && back.residue.is_empty() {
+            Vec::new()
+        } else {
+            padded(front.residue, units.0).chain(padded(back.residue, units.1)).collect()
+        };
+        Outcome { tables, refused: Vec::new(), residue }
+    }
+}
+
+fn padded(residue: Vec<Option<Vec<u8>>>, units: usize) -> impl Iterator<Item = Option<Vec<u8>>> {
+    let missing = units - residue.len();
+    residue.into_iter().chain(std::iter::repeat_n(None, missing))
+}
+
+fn rows(table: &TableData) -> usize {
+    table.unit_offsets.last().map_or(0, |&rows| rows as usize)
+}
+
+fn concatenate(encoding: Encoding, front: &ColumnData, back: &ColumnData, rows: (usize, usize)) -> ColumnData {
+    let mut joined = ColumnBuilder::new(encoding);
+    (0..rows.0).for_each(|row| joined.push(front.get(encoding, row)));
+    (0..rows.1).for_each(|row| joined.push(back.get(encoding, row)));
+    joined.finish()
+}
+
+fn join_shapes(front: Option<Shape>, back: Option<Shape>, given: usize) -> Option<Shape> {
+    let (mut front, back) = front.zip(back)?;
+    let rows = *front.unit_offsets.last().expect("a shape has one offset more than units");
+    let given = u32::try_from(given).expect("batches are bounded");
+    front.unit_offsets.extend(back.unit_offsets[1..].iter().map(|offset| offset + rows));
+    front.origins.extend(back.origins.iter().map(|&row| if row == NEW_ROW { NEW_ROW } else { row + given }));
+    Some(front)
+}

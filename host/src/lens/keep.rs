@@ -1,0 +1,241 @@
+//! What a step would lose, and giving it back. Owns the shape of what is kept and the rule that
+//! a record which has changed since does not get old values back; where it is stored is `migrate`'s.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::frame::{Content, Frame, FrameColumn};
+use super::step::Step;
+use crate::layout::columns::ColumnData;
+use crate::layout::manifest::{Access, DataVersion};
+use crate::layout::schema::{Column, Sealing};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+
+/// Something to keep for the way back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    pub unit: usize,
+    /// Empty for what the row function itself left.
+    pub table: String,
+    pub version: DataVersion,
+    pub entry: Entry,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The encoded primary key of a row; empty for a whole unit.
+    pub row_key: Vec<u8>,
+    /// Of what the step gave. Empty where it gave nothing that could change.
+    pub digest: Vec<u8>,
+    pub bytes: Vec<u8>,
+}
+
+/// What steps in the other direction left for the units of a batch.
+#[derive(Debug, Clone, Default)]
+pub struct Left(BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<Entry>>>);
+
+impl Left {
+    pub fn add(&mut self, version: DataVersion, table: &str, unit: usize, entry: Entry) {
+        self.0.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(entry);
+    }
+
+    fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[Entry] {
+        self.0.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.as_ref().len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize()[..16].to_vec()
+}
+
+/// For each unit, the digest of what a row function wrote: keys and written columns of its tables.
+pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Vec<Vec<u8>> {
+    let tables: Vec<_> = accesses
+        .iter()
+        .map(|access| {
+            let columns: Vec<_> =
+                frame.table(&access.table).primary_key.iter().chain(&access.writes).cloned().collect();
+            (&access.table, frame.encoded(&access.table, &columns))
+        })
+        .collect();
+    (0..frame.units())
+        .map(|unit| digest(tables.iter().flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter())))
+        .collect()
+}
+
+/// For each row, the digest of its columns that rest unencrypted: an edit shows in them, as Diego's
+/// modification tag does, and a new encryption key does not.
+fn row_digests(frame: &Frame<'_>, table: &str) -> Vec<Vec<u8>> {
+    let mut names: Vec<_> = frame
+        .table(table)
+        .columns
+        .iter()
+        .filter(|column| column.column.sealing == Sealing::Plain)
+        .map(|column| column.column.name.clone())
+        .collect();
+    names.sort();
+    frame.encoded(table, &names).into_iter().map(|row| digest([row])).collect()
+}
+
+/// The residue for each unit, as the row function takes it, if the unit is still what the other direction gave.
+pub(super) fn given_back(
+    frame: &Frame<'_>,
+    version: DataVersion,
+    opposite: &[Access],
+    left: &Left,
+    stale: &mut u64,
+) -> Vec<Option<Vec<u8>>> {
+    let digests = unit_digests(frame, opposite);
+    let mut residue = Vec::with_capacity(frame.units());
+    for (unit, digest) in digests.iter().enumerate() {
+        let entry = left.of(version, "", unit).first();
+        let fresh = entry.filter(|entry| entry.digest == *digest);
+        *stale += u64::from(entry.is_some() && fresh.is_none());
+        residue.push(fresh.map(|entry| entry.bytes.clone()));
+    }
+    residue
+}
+
+/// Keeps the columns that the step takes from a table and the way back does not compute. A value that
+/// the way back would fill in anyway is not worth an entry.
+pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
+    let leaving: Vec<_> =
+        frame.table(table).leaving.iter().filter(|left| !step.comes_back(table, &left.column.name)).cloned().collect();
+    if leaving.is_empty() {
+        return;
+    }
+    frame.note_loss(table);
+    let (keys, digests) = (frame.keys(table), row_digests(frame, table));
+    keep(frame, step, table, &leaving, &keys, &digests, kept);
+}
+
+/// Keeps all that a table holds that is about to go.
+pub(super) fn keep_table(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
+    frame.note_loss(table);
+    let (keys, columns) = (frame.keys(table), frame.table(table).columns.clone());
+    let digests = vec![Vec::new(); keys.len()];
+    keep(frame, step, table, &columns, &keys, &digests, kept);
+}
+
+fn keep(
+    frame: &Frame<'_>,
+    step: &Step,
+    table: &str,
+    columns: &[FrameColumn],
+    keys: &[Vec<u8>],
+    digests: &[Vec<u8>],
+    kept: &mut Vec<Kept>,
+) {
+    let held = frame.table(table);
+    let data: Vec<_> = columns.iter().map(|column| frame.contents(held, column)).collect();
+    for unit in 0..frame.units() {
+        for row in held.rows_of(unit) {
+            let mut bytes = Vec::new();
+            for (FrameColumn { column, .. }, data) in columns.iter().zip(&data) {
+                let value = data.get(Encoding::from(column.kind), row);
+                let whole_row = digests[row].is_empty();
+                if whole_row || value != Value::of(column.default.as_ref()) {
+                    Value::Text(column.name.as_bytes()).encode(&mut bytes);
+                    value.encode(&mut bytes);
+                }
+            }
+            if !bytes.is_empty() {
+                let entry = Entry { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
+                kept.push(Kept { unit, table: table.to_owned(), version: step.version(), entry });
+            }
+        }
+    }
+}
+
+/// What tells a row that something was kept for: its key and its digest, on the near side of the step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    row_key: Vec<u8>,
+    digest: Vec<u8>,
+}
+
+/// The marks of a table's rows, to be taken before the step changes anything.
+pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Vec<Mark> {
+    let rows = frame.keys(table).into_iter().zip(row_digests(frame, table));
+    rows.map(|(row_key, digest)| Mark { row_key, digest }).collect()
+}
+
+/// Gives the columns that the step brought back the values they had, row by row. A table that the step
+/// makes has no marks from before it: its rows are told by their keys alone.
+pub(super) fn restore(
+    frame: &mut Frame<'_>,
+    step: &Step,
+    table: &str,
+    marks: Option<Vec<Mark>>,
+    left: &Left,
+    stale: &mut u64,
+) {
+    if step.creates(table) && frame.table(table).origins.is_empty() {
+        return restore_table(frame, step.version(), table, left);
+    }
+    let by_key = |row_key| Mark { row_key, digest: Vec::new() };
+    let marks = marks.unwrap_or_else(|| frame.keys(table).into_iter().map(by_key).collect());
+    let held = frame.table(table);
+    let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
+    for unit in 0..frame.units() {
+        let entries: BTreeMap<_, _> =
+            left.of(step.version(), table, unit).iter().map(|entry| (entry.row_key.as_slice(), entry)).collect();
+        let mut used = 0;
+        for row in held.rows_of(unit) {
+            let entry = entries.get(marks[row].row_key.as_slice());
+            if let Some(entry) = entry.filter(|entry| entry.digest == marks[row].digest) {
+                used += 1;
+                found[row] = Some(decode(&entry.bytes));
+            }
+        }
+        *stale += (entries.len() - used) as u64;
+    }
+    let restored: Vec<_> = step
+        .brought(table)
+        .filter(|column| matches!(held.find(&column.name).content, Content::Fill(_)))
+        .map(|column| (column.name.clone(), restored_column(column, &found)))
+        .collect();
+    for (name, data) in restored {
+        frame.table_mut(table).set(&name, Content::Given(data));
+    }
+}
+
+fn restored_column(column: &Column, found: &[Option<BTreeMap<&[u8], Value<'_>>>]) -> ColumnData {
+    let mut data = ColumnBuilder::new(Encoding::from(column.kind));
+    for values in found {
+        let kept = values.as_ref().and_then(|values| values.get(column.name.as_bytes()));
+        data.push(kept.copied().unwrap_or(Value::of(column.default.as_ref())));
+    }
+    data.finish()
+}
+
+/// A table that the step makes again gets the rows that went with it.
+fn restore_table(frame: &mut Frame<'_>, version: DataVersion, table: &str, left: &Left) {
+    let mut offsets = vec![0];
+    let mut rows = Vec::new();
+    for unit in 0..frame.units() {
+        rows.extend(left.of(version, table, unit).iter().map(|entry| Some(decode(&entry.bytes))));
+        offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
+    }
+    let held = frame.table_mut(table);
+    held.unit_offsets = offsets;
+    for FrameColumn { column, content } in &mut held.columns {
+        *content = Content::Given(restored_column(column, &rows));
+    }
+}
+
+fn decode(mut bytes: &[u8]) -> BTreeMap<&[u8], Value<'_>> {
+    let mut values = BTreeMap::new();
+    while let Some((Value::Text(name), rest)) = Value::decode(bytes) {
+        let Some((value, rest)) = Value::decode(rest) else { break };
+        values.insert(name, value);
+        bytes = rest;
+    }
+    values
+}

@@ -1,0 +1,243 @@
+//! One migration of a lens, in one direction: hand the row function what it reads, change the layout in
+//! memory, take what it wrote, and see to what would be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::frame::{Content, Frame, NoCounterpart};
+use super::keep::{self, Entry, Kept, Left, Mark};
+use super::transform::Transform;
+use super::{Applied, Arguments, LensError, bisect};
+use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
+use crate::layout::fold::access::name_before;
+use crate::layout::manifest::{Access, Change, DataVersion, Direction};
+use crate::layout::schema::{Column, Layout};
+use crate::layout::values::{Encoding, Value};
+
+pub(super) struct Step {
+    pub(super) transform: Arc<dyn Transform>,
+    direction: Direction,
+    changes: Vec<Change>,
+    near: Layout,
+    far: Layout,
+    encodings: Vec<bisect::Encodings>,
+}
+
+/// The part of a step that concerns one group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scope {
+    pub(super) calls: bool,
+    pub(super) creates: BTreeSet<String>,
+}
+
+impl Scope {
+    pub(super) fn everything(step: &Step) -> Self {
+        Self { calls: !step.accesses().is_empty(), creates: step.created().map(str::to_owned).collect() }
+    }
+
+    /// What is left of it for tables that `belongs` lets in.
+    pub(super) fn narrowed(&self, step: &Step, belongs: impl Fn(&str) -> bool) -> Self {
+        Self {
+            calls: self.calls && belongs(&step.accesses()[0].table),
+            creates: self.creates.iter().filter(|table| belongs(table)).cloned().collect(),
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn new(
+        transform: Arc<dyn Transform>,
+        direction: Direction,
+        changes: Vec<Change>,
+        near: Layout,
+        far: Layout,
+    ) -> Self {
+        let encodings = transform
+            .manifest()
+            .accesses(direction)
+            .iter()
+            .map(|access| {
+                let source = name_before(&changes, &access.table).and_then(|name| near.tables.get(&name));
+                let kind = |column: &Column| Encoding::from(column.kind);
+                let known = |column: &String| source.and_then(|table| table.column(column)).map(kind);
+                bisect::Encodings {
+                    reads: access.reads.iter().filter_map(known).collect(),
+                    writes: access
+                        .writes
+                        .iter()
+                        .filter_map(|name| far.tables[&access.table].column(name))
+                        .map(kind)
+                        .collect(),
+                }
+            })
+            .collect();
+        Self { transform, direction, changes, near, far, encodings }
+    }
+
+    pub(super) fn version(&self) -> DataVersion {
+        self.transform.manifest().version
+    }
+
+    fn accesses(&self) -> &[Access] {
+        self.transform.manifest().accesses(self.direction)
+    }
+
+    fn opposite(&self) -> &[Access] {
+        self.transform.manifest().accesses(match self.direction {
+            Direction::Up => Direction::Down,
+            Direction::Down => Direction::Up,
+        })
+    }
+
+    fn created(&self) -> impl Iterator<Item = &str> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::CreateTable(table) => Some(table.name.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn creates(&self, table: &str) -> bool {
+        self.created().any(|created| created == table)
+    }
+
+    /// The columns that the step adds to a table, or the whole of a table that it makes.
+    pub(super) fn brought(&self, table: &str) -> impl Iterator<Item = &Column> {
+        let before = name_before(&self.changes, table).and_then(|name| self.near.tables.get(&name));
+        let is_new = move |column: &&Column| before.is_none_or(|before| before.column(&column.name).is_none());
+        self.far.tables[table].columns.iter().filter(is_new)
+    }
+
+    /// Whether there is no way back, or the way back computes the column for every row.
+    pub(super) fn comes_back(&self, table: &str, column: &str) -> bool {
+        let before = name_before(&self.changes, table).unwrap_or_else(|| table.to_owned());
+        !self.transform.manifest().reversible
+            || self.opposite().iter().any(|access| access.table == before && access.writes.iter().any(|w| w == column))
+    }
+
+    /// Takes the frame over the step. Without `rows` it only notes what would be asked for.
+    pub(super) fn take(
+        &self,
+        frame: &mut Frame<'_>,
+        scope: &Scope,
+        rows: Option<(&Left, &Arguments)>,
+        restorable: &BTreeSet<(DataVersion, String)>,
+        applied: &mut Applied,
+    ) -> Result<(), LensError> {
+        let version = self.version();
+        let empty = Left::default();
+        let left = rows.map_or(&empty, |(left, _)| left);
+        let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
+        let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
+        let mut marks = BTreeMap::new();
+        for table in self.far.tables.keys().filter(|table| given_back(table)) {
+            if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
+                marks.insert(table.clone(), keep::marks(frame, &name));
+            }
+        }
+        for change in &self.changes {
+            if let Change::DropTable { table } = change
+                && frame.has(table)
+            {
+                if self.transform.manifest().reversible {
+                    keep::keep_table(frame, self, table, &mut applied.kept);
+                }
+                frame.remove(table);
+            }
+            let changed = frame.change(version, change, |table| scope.creates.contains(table));
+            changed.map_err(|NoCounterpart { unit, from, to }| LensError::Counterpart {
+                unit,
+                version,
+                direction: self.direction,
+                from,
+                to,
+            })?;
+        }
+        if let Some(outcome) = outcome {
+            self.accept(frame, outcome, &mut marks, applied);
+        }
+        for table in frame.names() {
+            keep::keep_columns(frame, self, &table, &mut applied.kept);
+            if given_back(&table) {
+                keep::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale);
+            }
+        }
+        frame.settle();
+        Ok(())
+    }
+
+    fn call(
+        &self,
+        frame: &mut Frame<'_>,
+        residue: bool,
+        rows: Option<(&Left, &Arguments)>,
+        applied: &mut Applied,
+    ) -> Result<Outcome, LensError> {
+        let tables = self.accesses().iter().map(|access| self.reads(frame, access)).collect();
+        let mut batch = Batch { tables, residue: Vec::new() };
+        if residue {
+            let empty = Left::default();
+            let left = rows.map_or(&empty, |(left, _)| left);
+            batch.residue = keep::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale);
+        }
+        let Some((_, arguments)) = rows else { return Ok(self.nothing()) };
+        let run = &arguments[&self.version()];
+        bisect::run(self.transform.as_ref(), self.direction, run, &self.encodings, batch, frame.units())
+    }
+
+    fn reads(&self, frame: &Frame<'_>, access: &Access) -> TableData {
+        let Some(name) = name_before(&self.changes, &access.table) else {
+            return TableData { unit_offsets: vec![0; frame.units() + 1], columns: Vec::new() };
+        };
+        TableData {
+            unit_offsets: frame.table(&name).unit_offsets.clone(),
+            columns: access.reads.iter().map(|column| frame.read(&name, column).into_owned()).collect(),
+        }
+    }
+
+    /// What a row function makes of no units.
+    fn nothing(&self) -> Outcome {
+        let written = self.accesses().iter().zip(&self.encodings).map(|(access, encodings)| Written {
+            shape: access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::new() }),
+            columns: encodings.writes.iter().map(|&e| ColumnData::repeat(e, Value::Null, 0)).collect(),
+        });
+        Outcome { tables: written.collect(), refused: Vec::new(), residue: Vec::new() }
+    }
+
+    /// Takes what the row function wrote into the frame, whose layout is that after the step.
+    fn accept(
+        &self,
+        frame: &mut Frame<'_>,
+        outcome: Outcome,
+        marks: &mut BTreeMap<String, Vec<Mark>>,
+        applied: &mut Applied,
+    ) {
+        for (access, written) in self.accesses().iter().zip(outcome.tables) {
+            if let Some(shape) = &written.shape {
+                frame.reshape(&access.table, shape);
+                if let Some(marks) = marks.get_mut(&access.table) {
+                    let of = |&row: &u32| marks.get(row as usize).cloned().unwrap_or_default();
+                    *marks = shape.origins.iter().map(of).collect();
+                }
+            }
+            for (name, data) in access.writes.iter().zip(written.columns) {
+                frame.table_mut(&access.table).set(name, Content::Given(data));
+            }
+            if !access.writes.is_empty() || access.reshapes {
+                frame.table_mut(&access.table).transformed = Some(self.version());
+            }
+            frame.note(self.version(), &access.table);
+            frame.join(&self.accesses()[0].table, &access.table);
+        }
+        if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
+            return;
+        }
+        let digests = keep::unit_digests(frame, self.accesses());
+        frame.note_loss(&self.accesses()[0].table);
+        for (unit, bytes) in outcome.residue.into_iter().enumerate() {
+            if let Some(bytes) = bytes {
+                let entry = Entry { row_key: Vec::new(), digest: digests[unit].clone(), bytes };
+                applied.kept.push(Kept { unit, table: String::new(), version: self.version(), entry });
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `diego:translator@0.1.0`, adapted to the host's translator manifest.
+//!
+//! A guest's store owns everything it can reach, while `next` is lent for one call. The two meet in a
+//! scoped variable of the thread: guest and `next` run on the caller's thread, one inside the other.
+
+use scoped_tls_hkt::scoped_thread_local;
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Engine, Store, StoreContextMut};
+
+use self::generated::diego::translator::log::Level as WireLevel;
+use self::generated::diego::translator::types as wire;
+use crate::modules::instance::{Linked, Tenant, outside};
+use crate::modules::log::Level;
+use crate::modules::translate::{ApiVersion, Method, Next, TranslateError, TranslatorManifest};
+
+mod generated {
+    wasmtime::component::bindgen!({
+        path: "../sdk/wit/translator-0.1.0",
+        world: "translator",
+        ownership: Borrowing { duplicate_if_necessary: true },
+    });
+}
+
+const LOG: &str = "diego:translator/log@0.1.0";
+const NEXT: &str = "diego:translator/next@0.1.0";
+const TYPES: &str = "diego:translator/types@0.1.0";
+
+/// The interfaces a component may import.
+pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT, TYPES];
+
+/// The shape of `next`, as the scoped variable lends it.
+trait Newer {
+    fn call(&mut self, method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError>;
+}
+
+impl<F: FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError> + ?Sized> Newer for &mut F {
+    fn call(&mut self, method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError> {
+        self(method, request)
+    }
+}
+
+scoped_thread_local!(static mut NEWER: for<'a> &'a mut (dyn Newer + 'a));
+
+pub(in crate::modules) struct Translator(generated::TranslatorPre<Tenant>);
+
+impl Translator {
+    /// Fails where a type of an import or export is not the contract's.
+    pub(in crate::modules) fn link(engine: &Engine, component: &Component) -> wasmtime::Result<Self> {
+        let mut linker = Linker::new(engine);
+        linker.instance(TYPES)?;
+        linker.instance(LOG)?.func_wrap(
+            "log",
+            |mut store: StoreContextMut<'_, Tenant>, (level, message): (WireLevel, String)| {
+                let level = match level {
+                    WireLevel::Debug => Level::Debug,
+                    WireLevel::Info => Level::Info,
+                    WireLevel::Warn => Level::Warn,
+                };
+                store.data_mut().log.write(level, &message);
+                Ok(())
+            },
+        )?;
+        linker.instance(NEXT)?.func_wrap(
+            "call",
+            |store: StoreContextMut<'_, Tenant>, (method, request): (String, Vec<u8>)| {
+                let answer = outside(store, || call_next(&method, &request))?;
+                Ok((answer.map_err(|error| wire::Fault { reason: error.reason }),))
+            },
+        )?;
+        Ok(Self(generated::TranslatorPre::new(linker.instantiate_pre(component)?)?))
+    }
+}
+
+/// Outside a request, such as in `describe`, there is no next version to call.
+fn call_next(method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError> {
+    if !NEWER.is_set() {
+        return Err(TranslateError { reason: "`next` can be called only while a request is answered".to_owned() });
+    }
+    NEWER.with(|next| next.call(method, request))
+}
+
+impl Linked for Translator {
+    type Guest = Guest;
+
+    fn instantiate(&self, store: &mut Store<Tenant>) -> wasmtime::Result<Guest> {
+        Ok(Guest(self.0.instantiate(store)?))
+    }
+}
+
+pub(in crate::modules) struct Guest(generated::Translator);
+
+impl Guest {
+    pub(in crate::modules) fn describe(&self, store: &mut Store<Tenant>) -> wasmtime::Result<TranslatorManifest> {
+        Ok(manifest(self.0.call_describe(store)?))
+    }
+
+    /// The inner error is what the module itself said.
+    pub(in crate::modules) fn call(
+        &self,
+        store: &mut Store<Tenant>,
+        method: &str,
+        request: &[u8],
+        mut next: Next<'_>,
+    ) -> wasmtime::Result<Result<Vec<u8>, String>> {
+        let answer = NEWER.set(&mut next, || self.0.call_call(store, method, request))?;
+        Ok(answer.map_err(|fault| fault.reason))
+    }
+}
+
+fn manifest(manifest: wire::Manifest) -> TranslatorManifest {
+    TranslatorManifest {
+        serves: version(manifest.serves),
+        onto: version(manifest.onto),
+        name: manifest.name,
+        summary: manifest.summary,
+        methods: manifest
+            .methods
+            .into_iter()
+            .map(|method| Method { name: method.name, path: method.path, paged: method.paged })
+            .collect(),
+        hides: manifest.hides,
+        events: manifest.events,
+    }
+}
+
+fn version(version: wire::ApiVersion) -> ApiVersion {
+    ApiVersion { major: version.major, minor: version.minor }
+}

@@ -1,0 +1,125 @@
+//! Runs cargo for guest crates: one call for each workspace, the same bytes wherever it runs.
+//! Owns the flags; knows nothing of components.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::BuildError;
+use super::sources::{package_name, workspace_of};
+use crate::progress::Progress;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+const PROFILE: &str = "guest";
+/// Below the workspace's target folder, so that guests and the host's own builds leave each other alone.
+const TARGET_FOLDER: &str = "target/guests";
+
+/// What cargo says of everything it builds.
+#[derive(Debug, Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    filenames: Option<Vec<PathBuf>>,
+}
+
+/// Builds the crates and returns the library of each.
+pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<PathBuf>, BuildError> {
+    let mut workspaces: BTreeMap<PathBuf, Vec<&PathBuf>> = BTreeMap::new();
+    for crate_folder in crates {
+        workspaces.entry(workspace_of(crate_folder)?).or_default().push(crate_folder);
+    }
+    let mut libraries = BTreeMap::new();
+    for (workspace, members) in workspaces {
+        let packages = members.iter().map(|folder| package_name(folder)).collect::<Result<Vec<_>, _>>()?;
+        cargo(&workspace, &packages, &mut |manifest, library| {
+            let Some(member) = members.iter().find(|folder| same_file(&folder.join("Cargo.toml"), manifest)) else {
+                return;
+            };
+            progress.advance(1);
+            libraries.insert((*member).clone(), library.to_owned());
+        })?;
+    }
+    let library =
+        |folder: &PathBuf| libraries.get(folder).cloned().ok_or(BuildError::NoLibrary { crate_folder: folder.clone() });
+    crates.iter().map(library).collect()
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// One call of cargo; `built` hears of every WebAssembly file and the manifest it comes from.
+fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Path)) -> Result<(), BuildError> {
+    let failed = |source| BuildError::Cargo { source };
+    let mut errors = tempfile::tempfile().map_err(failed)?;
+    let mut command = Command::new(program("CARGO", "cargo"));
+    command
+        .current_dir(workspace)
+        .args(["build", "--lib", "--message-format=json-render-diagnostics"])
+        .args(["--profile", PROFILE, "--target", TARGET, "--target-dir", TARGET_FOLDER])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        // It replaces all other ways to give flags, so the surroundings have no say.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)
+        .stdout(Stdio::piped())
+        .stderr(errors.try_clone().map_err(failed)?);
+    let mut child = command.spawn().map_err(failed)?;
+    let messages = BufReader::new(child.stdout.take().expect("it was asked for"));
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<Message>(&line.map_err(failed)?) else { continue };
+        let (Some(manifest), Some(files)) = (message.manifest_path, message.filenames) else { continue };
+        let library = files.iter().find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
+        if let ("compiler-artifact", Some(library)) = (message.reason.as_str(), library) {
+            built(&manifest, library);
+        }
+    }
+    if child.wait().map_err(failed)?.success() {
+        return Ok(());
+    }
+    let output = rewound(&mut errors).map_err(failed)?;
+    if output.contains("target may not be installed") {
+        return Err(BuildError::NoTarget);
+    }
+    Err(BuildError::Compile { output })
+}
+
+fn rewound(file: &mut File) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Flags that take the paths of this machine out of the code, so that two people who build the same source get
+/// the same digests.
+fn flags(workspace: &Path) -> Result<String, BuildError> {
+    let sysroot = rustc(workspace, &["--print", "sysroot"])?;
+    let version = rustc(workspace, &["--version", "--verbose"])?;
+    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: ")).unwrap_or("unknown");
+    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let mut remapped = vec![(workspace.display().to_string(), "/workspace".to_owned())];
+    if let Ok(home) = home {
+        remapped.push((home, "/cargo".to_owned()));
+    }
+    // Where the standard library's source is installed, its paths are those; where it is not, these.
+    remapped.push((format!("{}/lib/rustlib/src/rust", sysroot.trim()), format!("/rustc/{commit}")));
+    let flags: Vec<_> = remapped.into_iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
+    Ok(flags.join("\x1f"))
+}
+
+fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
+    let output = Command::new(program("RUSTC", "rustc"))
+        .current_dir(workspace)
+        .args(arguments)
+        .output()
+        .map_err(|source| BuildError::Cargo { source })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A tool of the toolchain, as cargo names it to whatever it runs.
+fn program(variable: &str, name: &str) -> std::ffi::OsString {
+    std::env::var_os(variable).unwrap_or_else(|| name.into())
+}

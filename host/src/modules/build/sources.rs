@@ -1,0 +1,84 @@
+//! Which crates there are to build, and what cargo calls them. Reads manifests; builds nothing.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("{} cannot be read; name a folder with a Cargo.toml, or run this inside the workspace", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{} is not what it should be; correct it", .path.display())]
+    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("no folder from {} upwards has a {LIST}; run this inside the repository, or name crates", .folder.display())]
+    NoList { folder: PathBuf },
+    #[error("{} has no `package.name`; name the folder of one crate", .path.display())]
+    NoPackage { path: PathBuf },
+}
+
+/// Where a repository keeps its list.
+const LIST: &str = "migrations-wasm/catalog.toml";
+
+/// The list of the crates behind the modules directory, oldest first; it only ever grows at its ends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceList {
+    module: Vec<SourceEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceEntry {
+    #[serde(rename = "crate")]
+    folder: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct CargoManifest {
+    package: Option<Package>,
+    workspace: Option<toml::Table>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: Option<String>,
+}
+
+/// The crates that a source list (such as `migrations-wasm/catalog.toml`) names, in its order.
+pub fn listed_crates(list: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let entries: SourceList = read(list)?;
+    let folder = list.parent().unwrap_or(Path::new("."));
+    Ok(entries.module.into_iter().map(|entry| folder.join(entry.folder)).collect())
+}
+
+/// The source list of the repository that the current folder belongs to.
+pub(super) fn find_list() -> Result<PathBuf, SourceError> {
+    let here = Path::new(".");
+    let folder = here.canonicalize().map_err(|source| SourceError::Read { path: here.to_owned(), source })?;
+    let found = folder.ancestors().map(|folder| folder.join(LIST)).find(|list| list.exists());
+    found.ok_or(SourceError::NoList { folder })
+}
+
+pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
+    let path = crate_folder.join("Cargo.toml");
+    let manifest: CargoManifest = read(&path)?;
+    manifest.package.and_then(|package| package.name).ok_or(SourceError::NoPackage { path })
+}
+
+/// The folder of the workspace a crate belongs to: its own, where no folder above it has one.
+pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> {
+    let failed = |source| SourceError::Read { path: crate_folder.to_owned(), source };
+    let crate_folder = crate_folder.canonicalize().map_err(failed)?;
+    for folder in crate_folder.ancestors() {
+        let path = folder.join("Cargo.toml");
+        if path.exists() && read::<CargoManifest>(&path)?.workspace.is_some() {
+            return Ok(folder.to_owned());
+        }
+    }
+    Ok(crate_folder)
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
+    let text = std::fs::read_to_string(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
+    toml::from_str(&text).map_err(|source| SourceError::Syntax { path: path.to_owned(), source })
+}

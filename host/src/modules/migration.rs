@@ -1,0 +1,112 @@
+//! A migration as a sandboxed component: the `Transform` that the lens runs in production.
+
+use std::sync::{Arc, OnceLock};
+
+use super::answer::{self, WrittenColumns};
+use super::bindings::migration_0_1::Migration;
+use super::call::CallError;
+use super::instance::Instances;
+use super::sandbox::Sandbox;
+use crate::layout::columns::{Batch, Outcome, RunArguments};
+use crate::layout::manifest::{Direction, Manifest};
+use crate::lens::transform::{Transform, TransformError};
+
+pub struct MigrationModule {
+    file: Arc<str>,
+    digest: String,
+    manifest: Manifest,
+    /// Known once the catalog has folded the layouts.
+    written: OnceLock<Written>,
+    instances: Instances<Migration>,
+}
+
+/// The definitions of the columns that each direction writes.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) up: WrittenColumns,
+    pub(super) down: WrittenColumns,
+}
+
+impl MigrationModule {
+    pub(super) fn load(
+        file: &Arc<str>,
+        digest: &str,
+        linked: Migration,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Self, CallError> {
+        let instances = Instances::new(linked, file, sandbox);
+        let manifest = instances.run(|guest, store| guest.describe(store), Ok)?;
+        Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, written: OnceLock::new(), instances })
+    }
+
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Instances that wait for the next call.
+    pub fn idle_instances(&self) -> usize {
+        self.instances.idle()
+    }
+
+    /// Makes the next call run in a fresh instance.
+    pub fn refresh(&self) {
+        self.instances.refresh();
+    }
+
+    /// Tells the types of the columns it writes; from here on they are checked.
+    pub(super) fn expect(&self, written: Written) {
+        self.written.set(written).expect("a catalog folds its layouts once");
+    }
+
+    fn check(&self, direction: Direction, batch: &Batch, outcome: &Outcome) -> Result<(), CallError> {
+        let columns = self.written.get().map(|written| match direction {
+            Direction::Up => &written.up,
+            Direction::Down => &written.down,
+        });
+        let accesses = self.manifest.accesses(direction);
+        answer::check(accesses, columns, self.manifest.leaves_residue, batch, outcome)
+            .map_err(|flaw| CallError::Flaw { flaw })
+    }
+}
+
+impl Transform for MigrationModule {
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+        // A direction that only changes the layout runs nothing.
+        if self.manifest.accesses(direction).is_empty() {
+            return Ok(Outcome::default());
+        }
+        let answer = self.instances.run(
+            |guest, store| guest.apply(store, direction, run, batch),
+            |answer| {
+                if let Ok(outcome) = &answer {
+                    self.check(direction, batch, outcome)?;
+                }
+                Ok(answer)
+            },
+        );
+        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TransformError {
+            module: self.file.to_string(),
+            version: self.manifest.version,
+            digest: self.digest.clone(),
+            direction,
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl std::fmt::Debug for MigrationModule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MigrationModule")
+            .field("file", &self.file)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}

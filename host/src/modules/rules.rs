@@ -1,0 +1,66 @@
+//! What a manifest must satisfy on its own: a name that is one, a summary that fits a line, methods told apart.
+//! Owns no layout: whether changes and accesses fit is for the fold to say, which knows the layout before them.
+
+use std::collections::BTreeSet;
+
+use super::translate::TranslatorManifest;
+use crate::layout::manifest::Manifest;
+
+const NAME_BYTES: usize = 64;
+const SUMMARY_BYTES: usize = 200;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    #[error("its name is {name:?}; a name is lower-case words and digits joined by `-`, at most 64 bytes")]
+    Name { name: String },
+    #[error("its summary is {summary:?}; a summary is one line of at most 200 bytes, and not empty")]
+    Summary { summary: String },
+    #[error("its version is 0; a version is a timestamp in seconds, such as `date +%s` prints")]
+    Version,
+    #[error("it serves {serves} on top of {onto}; a translator is written in terms of a newer version")]
+    Backwards { serves: String, onto: String },
+    #[error("it names method {name:?} twice, or without a name or path; name each once")]
+    Method { name: String },
+}
+
+pub(super) fn check_migration(manifest: &Manifest) -> Result<(), ManifestError> {
+    if manifest.version == 0 {
+        return Err(ManifestError::Version);
+    }
+    check_name(&manifest.name)?;
+    check_summary(&manifest.summary)?;
+    Ok(())
+}
+
+pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), ManifestError> {
+    check_name(&manifest.name)?;
+    check_summary(&manifest.summary)?;
+    if manifest.serves >= manifest.onto {
+        return Err(ManifestError::Backwards { serves: manifest.serves.to_string(), onto: manifest.onto.to_string() });
+    }
+    let mut seen = BTreeSet::new();
+    for method in &manifest.methods {
+        if method.name.is_empty() || method.path.is_empty() || !seen.insert(&method.name) {
+            return Err(ManifestError::Method { name: method.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), ManifestError> {
+    let word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if name.len() > NAME_BYTES || !name.split('-').all(word) {
+        return Err(ManifestError::Name { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+fn check_summary(summary: &str) -> Result<(), ManifestError> {
+    if summary.is_empty() || summary.len() > SUMMARY_BYTES || summary.chars().any(char::is_control) {
+        return Err(ManifestError::Summary { summary: summary.chars().take(SUMMARY_BYTES).collect() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

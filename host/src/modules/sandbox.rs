@@ -1,0 +1,172 @@
+//! The sandbox: one engine with the fewest features, the thread that ends overruns, the bounds and the
+//! cache of compiled components. Owns how a component becomes runnable code; runs none.
+
+mod artifacts;
+mod ticker;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use self::artifacts::Artifacts;
+pub use self::artifacts::CacheError;
+use self::ticker::Ticker;
+pub use super::limits::Limits;
+
+/// How often running modules are looked at; the precision of every deadline.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Instances that may exist at once, over all modules. Each reserves address space, not memory.
+const INSTANCES: u32 = 1_000;
+
+/// Core modules inside one component: the guest and the two that join it to its imports.
+const CORE_INSTANCES_PER_COMPONENT: u32 = 4;
+
+pub struct Sandbox {
+    // Dropped first: it holds the engine weakly and must not outlive what it looks after.
+    _ticker: Ticker,
+    engine: Engine,
+    limits: Limits,
+    artifacts: Option<Artifacts>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    #[error(
+        "the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)"
+    )]
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the thread that ends overruns cannot start; raise the limit of threads")]
+    Ticker(#[source] std::io::Error),
+    #[error("the folder for compiled modules cannot be used")]
+    Cache(#[from] CacheError),
+}
+
+/// Why a file did not become a component.
+#[derive(Debug, thiserror::Error)]
+pub enum ComponentError {
+    #[error("{} cannot be read; check that it is there and readable", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{} is larger than {limit} bytes; build it with `bbs module build`, which leaves out what only a debugger needs",
+        .path.display()
+    )]
+    TooLarge { path: PathBuf, limit: u64 },
+    #[error("{} is not a WebAssembly component this host can run; build it with `bbs module build`: {reason}", .path.display())]
+    Compile { path: PathBuf, reason: String },
+    #[error("{} took longer than {limit:?} to compile; make it smaller, or give the host more processor time", .path.display())]
+    CompileTime { path: PathBuf, limit: Duration },
+}
+
+impl Sandbox {
+    /// With `cache`, compiled components are kept in that folder; it can be deleted at any time.
+    pub fn new(limits: Limits, cache: Option<&Path>) -> Result<Self, SandboxError> {
+        let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
+        let artifacts = cache.map(|folder| Artifacts::open(folder, &engine)).transpose()?;
+        let ticker = Ticker::start(&engine, TICK).map_err(SandboxError::Ticker)?;
+        Ok(Self { _ticker: ticker, engine, limits, artifacts })
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Ticks after which a call that may take `time` is over.
+    pub(super) fn ticks(time: Duration) -> u64 {
+        // One more, because the first tick may be about to come.
+        u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// The bytes of a component's file, as long as it is not too large.
+    pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
+        let failed = |source| ComponentError::Read { path: path.to_owned(), source };
+        let limit = self.limits.component_bytes;
+        if std::fs::metadata(path).map_err(failed)?.len() > limit {
+            return Err(ComponentError::TooLarge { path: path.to_owned(), limit });
+        }
+        std::fs::read(path).map_err(failed)
+    }
+
+    /// Compiles a component, or takes it from the cache. `path` is for the error's sake.
+    pub(super) fn compile(&self, path: &Path, bytes: &[u8], digest: &str) -> Result<Component, ComponentError> {
+        if let Some(component) = self.artifacts.as_ref().and_then(|artifacts| artifacts.load(&self.engine, digest)) {
+            return Ok(component);
+        }
+        let component = self.compile_within_limit(path, bytes)?;
+        if let Some(artifacts) = &self.artifacts {
+            artifacts.store(&component, digest);
+        }
+        Ok(component)
+    }
+
+    /// A compiler cannot be interrupted, so it works on a thread of its own. One that overruns is left behind:
+    /// the host refuses the module and ends.
+    fn compile_within_limit(&self, path: &Path, bytes: &[u8]) -> Result<Component, ComponentError> {
+        let limit = self.limits.compile_time;
+        let (sender, compiled) = mpsc::channel();
+        let (engine, bytes) = (self.engine.clone(), bytes.to_vec());
+        std::thread::spawn(move || {
+            // Nobody listens any more when the time is over.
+            let _ = sender.send(Component::from_binary(&engine, &bytes));
+        });
+        match compiled.recv_timeout(limit) {
+            Ok(Ok(component)) => Ok(component),
+            Ok(Err(error)) => Err(ComponentError::Compile { path: path.to_owned(), reason: format!("{error:#}") }),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(ComponentError::CompileTime { path: path.to_owned(), limit }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(ComponentError::Compile {
+                path: path.to_owned(),
+                reason: "the compiler broke off; please report it with the file".to_owned(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// The name a file has everywhere: the sha256 of its bytes, in hexadecimal.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn config(limits: &Limits) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(INSTANCES)
+        .total_core_instances(INSTANCES * CORE_INSTANCES_PER_COMPONENT)
+        .total_memories(INSTANCES)
+        .total_tables(INSTANCES * 2)
+        .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT)
+        .max_memories_per_component(1)
+        .max_tables_per_component(2)
+        .max_memory_size(limits.memory_bytes)
+        .table_elements(limits.table_elements);
+    let mut config = Config::new();
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .epoch_interruption(true)
+        .max_wasm_stack(limits.stack_bytes)
+        // Nothing a module calls can suspend it, and without the machinery for that a call costs a quarter.
+        .concurrency_support(false)
+        .wasm_component_model(true)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_tail_call(false)
+        .gc_support(false)
+        // The same input gives the same bytes on every machine.
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .wasm_backtrace_max_frames(None)
+        .generate_address_map(false);
+    config
+}

@@ -1,0 +1,67 @@
+//! A translator as a sandboxed component: the `Translate` that the chain runs in production.
+
+use std::sync::Arc;
+
+use super::bindings::translator_0_1::Translator;
+use super::call::CallError;
+use super::instance::Instances;
+use super::sandbox::Sandbox;
+use super::translate::{Next, Translate, TranslateError, TranslatorManifest};
+
+pub struct TranslatorModule {
+    file: Arc<str>,
+    digest: String,
+    manifest: TranslatorManifest,
+    instances: Instances<Translator>,
+}
+
+impl TranslatorModule {
+    pub(super) fn load(
+        file: &Arc<str>,
+        digest: &str,
+        linked: Translator,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Self, CallError> {
+        let instances = Instances::new(linked, file, sandbox);
+        let manifest = instances.run(|guest, store| guest.describe(store), Ok)?;
+        Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, instances })
+    }
+
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Instances that wait for the next call.
+    pub fn idle_instances(&self) -> usize {
+        self.instances.idle()
+    }
+}
+
+impl Translate for TranslatorModule {
+    fn manifest(&self) -> &TranslatorManifest {
+        &self.manifest
+    }
+
+    fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError> {
+        let answer = self.instances.run(|guest, store| guest.call(store, method, request, next), Ok);
+        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TranslateError {
+            reason: format!(
+                "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
+                self.manifest.serves, self.manifest.onto, self.file, self.digest
+            ),
+        })
+    }
+}
+
+impl std::fmt::Debug for TranslatorModule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TranslatorModule")
+            .field("file", &self.file)
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! Metric tags leave `run_info` for a column of their own. Upwards they are read out of the message,
+//! which stays as it is; downwards they go back into it, unless they are there already. Of `run_info`
+//! only field 25 is looked at; every other byte stays where it was.
+
+mod residue;
+mod tags;
+
+use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Run, Unit, export_migration, wire};
+
+use residue::Residue;
+use tags::Tags;
+
+#[derive(Debug)]
+pub struct SplitMetricTags;
+
+/// The metric tags' field in `DesiredLRPRunInfo`.
+const METRIC_TAGS: u32 = 25;
+
+const COLUMNS: [&str; 2] = ["run_info", "metric_tags"];
+
+impl Migration for SplitMetricTags {
+    fn manifest() -> Manifest {
+        Manifest::new(1_722_634_733, "split-metric-tags")
+            .summary("Copies metric tags from desired_lrps.run_info to a column of their own")
+            .add_column("desired_lrps", Column::medium_text("metric_tags").nullable().sealed())
+            .up(Access::to("desired_lrps").reads(["run_info"]).writes(COLUMNS))
+            .down(Access::to("desired_lrps").reads(COLUMNS).writes(["run_info"]))
+            .leaves_residue()
+    }
+
+    fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+        for row in unit.rows("desired_lrps")? {
+            let run_info = row.bytes("run_info")?;
+            let Some(residue) = unit.residue() else {
+                row.set_text("metric_tags", &Tags::of_message(run_info)?.to_json())?;
+                continue;
+            };
+            let residue = Residue::decode(residue)?;
+            match &residue.metric_tags {
+                Some(json) => row.set_bytes("metric_tags", json)?,
+                None => row.set_null("metric_tags")?,
+            }
+            if let Some(entries) = &residue.entries {
+                row.set_bytes("run_info", &residue::put_back(run_info, entries)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn down(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+        for row in unit.rows("desired_lrps")? {
+            let run_info = row.bytes("run_info")?;
+            let json = row.bytes_or_null("metric_tags")?;
+            let carried = Tags::of_message(run_info)?;
+            // A row that Diego's own migration could not read has NULL, and nothing to carry back.
+            let wanted = json.map_or_else(|| Ok(carried.clone()), Tags::of_json)?;
+            let entries = if carried == wanted {
+                None
+            } else {
+                let mut edited = wire::remove(run_info, METRIC_TAGS)?;
+                wanted.append_to(&mut edited);
+                row.set_bytes("run_info", &edited)?;
+                Some(residue::taken_out(run_info)?)
+            };
+            if entries.is_some() || json != Some(wanted.to_json().as_bytes()) {
+                let metric_tags = json.map(<[u8]>::to_vec);
+                unit.set_residue(Residue { metric_tags, entries }.encode())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+export_migration!(SplitMetricTags);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The metric tags of a desired LRP in their two shapes: entries of field 25 in a message, and the JSON
+//! object that Go makes of them. Both read into the same values, so that they can be compared.
+
+use std::collections::BTreeMap;
+
+use bbs_sdk::Refused;
+use bbs_sdk::json::{self, Map, Value};
+use bbs_sdk::wire::{self, Field, WireError};
+
+use super::METRIC_TAGS;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tags(BTreeMap<String, Tag>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Tag {
+    /// Empty is the same as none, as everywhere in Go.
+    fixed: String,
+    dynamic: Dynamic,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Dynamic {
+    #[default]
+    None,
+    Index,
+    InstanceGuid,
+    /// A number that Go has no name for, which it writes as an empty string.
+    Unnamed,
+}
+
+impl Tags {
+    /// The entries of field 25. A later entry replaces an earlier one of the same key.
+    pub(crate) fn of_message(run_info: &[u8]) -> Result<Self, Refused> {
+        let refused = |error: WireError| Refused::new(format!("`run_info` cannot be read: {error}"));
+        let mut tags = BTreeMap::new();
+        for field in wire::fields(run_info) {
+            let field = field.map_err(refused)?;
+            if field.number == METRIC_TAGS {
+                let (key, tag) = read_entry(field).map_err(refused)?;
+                tags.insert(key, tag);
+            }
+        }
+        Ok(Self(tags))
+    }
+
+    /// The column's JSON; `null` is what Go writes for no map.
+    pub(crate) fn of_json(text: &[u8]) -> Result<Self, Refused> {
+        let refused = |reason: &str| Refused::new(format!("`metric_tags` cannot be read: {reason}"));
+        let members = match json::parse(text).map_err(|error| refused(&error.to_string()))? {
+            Value::Null => return Ok(Self::default()),
+            Value::Object(members) => members,
+            _ => return Err(refused("not a JSON object")),
+        };
+        let tags = members.into_iter().map(|(name, value)| {
+            let tag = Tag::of_json(&value);
+            tag.map(|tag| (name.clone(), tag)).ok_or_else(|| refused(&format!("tag `{name}` is not a metric tag")))
+        });
+        Ok(Self(tags.collect::<Result<_, _>>()?))
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        let members = self.0.iter().map(|(name, tag)| (name.clone(), tag.to_json()));
+        json::to_go_string(&Value::Object(members.collect()))
+    }
+
+    /// Adds the entries to a message that has none.
+    pub(crate) fn append_to(&self, run_info: &mut Vec<u8>) {
+        for (name, tag) in &self.0 {
+            let mut value = Vec::new();
+            if !tag.fixed.is_empty() {
+                wire::append(&mut value, 1, wire::Value::Bytes(tag.fixed.as_bytes()));
+            }
+            match tag.dynamic {
+                Dynamic::Index => wire::append(&mut value, 2, wire::Value::Varint(1)),
+                Dynamic::InstanceGuid => wire::append(&mut value, 2, wire::Value::Varint(2)),
+                Dynamic::None | Dynamic::Unnamed => {}
+            }
+            let mut entry = Vec::new();
+            wire::append(&mut entry, 1, wire::Value::Bytes(name.as_bytes()));
+            wire::append(&mut entry, 2, wire::Value::Bytes(&value));
+            wire::append(run_info, METRIC_TAGS, wire::Value::Bytes(&entry));
+        }
+    }
+}
+
+impl Tag {
+    fn of_json(value: &Value) -> Option<Self> {
+        if value.is_null() {
+            return Some(Self::default());
+        }
+        let members = value.as_object()?;
+        let text = |name: &str| match members.get(name) {
+            None | Some(Value::Null) => Some(None),
+            Some(Value::String(text)) => Some(Some(text.as_str())),
+            Some(_) => None,
+        };
+        let dynamic = match text("dynamic")? {
+            Some("INDEX") => Dynamic::Index,
+            Some("INSTANCE_GUID") => Dynamic::InstanceGuid,
+            Some("") => Dynamic::Unnamed,
+            // Go reads a name that it does not know as no value at all.
+            Some(_) | None => Dynamic::None,
+        };
+        Some(Self { fixed: text("static")?.unwrap_or_default().to_owned(), dynamic })
+    }
+
+    fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        if !self.fixed.is_empty() {
+            members.insert("static".to_owned(), Value::from(self.fixed.as_str()));
+        }
+        let dynamic = match self.dynamic {
+            Dynamic::None => return Value::Object(members),
+            Dynamic::Index => "INDEX",
+            Dynamic::InstanceGuid => "INSTANCE_GUID",
+            Dynamic::Unnamed => "",
+        };
+        members.insert("dynamic".to_owned(), Value::from(dynamic));
+        Value::Object(members)
+    }
+}
+
+/// Go takes strings as they come and writes what is not UTF-8 as U+FFFD.
+fn text(field: Field<'_>) -> Result<String, WireError> {
+    Ok(String::from_utf8_lossy(field.bytes()?).into_owned())
+}
+
+fn read_entry(field: Field<'_>) -> Result<(String, Tag), WireError> {
+    let mut name = String::new();
+    let mut tag = Tag::default();
+    for part in wire::fields(field.bytes()?) {
+        let part = part?;
+        match part.number {
+            1 => name = text(part)?,
+            2 => tag = read_tag(part)?,
+            _ => {}
+        }
+    }
+    Ok((name, tag))
+}
+
+fn read_tag(field: Field<'_>) -> Result<Tag, WireError> {
+    let mut tag = Tag::default();
+    for part in wire::fields(field.bytes()?) {
+        let part = part?;
+        match part.number {
+            1 => tag.fixed = text(part)?,
+            // An enum is 32 bits wide; the rest is the sign of a negative one.
+            2 => {
+                tag.dynamic = match part.varint()? as i32 {
+                    0 => Dynamic::None,
+                    1 => Dynamic::Index,
+                    2 => Dynamic::InstanceGuid,
+                    _ => Dynamic::Unnamed,
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(tag)
+}

@@ -1,0 +1,59 @@
+//! Does with `next` what the method says. Serves 0.9 in terms of 0.10.
+
+wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
+
+use diego::translator::next;
+use diego::translator::types::{ApiVersion, Method};
+use std::hint::black_box;
+
+struct Chatty;
+
+impl Guest for Chatty {
+    fn describe() -> Manifest {
+        let method =
+            |name: &str| Method { name: name.into(), path: format!("{}/do", name.to_lowercase()), paged: false };
+        Manifest {
+            serves: ApiVersion { major: 0, minor: 9 },
+            onto: ApiVersion { major: 0, minor: 10 },
+            name: "chatty".into(),
+            summary: "Does with the next version what the method says.".into(),
+            methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"].map(method).into(),
+            hides: vec![],
+            events: false,
+        }
+    }
+
+    fn call(method: String, request: Vec<u8>) -> Result<Vec<u8>, Fault> {
+        match method.as_str() {
+            "Once" => next::call("Newer", &request),
+            "Twice" => {
+                let first = next::call("Newer", &request)?;
+                next::call("Newer", &first)
+            }
+            "Never" => Ok(request),
+            "Forever" => loop {
+                next::call("Newer", &request)?;
+            },
+            "Loop" => {
+                next::call("Newer", &request)?;
+                loop {
+                    black_box(());
+                }
+            }
+            "Trap" => panic!("as told"),
+            "Grow" => {
+                let mut kept = Vec::new();
+                loop {
+                    kept.push(black_box(vec![1_u8; 1 << 20]));
+                }
+            }
+            other => Err(Fault { reason: format!("no method {other}") }),
+        }
+    }
+
+    fn events(_operation: Operation) -> Vec<Event> {
+        vec![]
+    }
+}
+
+export!(Chatty);

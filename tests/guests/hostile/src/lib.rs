@@ -1,0 +1,126 @@
+//! Does the wrong thing that the text of the first row names, and behaves on every other.
+
+wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
+
+use diego::migration::columns::{Column, Written};
+use diego::migration::manifest::{self, Access, Change, ColumnType, Sealing, TableColumn};
+
+use diego::migration::columns::{Refusal, Shape};
+use diego::migration::log::{Level, log};
+use std::hint::black_box;
+
+struct Hostile;
+
+impl Guest for Hostile {
+    fn describe() -> Manifest {
+        Manifest {
+            version: 100,
+            name: "hostile".into(),
+            summary: "Does the wrong thing its input names.".into(),
+            changes: vec![Change::AddColumn(TableColumn {
+                table: "things".into(),
+                column: manifest::Column {
+                    name: "size".into(),
+                    type_: ColumnType::BigInteger,
+                    nullable: false,
+                    default: None,
+                    sealing: Sealing::Plain,
+                },
+            })],
+            up: vec![Access {
+                table: "things".into(),
+                reads: vec!["text".into()],
+                writes: vec!["size".into()],
+                reshapes: false,
+            }],
+            down: vec![],
+            reversible: true,
+            leaves_residue: false,
+        }
+    }
+
+    fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
+        let text = &batch.tables[0].columns[0];
+        let rows = text.offsets.len() - 1;
+        let name = text.values[..text.offsets[1] as usize].to_vec();
+        misbehave(&name)?;
+        Ok(disguised(&name, rows))
+    }
+
+    fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
+        unreachable!("its way down runs no rows")
+    }
+}
+
+/// What never comes back, or not as an outcome.
+fn misbehave(name: &[u8]) -> Result<(), Fault> {
+    match name {
+        b"endless-loop" => loop {
+            black_box(());
+        },
+        b"memory-growth" => {
+            let mut kept = Vec::new();
+            loop {
+                kept.push(black_box(vec![1_u8; 1 << 20]));
+            }
+        }
+        b"memory-grown" => drop(black_box(vec![1_u8; 32 << 20])),
+        b"stack-overflow" => {
+            black_box(recurse(black_box(1)));
+        }
+        b"trap" => panic!("as told"),
+        b"fault" => return Err(Fault { reason: "as told".into() }),
+        b"log-flood" => (0..10_000).for_each(|line| log(Level::Warn, &format!("flood {line} {}", "x".repeat(5_000)))),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Keeps nothing in memory, so that it is the stack that runs out.
+fn recurse(depth: u64) -> u64 {
+    if depth == u64::MAX { depth } else { recurse(depth + 1).rotate_left(3) ^ depth }
+}
+
+fn sizes(rows: usize) -> Column {
+    Column { validity: vec![], offsets: vec![], values: vec![0; rows * 8] }
+}
+
+/// An outcome that does not fit the batch.
+fn disguised(name: &[u8], rows: usize) -> Outcome {
+    let one = |column| vec![Written { shape: None, columns: vec![column] }];
+    let honest = Outcome { tables: one(sizes(rows)), refused: vec![], residue: vec![] };
+    let text = |offsets: &[u32]| Column { validity: vec![], offsets: offsets.into(), values: vec![b'x'; 4] };
+    match name {
+        b"wrong-row-count" => Outcome { tables: one(sizes(rows + 1)), ..honest },
+        b"offsets-out-of-range" => Outcome { tables: one(text(&[0, 2, 1 << 30])), ..honest },
+        b"offsets-go-back" => Outcome { tables: one(text(&[0, 4, 2])), ..honest },
+        b"text-for-integers" => Outcome { tables: one(text(&[0, 2, 4])), ..honest },
+        b"oversized-result" => Outcome { tables: one(oversized()), ..honest },
+        b"short-validity" => {
+            Outcome { tables: one(Column { validity: vec![255; rows.div_ceil(8) + 1], ..sizes(rows) }), ..honest }
+        }
+        b"null-where-none-may-be" => {
+            Outcome { tables: one(Column { validity: vec![0; rows.div_ceil(8)], ..sizes(rows) }), ..honest }
+        }
+        b"too-many-tables" => Outcome { tables: vec![], ..honest },
+        b"too-many-columns" => {
+            Outcome { tables: vec![Written { shape: None, columns: vec![sizes(rows), sizes(rows)] }], ..honest }
+        }
+        b"undeclared-shape" => {
+            let shape = Some(Shape { unit_offsets: vec![0], origins: vec![] });
+            Outcome { tables: vec![Written { shape, columns: vec![sizes(0)] }], ..honest }
+        }
+        b"undeclared-residue" => Outcome { residue: vec![Some(vec![1]); rows], ..honest },
+        b"refuses-unknown-unit" => {
+            Outcome { refused: vec![Refusal { unit: rows as u32, reason: "there is no such unit".into() }], ..honest }
+        }
+        _ => honest,
+    }
+}
+
+/// More than comes back, in less memory than an instance has.
+fn oversized() -> Column {
+    Column { validity: vec![0; 20 << 20], offsets: vec![], values: vec![0; 20 << 20] }
+}
+
+export!(Hostile);

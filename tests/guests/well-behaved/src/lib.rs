@@ -1,0 +1,51 @@
+//! Upwards it gives each row of `things` a `size` (the length of its `text`); downwards it says nothing.
+//! Written against the raw contract, so that the contract is tested without the SDK.
+
+wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
+
+use diego::migration::columns::{Column, Written};
+use diego::migration::manifest::{self, Access, Change, ColumnType, Sealing, TableColumn};
+
+struct WellBehaved;
+
+impl Guest for WellBehaved {
+    fn describe() -> Manifest {
+        Manifest {
+            version: 100,
+            name: "well-behaved".into(),
+            summary: "Notes the length of each text.".into(),
+            changes: vec![Change::AddColumn(TableColumn {
+                table: "things".into(),
+                column: manifest::Column {
+                    name: "size".into(),
+                    type_: ColumnType::BigInteger,
+                    nullable: false,
+                    default: None,
+                    sealing: Sealing::Plain,
+                },
+            })],
+            up: vec![Access {
+                table: "things".into(),
+                reads: vec!["text".into()],
+                writes: vec!["size".into()],
+                reshapes: false,
+            }],
+            down: vec![],
+            reversible: true,
+            leaves_residue: false,
+        }
+    }
+
+    fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
+        let text = &batch.tables[0].columns[0];
+        let values = text.offsets.windows(2).flat_map(|ends| u64::from(ends[1] - ends[0]).to_le_bytes()).collect();
+        let sizes = Column { validity: vec![], offsets: vec![], values };
+        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![sizes] }], refused: vec![], residue: vec![] })
+    }
+
+    fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
+        unreachable!("its way down runs no rows")
+    }
+}
+
+export!(WellBehaved);

@@ -1,0 +1,168 @@
+//! The host as a process of its own, on a free port of the loopback interface, ended with the test.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Far above what anything here takes: only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with a configuration, in which a database will be or is.
+pub struct Installation {
+    folder: tempfile::TempDir,
+    config: Value,
+}
+
+impl Installation {
+    /// Serves the modules of `modules_dir` from a database that is not there yet, with the fixture's key.
+    pub fn new(modules_dir: &Path) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = json!({
+            "listen_address": "127.0.0.1:0",
+            "database_connection_string": "bbs.db",
+            "modules_dir": modules_dir,
+            "module_cache_dir": super::modules::cache(),
+            "encryption_keys": { "key-2024": "correct horse battery staple" },
+            "active_key_label": "key-2024",
+            "lock_retry_interval": "50ms",
+        });
+        Self { folder, config }
+    }
+
+    /// Adds or replaces one key of the configuration.
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.config[key] = value.into();
+        self
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.folder.path().join("bbs.db")
+    }
+
+    fn config_file(&self) -> PathBuf {
+        let path = self.folder.path().join("bbs.json");
+        std::fs::write(&path, self.config.to_string()).expect("the configuration can be written");
+        path
+    }
+
+    /// A command such as `migrate status --json`, with this configuration.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(super::bbs());
+        command.args(arguments).arg("--config").arg(self.config_file()).env_remove("RUST_LOG");
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the executable starts")
+    }
+
+    /// Runs a command that has to succeed, and gives what it printed.
+    #[track_caller]
+    pub fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "bbs {arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Starts `bbs serve` and returns once it serves.
+    #[track_caller]
+    pub fn serve(&self) -> Host {
+        Host::start(self.command(&["serve"]), "serving")
+    }
+}
+
+/// A running host. Killed when dropped.
+pub struct Host {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+    pub address: SocketAddr,
+}
+
+impl Host {
+    /// Starts a command and waits for a line that contains `sign` and an address, such as `http://127.0.0.1:1`
+    /// or `address=127.0.0.1:1`.
+    #[track_caller]
+    pub fn start(mut command: Command, sign: &str) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
+        let (sender, lines) = channel();
+        let streams: [Box<dyn std::io::Read + Send>; 2] = [
+            Box::new(child.stdout.take().expect("standard output is piped")),
+            Box::new(child.stderr.take().expect("standard error is piped")),
+        ];
+        for stream in streams {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+            });
+        }
+        let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
+        let line = host.wait_for_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some());
+        host.address = address_in(&line).expect("the line has an address");
+        host
+    }
+
+    #[track_caller]
+    pub fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if wanted(&line) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("the line did not come: {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("the host ended: {:#?}", self.seen),
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Asks the host to end, as an operator's supervisor does, and waits until it has.
+    #[track_caller]
+    pub fn terminate(mut self) -> std::process::ExitStatus {
+        let signal = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
+        assert!(signal.expect("kill starts").success());
+        self.child.wait().expect("the host can be waited for")
+    }
+
+    /// Ends the host as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the host can be killed");
+        self.child.wait().expect("the host can be waited for");
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill and nothing to say.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let start = line.find("127.0.0.1:")?;
+    let end =
+        line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').map_or(line.len(), |at| start + at);
+    line[start..end].parse().ok().filter(|address: &SocketAddr| address.port() != 0)
+}

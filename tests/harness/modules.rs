@@ -1,0 +1,119 @@
+//! Modules for tests: the default catalog and the guests of `tests/guests`, built from source once for each
+//! state of the source, whichever test comes first. Owns the folders below `target/test-modules`.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bbs::modules::build::{self, BuildRequest, Others};
+use bbs::modules::sandbox::{Limits, Sandbox};
+use bbs::modules::{MigrationModule, Module, TranslatorModule};
+use bbs::progress::Progress;
+
+use super::workspace;
+
+/// The default modules directory, as `bbs module build` writes it.
+pub fn modules() -> PathBuf {
+    built_once("default", &["Cargo.lock", "Cargo.toml", "migrations-wasm", "sdk"], |folder| {
+        let crates = build::listed_crates(&workspace().join("migrations-wasm/catalog.toml")).expect("the source list");
+        let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Drop };
+        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    })
+}
+
+/// The folder of the guests: a component for each folder of `tests/guests`, called as the folder is.
+pub fn guests() -> PathBuf {
+    built_once("guests", &["Cargo.lock", "Cargo.toml", "sdk", "tests/guests"], |folder| {
+        let mut crates: Vec<_> = files_of(&workspace().join("tests/guests"))
+            .into_iter()
+            .filter(|file| file.file_name().is_some_and(|name| name == "Cargo.toml"))
+            .map(|manifest| manifest.parent().expect("a file is in a folder").to_owned())
+            .collect();
+        crates.sort();
+        let components =
+            build::components(&crates, &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        for (guest, component) in crates.iter().zip(components) {
+            let name = guest.file_name().expect("a guest has a name").to_string_lossy();
+            std::fs::write(folder.join(format!("{name}.wasm")), component).expect("the target folder can be written");
+        }
+    })
+}
+
+/// One guest's file.
+pub fn guest(name: &str) -> PathBuf {
+    guests().join(format!("{name}.wasm"))
+}
+
+/// A sandbox with the default limits, and compiled components shared by all tests.
+pub fn sandbox() -> Arc<Sandbox> {
+    sandbox_with(Limits::default())
+}
+
+pub fn sandbox_with(limits: Limits) -> Arc<Sandbox> {
+    Arc::new(Sandbox::new(limits, Some(&cache())).expect("a sandbox starts"))
+}
+
+pub fn migration(name: &str, sandbox: &Arc<Sandbox>) -> Arc<MigrationModule> {
+    match Module::open(&guest(name), sandbox).unwrap_or_else(|error| panic!("{}", chain(&error))) {
+        Module::Migration(module) => module,
+        Module::Translator(_) => panic!("{name} is a translator"),
+    }
+}
+
+pub fn translator(name: &str, sandbox: &Arc<Sandbox>) -> Arc<TranslatorModule> {
+    match Module::open(&guest(name), sandbox).unwrap_or_else(|error| panic!("{}", chain(&error))) {
+        Module::Translator(module) => module,
+        Module::Migration(_) => panic!("{name} is a migration"),
+    }
+}
+
+/// An error with all its sources, as the operator reads it.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The folder of compiled components, for every sandbox and host that a test starts.
+pub fn cache() -> PathBuf {
+    folder().join("cache")
+}
+
+fn folder() -> PathBuf {
+    workspace().join("target/test-modules")
+}
+
+/// A folder filled once for each state of `sources`. Tests run in processes of their own, so they meet at a lock.
+fn built_once(name: &str, sources: &[&str], build: impl FnOnce(&Path)) -> PathBuf {
+    std::fs::create_dir_all(folder()).expect("the target folder can be written");
+    let lock = File::create(folder().join(format!("{name}.lock"))).expect("the target folder can be written");
+    lock.lock().expect("a file lock");
+    let built = folder().join(format!("{name}-{:016x}", hash(sources)));
+    if !built.join(".done").exists() {
+        std::fs::create_dir_all(&built).expect("the target folder can be written");
+        build(&built);
+        File::create(built.join(".done")).expect("the target folder can be written");
+    }
+    built
+}
+
+fn hash(sources: &[&str]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for source in sources {
+        for file in files_of(&workspace().join(source)) {
+            file.hash(&mut hasher);
+            std::fs::read(&file).expect("a source file").hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let mut entries: Vec<_> =
+        std::fs::read_dir(path).expect("a source folder").map(|entry| entry.expect("an entry").path()).collect();
+    entries.sort();
+    entries.iter().filter(|entry| !entry.ends_with("target")).flat_map(|entry| files_of(entry)).collect()
+}
