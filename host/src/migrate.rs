@@ -268,7 +268,9 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
         }
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             check_history(context, &applied)?;
-            migrate(context, fence, &line, from, to, matches!(intent, Intent::Down { .. })).await?;
+            let going_down = matches!(intent, Intent::Down { .. });
+            let work = bring_across(context, fence, &line, (from, to), going_down).await?;
+            finish(context, fence, &work, going_down).await?;
         }
     }
     Ok(decision)
@@ -299,14 +301,14 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
-async fn migrate(
+/// Everything up to a finished copy, from wherever an earlier start got to.
+async fn bring_across(
     context: &Context,
     fence: &Fence,
     line: &Line,
-    from: DataVersion,
-    to: DataVersion,
+    (from, to): (DataVersion, DataVersion),
     going_down: bool,
-) -> Result<(), MigrateError> {
+) -> Result<Arc<Work>, MigrateError> {
     check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
@@ -320,15 +322,20 @@ async fn migrate(
     }
     copy::copy(context, fence, &work).await?;
     fault::point(fault::AFTER_COPY);
-    match verify::verify(context, &work).await {
+    Ok(work)
+}
+
+/// Makes a finished copy real, if it is what it has to be.
+async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: bool) -> Result<(), MigrateError> {
+    match verify::verify(context, work).await {
         Err(fault @ MigrateError::Verify { .. }) => {
-            start_over(context, fence, &work, going_down).await?;
+            start_over(context, fence, work, going_down).await?;
             return Err(fault);
         }
         verified => verified?,
     }
     fault::point(fault::AFTER_VERIFY);
-    cut_over::cut_over(context, fence, &work).await?;
+    cut_over::cut_over(context, fence, work).await?;
     cut_over::clean_up(context, fence).await
 }
 
