@@ -66,16 +66,14 @@ struct Inner {
 }
 
 impl Store {
-    /// `layout` is what the database has; `record_version` is the newest migration of the catalog that
-    /// transforms rows, which every new record counts as having gone through.
-    pub fn new(
-        database: Database,
-        fence: Fence,
-        keyring: Arc<Keyring>,
-        clock: Arc<dyn Clock>,
-        layout: &Layout,
-        record_version: DataVersion,
-    ) -> Self {
+    pub fn new(database: Database, fence: Fence, keyring: Arc<Keyring>, clock: Arc<dyn Clock>) -> Self {
+        let (limits, stamped, left_out) = (BTreeMap::new(), BTreeMap::new(), AtomicU64::new(0));
+        Self(Arc::new(Inner { database, fence, keyring, clock, limits, stamped, left_out }))
+    }
+
+    /// Holds values to what the columns of `layout` can hold, and marks each new record as having gone
+    /// through `record_version`, the newest migration that transforms rows, where its table has the column.
+    pub fn with_layout(self, layout: &Layout, record_version: DataVersion) -> Self {
         let mut limits = BTreeMap::new();
         let mut stamped = BTreeMap::new();
         for (name, table) in &layout.tables {
@@ -88,7 +86,10 @@ impl Store {
                 stamped.insert(name.clone(), record_version);
             }
         }
-        let left_out = AtomicU64::new(0);
+        let Inner { database, fence, keyring, clock, .. } = &*self.0;
+        let (database, fence) = (database.clone(), fence.clone());
+        let (keyring, clock) = (Arc::clone(keyring), Arc::clone(clock));
+        let left_out = AtomicU64::new(self.left_out());
         Self(Arc::new(Inner { database, fence, keyring, clock, limits, stamped, left_out }))
     }
 
