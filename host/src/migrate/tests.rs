@@ -102,7 +102,10 @@ async fn columns_and_tables_that_a_way_down_drops_come_back_with_their_values() 
 
 /// Without the stamp of the copies.
 fn strip(row: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    row.iter().filter(|(name, _)| *name != "record_version").map(|(name, value)| (name.clone(), value.clone())).collect()
+    row.iter()
+        .filter(|(name, _)| *name != "record_version")
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 #[tokio::test]
@@ -199,7 +202,8 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
     let mut world = World::with_rows(2).await;
     world.up(4).await.unwrap();
     let manifest = all()[3].manifest().clone();
-    world.context.migrations[3] = std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
+    world.context.migrations[3] =
+        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
     for version in [4, 5] {
         let error = world.up(version).await.unwrap_err();
         assert!(matches!(&error, MigrateError::DigestChanged { version: 4, .. }), "{error}");
@@ -304,7 +308,9 @@ async fn work_under_way_is_resumed_by_the_next_holder_of_the_lock_only() {
             Fence::raise(&world.context.database).await.unwrap();
         }
         world.execute("CREATE TABLE kept (guid TEXT)").await;
-        world.execute("CREATE TRIGGER watch AFTER DELETE ON bbs_copy BEGIN INSERT INTO kept VALUES ('gone'); END").await;
+        world
+            .execute("CREATE TRIGGER watch AFTER DELETE ON bbs_copy BEGIN INSERT INTO kept VALUES ('gone'); END")
+            .await;
         world.execute("UPDATE bbs_copy SET finished = finished").await;
         let before = world.first_row_ids("desired_lrps__4").await;
         world.up(4).await.unwrap();
@@ -384,9 +390,20 @@ async fn history_names_every_step_with_its_module() {
         .unwrap();
     let lines: Vec<_> = rows
         .iter()
-        .map(|row| format!("{} {} {} {}", row.get::<i64, _>(0), row.get::<String, _>(1), row.get::<String, _>(2), row.get::<String, _>(3)))
+        .map(|row| {
+            format!(
+                "{} {} {} {}",
+                row.get::<i64, _>(0),
+                row.get::<String, _>(1),
+                row.get::<String, _>(2),
+                row.get::<String, _>(3)
+            )
+        })
         .collect();
-    assert_eq!(lines[lines.len() - 3..], ["2 up digest-of-2 seal-routes", "3 up digest-of-3 presence", "3 down digest-of-3 presence"]);
+    assert_eq!(
+        lines[lines.len() - 3..],
+        ["2 up digest-of-2 seal-routes", "3 up digest-of-3 presence", "3 down digest-of-3 presence"]
+    );
 }
 
 #[tokio::test]

@@ -48,24 +48,28 @@ impl World {
         for number in 0..apps {
             let guid = format!("app-{number:05}");
             let run_info = world.seal(Sealing::Enveloped, &format!("run {number} tags=t{number}"));
-            sqlx::query("INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) VALUES (?, 'd', ?, ?, ?)")
+            sqlx::query(
+                "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) VALUES (?, 'd', ?, ?, ?)",
+            )
+            .bind(&guid)
+            .bind(format!("routes of {number}"))
+            .bind(run_info)
+            .bind((number % 3 > 0).then(|| "ä".repeat(number)))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+            for place in 0..2_i64 {
+                let net_info = world.seal(Sealing::Enveloped, &format!("net {number}.{place}"));
+                sqlx::query(
+                    "INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) VALUES (?, ?, ?, 'RUNNING', ?)",
+                )
                 .bind(&guid)
-                .bind(format!("routes of {number}"))
-                .bind(run_info)
-                .bind((number % 3 > 0).then(|| "ä".repeat(number)))
+                .bind(place)
+                .bind(number % 4 == 0 && place == 1)
+                .bind(net_info)
                 .execute(&mut *tx)
                 .await
                 .unwrap();
-            for place in 0..2_i64 {
-                let net_info = world.seal(Sealing::Enveloped, &format!("net {number}.{place}"));
-                sqlx::query("INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) VALUES (?, ?, ?, 'RUNNING', ?)")
-                    .bind(&guid)
-                    .bind(place)
-                    .bind(number % 4 == 0 && place == 1)
-                    .bind(net_info)
-                    .execute(&mut *tx)
-                    .await
-                    .unwrap();
             }
         }
         sqlx::query("INSERT INTO domains (domain) VALUES ('a'), ('b'), ('c')").execute(&mut *tx).await.unwrap();
@@ -109,7 +113,8 @@ impl World {
     }
 
     pub(super) async fn text(&self, query: &str) -> String {
-        let row = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(self.context.database.readers()).await.unwrap();
+        let row =
+            sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(self.context.database.readers()).await.unwrap();
         row.get(0)
     }
 
@@ -122,10 +127,11 @@ impl World {
     }
 
     pub(super) async fn first_row_ids(&self, table: &str) -> Vec<String> {
-        let rows = sqlx::query(AssertSqlSafe(format!("SELECT rowid || guid || tags FROM {table} ORDER BY rowid LIMIT 5")))
-            .fetch_all(self.context.database.readers())
-            .await
-            .unwrap();
+        let rows =
+            sqlx::query(AssertSqlSafe(format!("SELECT rowid || guid || tags FROM {table} ORDER BY rowid LIMIT 5")))
+                .fetch_all(self.context.database.readers())
+                .await
+                .unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
@@ -138,10 +144,11 @@ impl World {
     }
 
     pub(super) async fn leftovers(&self) -> Vec<String> {
-        let rows = sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%\\_\\_%' ESCAPE '\\'")
-            .fetch_all(self.context.database.readers())
-            .await
-            .unwrap();
+        let rows =
+            sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%\\_\\_%' ESCAPE '\\'")
+                .fetch_all(self.context.database.readers())
+                .await
+                .unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
@@ -183,7 +190,8 @@ impl World {
         let layout = self.layout(self.version().await.0);
         let known = &layout.tables[table];
         let key = known.primary_key.join(", ");
-        let rows = sqlx::query(AssertSqlSafe(format!("SELECT * FROM {table} ORDER BY {key}")))
+        let names: Vec<_> = known.columns.iter().map(|column| column.name.as_str()).collect();
+        let rows = sqlx::query(AssertSqlSafe(format!("SELECT {} FROM {table} ORDER BY {key}", names.join(", "))))
             .fetch_all(self.context.database.readers())
             .await
             .unwrap();
