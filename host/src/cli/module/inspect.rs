@@ -98,7 +98,9 @@ fn change(change: &Change) -> String {
         Change::RenameColumn { table, from, to } => format!("rename {table}.{from} to {to}"),
         Change::MoveColumn { column, from, to } => format!("move {from}.{column} to {to}"),
         Change::SetPrimaryKey { table, columns } => format!("primary key of {table}: {}", columns.join(", ")),
-        Change::CreateIndex { table, index } => format!("index {} on {table} ({})", index.name, index.columns.join(", ")),
+        Change::CreateIndex { table, index } => {
+            format!("index {} on {table} ({})", index.name, index.columns.join(", "))
+        }
         Change::DropIndex { table, index } => format!("drop index {index} of {table}"),
     }
 }
