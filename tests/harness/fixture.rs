@@ -1,11 +1,14 @@
 //! The database that Diego's own BBS wrote at 1722634733, and the answers its newest one gave.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bbs::lens::transform::Transform;
+use bbs::modules::catalog::Catalog;
 use bbs::record::Keyring;
 use serde_json::{Map, Value};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Column, Connection, Row, SqliteConnection, TypeInfo, ValueRef};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 pub const VERSION: u64 = 1_722_634_733;
 pub const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
@@ -76,7 +79,7 @@ const TABLES_SQL: &str = "
     CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at);";
 
 /// Writes the fixture's database to a file, exactly as its rows say.
-pub async fn write_to(database: &Path) {
+pub async fn load(database: &Path) {
     let options = SqliteConnectOptions::new().filename(database).create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.expect("a new database");
     sqlx::raw_sql(TABLES_SQL).execute(&mut connection).await.expect("the tables of the fixture's version");
@@ -102,25 +105,9 @@ pub async fn write_to(database: &Path) {
     tx.commit().await.expect("the rows are written");
 }
 
-/// Every row of a table as the fixture writes rows, in the order of its primary key.
-pub async fn read_from(database: &Path, table: &str, order: &str) -> Vec<Map<String, Value>> {
-    let options = SqliteConnectOptions::new().filename(database).read_only(true);
-    let mut connection = SqliteConnection::connect_with(&options).await.expect("the database opens");
-    let statement = format!("SELECT * FROM {table} ORDER BY {order}");
-    let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(&mut connection).await.expect("the table can be read");
-    rows.iter().map(to_json).collect()
-}
-
-fn to_json(row: &SqliteRow) -> Map<String, Value> {
-    let column = |column: &sqlx::sqlite::SqliteColumn| {
-        let raw = row.try_get_raw(column.ordinal()).expect("a column of the row");
-        let value = match raw.type_info().name() {
-            _ if raw.is_null() => Value::Null,
-            "TEXT" => Value::String(row.get(column.ordinal())),
-            "BOOLEAN" => Value::Bool(row.get(column.ordinal())),
-            _ => Value::from(row.get::<i64, _>(column.ordinal())),
-        };
-        (column.name().to_owned(), value)
-    };
-    row.columns().iter().map(column).collect()
+/// The default catalog's migrations.
+pub fn migrations() -> Vec<Arc<dyn Transform>> {
+    let catalog = Catalog::load(&super::modules::modules(), &super::modules::sandbox());
+    let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
+    catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }
