@@ -89,7 +89,8 @@ impl Stored {
                             true => text,
                             false => self.context.keyring.open(column.sealing, &text).expect("records open"),
                         });
-                        let text = plain.map_or("NULL".to_owned(), |plain| String::from_utf8_lossy(&plain).into_owned());
+                        let text =
+                            plain.map_or("NULL".to_owned(), |plain| String::from_utf8_lossy(&plain).into_owned());
                         (column.name.clone(), text)
                     })
                     .collect()
