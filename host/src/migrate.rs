@@ -94,8 +94,6 @@ pub enum MigrateError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     ReadBack(#[from] ReadBackError),
-    #[error(transparent)]
-    KeyLabel(#[from] reencrypt::ReencryptError),
     #[error(
         "the row `version` of `configurations` is not readable ({text:?}); \
          write {{\"CurrentVersion\":<version>}} with the version the tables have"
@@ -252,16 +250,6 @@ pub fn sealed_tables(layout: &Layout) -> Vec<reencrypt::SealedTable> {
     let mut tables = reencrypt::SealedTable::of(layout);
     tables.push(residue::sealed_table());
     tables
-}
-
-/// Refuses a database whose records are under a key that this host does not have. Reads only, for a start to
-/// call before it changes or serves anything.
-pub async fn check_key_label(context: &Context) -> Result<(), MigrateError> {
-    let mut reader = context.database.read().await?;
-    if state::exists(&mut reader, "configurations").await? {
-        reencrypt::check_label(&mut reader, &context.keyring).await?;
-    }
-    Ok(())
 }
 
 /// Reads the version, decides, and does what was decided. Serving is the caller's.

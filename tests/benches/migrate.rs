@@ -59,7 +59,7 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 /// A database at the newest version with the fixture's rows over and over under keys of their own, in no order.
 async fn fill(path: &Path, migrations: &[Arc<dyn Transform>], newest: u64, rows: usize) {
     let small = path.with_extension("fixture.db");
-    fixture::load(&small, migrations).await;
+    fixture::write_to(&small).await;
     Stored::open(&small, migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
     let stored = Stored::open(path, migrations.to_vec()).await;
     stored.up(newest).await.expect("a fresh database");

@@ -2,6 +2,7 @@
 //! the API then answers is `api`'s.
 
 use bbs::migrate::Decision;
+use bbs::migrate::reencrypt::check_label;
 
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::{Rows, Stored};
@@ -15,7 +16,7 @@ async fn taken_over() -> (tempfile::TempDir, Stored) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("diego.db");
     let migrations = fixture::migrations();
-    fixture::load(&path, &migrations).await;
+    fixture::write_to(&path).await;
     let stored = Stored::open(&path, migrations).await;
     (folder, stored)
 }
@@ -88,6 +89,6 @@ async fn an_unknown_key_label_is_refused_before_anything_is_touched() {
     let (_folder, mut stored) = taken_over().await;
     let other = bbs::record::Keyring::new([("other", "passphrase")], "other").unwrap();
     stored.context.keyring = std::sync::Arc::new(other);
-    let error = bbs::migrate::check_key_label(&stored.context).await.unwrap_err();
+    let error = check_label(&stored.context.database, &stored.context.keyring).await.unwrap_err();
     assert!(error.to_string().contains("(key-2024)"), "{error}");
 }
