@@ -7,8 +7,8 @@ use bbs::lens::transform::Transform;
 use bbs::modules::catalog::Catalog;
 use bbs::record::Keyring;
 use serde_json::{Map, Value};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, Column, Connection, Row, SqliteConnection, TypeInfo, ValueRef};
 
 pub const VERSION: u64 = 1_722_634_733;
 pub const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
@@ -36,6 +36,13 @@ pub fn expected(call: &str) -> (Vec<u8>, Vec<u8>) {
         std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     };
     (read("request"), read("response"))
+}
+
+/// The default catalog's migrations.
+pub fn migrations() -> Vec<Arc<dyn Transform>> {
+    let catalog = Catalog::load(&super::modules::modules(), &super::modules::sandbox());
+    let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
+    catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }
 
 /// The tables of the layout at [`VERSION`] as Diego made them, in SQLite's words.
@@ -79,7 +86,7 @@ const TABLES_SQL: &str = "
     CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at);";
 
 /// Writes the fixture's database to a file, exactly as its rows say.
-pub async fn load(database: &Path) {
+pub async fn write_to(database: &Path) {
     let options = SqliteConnectOptions::new().filename(database).create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.expect("a new database");
     sqlx::raw_sql(TABLES_SQL).execute(&mut connection).await.expect("the tables of the fixture's version");
@@ -105,9 +112,25 @@ pub async fn load(database: &Path) {
     tx.commit().await.expect("the rows are written");
 }
 
-/// The default catalog's migrations.
-pub fn migrations() -> Vec<Arc<dyn Transform>> {
-    let catalog = Catalog::load(&super::modules::modules(), &super::modules::sandbox());
-    let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
-    catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
+/// Every row of a table as the fixture writes rows, in the order of its primary key.
+pub async fn read_from(database: &Path, table: &str, order: &str) -> Vec<Map<String, Value>> {
+    let options = SqliteConnectOptions::new().filename(database).read_only(true);
+    let mut connection = SqliteConnection::connect_with(&options).await.expect("the database opens");
+    let statement = format!("SELECT * FROM {table} ORDER BY {order}");
+    let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(&mut connection).await.expect("the table can be read");
+    rows.iter().map(to_json).collect()
+}
+
+fn to_json(row: &SqliteRow) -> Map<String, Value> {
+    let column = |column: &sqlx::sqlite::SqliteColumn| {
+        let raw = row.try_get_raw(column.ordinal()).expect("a column of the row");
+        let value = match raw.type_info().name() {
+            _ if raw.is_null() => Value::Null,
+            "TEXT" => Value::String(row.get(column.ordinal())),
+            "BOOLEAN" => Value::Bool(row.get(column.ordinal())),
+            _ => Value::from(row.get::<i64, _>(column.ordinal())),
+        };
+        (column.name().to_owned(), value)
+    };
+    row.columns().iter().map(column).collect()
 }

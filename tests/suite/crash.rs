@@ -101,14 +101,14 @@ async fn killed_everywhere(worlds: &Worlds, start: &str, direction: &str, versio
 #[tokio::test]
 async fn a_kill_on_the_way_down_costs_nothing() {
     let worlds = Worlds::new();
-    fixture::load(&worlds.path("start")).await;
+    fixture::write_to(&worlds.path("start")).await;
     killed_everywhere(&worlds, "start", "down", OLDEST).await;
 }
 
 #[tokio::test]
 async fn a_kill_on_the_way_up_costs_nothing() {
     let worlds = Worlds::new();
-    fixture::load(&worlds.path("start")).await;
+    fixture::write_to(&worlds.path("start")).await;
     assert!(!run("down", OLDEST, &worlds.path("start"), None));
     killed_everywhere(&worlds, "start", "up", VERSION).await;
 }
@@ -117,7 +117,7 @@ async fn a_kill_on_the_way_up_costs_nothing() {
 async fn killed_again_and_again_it_still_arrives() {
     let worlds = Worlds::new();
     let path = worlds.path("start");
-    fixture::load(&path).await;
+    fixture::write_to(&path).await;
     let undisturbed = worlds.copy("start", "undisturbed");
     assert!(!run("down", OLDEST, &undisturbed, None));
     for point in POINTS {

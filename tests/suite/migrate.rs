@@ -64,7 +64,7 @@ async fn the_way_down_ends_above_the_first_migration() {
 async fn status_and_plan_of_diegos_database() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("diego.db");
-    fixture::load(&path).await;
+    fixture::write_to(&path).await;
     let stored = Stored::open(&path, fixture::migrations()).await;
     let status = status(&stored.context).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
@@ -91,7 +91,7 @@ async fn status_and_plan_of_diegos_database() {
 async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("diego.db");
-    fixture::load(&path).await;
+    fixture::write_to(&path).await;
     let stored = Stored::open(&path, fixture::migrations()).await;
     let before = stored.rows(VERSION).await;
     let victim = before["desired_lrps"][150]["process_guid"].clone();
