@@ -12,7 +12,9 @@ use clap::{Parser, Subcommand};
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
 #[command(name = "bbs", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json")]
+#[command(
+    after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,7 +34,7 @@ impl Cli {
             Command::Dev(command) => command.run().await,
             Command::Serve(command) => command.run().await,
             Command::Migrate(command) => command.run().await,
-            Command::Module(command) => command.run(),
+            Command::Module(command) => command.run().await,
         }
     }
 }

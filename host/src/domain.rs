@@ -1,3 +1,46 @@
-//! What the service can do. Owns the rules and the order of the steps; knows neither HTTP nor SQL.
+//! What the service can do: desired LRPs, actual LRPs, tasks, domains. Owns what calls mean and what
+//! they accept; knows neither HTTP nor how anything is stored.
 
+pub mod actual_lrps;
+pub mod desired_lrps;
+pub mod domains;
+mod page;
+pub mod tasks;
 pub mod validation;
+
+pub use page::Page;
+
+use crate::store::StoreError;
+
+/// Why a call did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum DomainError {
+    /// The findings, in Diego's words.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("the request cannot be decoded")]
+    Undecodable(#[source] prost::DecodeError),
+    #[error("the request holds a value that its record cannot")]
+    Refused(#[source] StoreError),
+    #[error("the resource already exists")]
+    Exists,
+    #[error("the resource could not be found")]
+    NotFound,
+    #[error("the record cannot be read")]
+    Unreadable(#[source] StoreError),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for DomainError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Exists => Self::Exists,
+            StoreError::NotUtf8 { .. } | StoreError::TooLong { .. } | StoreError::NotJson { .. } => {
+                Self::Refused(error)
+            }
+            StoreError::Unreadable { .. } => Self::Unreadable(error),
+            StoreError::Fence(_) | StoreError::Database(_) | StoreError::Statement { .. } => Self::Store(error),
+        }
+    }
+}

@@ -1,12 +1,19 @@
 //! The host: a drop-in server for Diego's BBS whose migrations and API translators are
 //! WebAssembly components. `README.md` beside this crate's manifest is the code map.
 
+pub mod api;
+pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod http;
 pub mod layout;
 pub mod lens;
 pub mod lock;
 pub mod migrate;
+pub mod model;
 pub mod modules;
 pub mod progress;
 pub mod record;
+pub mod startup;
+pub mod store;

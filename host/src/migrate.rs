@@ -1,3 +1,473 @@
-//! Migrations: what to do about the versions found, and doing it.
+//! Migrations: what to do about the versions found, and doing it. Owns the order of the steps, each of which is
+//! durable and safe to repeat; what each does is in a file of its own.
 
+mod copy;
+mod cut_over;
+mod decide;
+pub mod fault;
+mod key;
+mod plan;
+mod read;
 pub mod reencrypt;
+mod replay;
+mod residue;
+mod state;
+mod status;
+mod transform;
+mod verify;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use sqlx::SqliteConnection;
+
+use crate::layout::database::{Database, DatabaseError};
+use crate::layout::dialect::{self, PhysicalTable, ReadBackError};
+use crate::layout::fold::{LayoutError, Line};
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::{Layout, Table};
+use crate::lens::transform::Transform;
+use crate::lens::{Arguments, Lens, LensError};
+use crate::lock::fence::{Fence, FenceError};
+use crate::progress::Progress;
+use crate::record::{Keyring, RecordError};
+
+pub use decide::{Decision, Found, Intent, Reason, decide};
+pub use plan::Strategy;
+use plan::TablePlan;
+use state::{Phase, Underway};
+pub use status::{Migration, Plan, Status, TableChange, plan, status};
+
+/// What a migration works with.
+pub struct Context {
+    pub database: Database,
+    /// The catalog's migrations, oldest first.
+    pub migrations: Vec<Arc<dyn Transform>>,
+    pub keyring: Arc<Keyring>,
+    pub progress: Progress,
+    /// When this run began, in nanoseconds since 1970: what history and first uses are stamped with.
+    pub now_ns: i64,
+    /// Where a unit that cannot be transformed is saved, sealed. Nowhere if absent.
+    pub replays: Option<PathBuf>,
+    pub tuning: Tuning,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("database", &self.database)
+            .field("tuning", &self.tuning)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bounds of a batch. The defaults suit every database; tests make them small.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    pub batch_bytes: u64,
+    pub batch_units: u64,
+    /// A batch grows or shrinks until writing it takes about this long.
+    pub batch_time: Duration,
+    /// A unit above this is refused by name: it has to fit in memory, and in a module's.
+    pub unit_bytes: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { batch_bytes: 4 << 20, batch_units: 20_000, batch_time: Duration::from_millis(250), unit_bytes: 16 << 20 }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error("cannot read or write {what}; nothing is lost, start again to continue")]
+    Sql { what: String, source: sqlx::Error },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    ReadBack(#[from] ReadBackError),
+    #[error(
+        "the row `version` of `configurations` is not readable ({text:?}); \
+         write {{\"CurrentVersion\":<version>}} with the version the tables have"
+    )]
+    UnreadableVersion { text: String, source: serde_json::Error },
+    #[error("bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it")]
+    UnknownPhase { phase: String },
+    #[error(
+        "bbs_run_arguments has no UUID for migration {version} but {namespace:?}; delete the row to draw a new one"
+    )]
+    Namespace { version: DataVersion, namespace: String },
+    #[error(
+        "the catalog has no migration {version}, which is the version of the database; \
+         add the module that leads to it to the modules directory"
+    )]
+    UnknownVersion { version: DataVersion },
+    #[error("there is no version {version} in the catalog to go to; `bbs migrate status` lists those there are")]
+    UnknownTarget { version: DataVersion },
+    #[error(
+        "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
+         ran back, and ship the change as a migration with a later version"
+    )]
+    DigestChanged { version: DataVersion, ran: String, catalog: String },
+    #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
+    NotReversible { version: DataVersion, name: String },
+    #[error(
+        "table {table} is not what its version says: {}. Put the table right, then start again",
+        .differences.join("; ")
+    )]
+    SchemaDiffers { table: String, differences: Vec<String> },
+    #[error(
+        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
+    )]
+    TableInTheWay { table: String },
+    #[error(
+        "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
+         Repair or remove the row, then start again"
+    )]
+    Record { unit: String, table: String, column: String, source: RecordError },
+    #[error(
+        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again{}",
+        .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
+    )]
+    Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
+    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
+    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
+    WrittenMeanwhile { table: String },
+    #[error(
+        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
+         gone; start again to make a new one"
+    )]
+    Verify { table: String, problem: String },
+    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
+    DamagedResidue { unit: String },
+    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
+    DamagedCursor { group: usize },
+    #[error("the work was interrupted; start again to continue")]
+    Interrupted,
+}
+
+/// One migration of this database between two versions, worked out.
+pub(crate) struct Work {
+    lens: Lens,
+    plans: Vec<TablePlan>,
+    /// Columns that are read, by table: what the lens needs, and what the digest covers.
+    loads: BTreeMap<String, BTreeSet<String>>,
+    arguments: Arguments,
+    keyring: Arc<Keyring>,
+    replays: Option<PathBuf>,
+    from: DataVersion,
+    to: DataVersion,
+    token: i64,
+}
+
+impl Work {
+    fn new(
+        context: &Context,
+        line: &Line,
+        from: DataVersion,
+        to: DataVersion,
+        restorable: BTreeSet<(DataVersion, String)>,
+    ) -> Self {
+        let lens = Lens::new(line, &context.migrations, from, to, restorable);
+        let plans = plan::tables(&lens, line, &context.migrations, to);
+        let mut loads = lens.needed.clone();
+        for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
+            for (table, column) in plan.digested_sources() {
+                loads.entry(table.clone()).or_default().insert(column.clone());
+            }
+        }
+        Self {
+            lens,
+            plans,
+            loads,
+            arguments: Arguments::new(),
+            keyring: Arc::clone(&context.keyring),
+            replays: context.replays.clone(),
+            from,
+            to,
+            token: 0,
+        }
+    }
+
+    fn copied(&self, table: &str) -> Option<&TablePlan> {
+        self.plans.iter().find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
+    }
+
+    fn has_copies(&self, group: usize) -> bool {
+        self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+    }
+
+    /// The versions whose steps run.
+    fn versions(&self) -> std::ops::RangeInclusive<DataVersion> {
+        versions(self.from, self.to)
+    }
+
+    fn describe(&self) -> String {
+        format!("{} {} to {}", self.lens.direction, self.from, self.to)
+    }
+
+    /// Of the ends and of every module between them.
+    fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.describe());
+        for step in self.lens.steps() {
+            hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
+        }
+        key::to_hex(&hash.finalize())
+    }
+
+    /// Names the unit that a lens failed at, and saves it.
+    fn at_fault(&self, fault: LensError, units: &[String]) -> MigrateError {
+        let unit = units[fault.unit()].clone();
+        let replay = self
+            .replays
+            .as_ref()
+            .and_then(|folder| replay::save(folder, &self.keyring, &self.arguments, &unit, &fault));
+        MigrateError::Unit { unit, replay, source: Box::new(fault) }
+    }
+}
+
+fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<DataVersion> {
+    from.min(to) + 1..=from.max(to)
+}
+
+/// The layouts of the catalog's versions.
+pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
+    Line::new(migrations.iter().map(|migration| migration.manifest()))
+}
+
+/// The tables that re-encryption covers at a version: the layout's, and what the host keeps beside them.
+pub fn sealed_tables(layout: &Layout) -> Vec<reencrypt::SealedTable> {
+    let mut tables = reencrypt::SealedTable::of(layout);
+    tables.push(residue::sealed_table());
+    tables
+}
+
+/// Reads the version, decides, and does what was decided. Serving is the caller's.
+pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
+    let line = line(&context.migrations)?;
+    let mut reader = context.database.read().await?;
+    let found = state::found(&mut reader).await?;
+    let applied = state::applied(&mut reader).await?;
+    drop(reader);
+    let decision = decide(&found, intent);
+    match decision {
+        Decision::ShutDown(_) => {}
+        Decision::Serve => {
+            check_history(context, &applied)?;
+            settle(context, fence).await?;
+        }
+        Decision::Begin { from, to } | Decision::Continue { from, to } => {
+            check_history(context, &applied)?;
+            let going_down = matches!(intent, Intent::Down { .. });
+            let work = bring_across(context, fence, &line, (from, to), going_down).await?;
+            finish(context, fence, &work, going_down).await?;
+        }
+    }
+    Ok(decision)
+}
+
+/// A module that ran here is still the one that ran.
+fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> Result<(), MigrateError> {
+    for migration in &context.migrations {
+        let version = migration.manifest().version;
+        if let Some(ran) = applied.get(&version).filter(|ran| *ran != migration.digest()) {
+            return Err(MigrateError::DigestChanged {
+                version,
+                ran: ran.clone(),
+                catalog: migration.digest().to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Before serving: a finished migration is cleaned up, and an unfinished one is of no use once the
+/// originals are written to.
+async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut tx = fence.begin().await?;
+    state::create_tables(&mut tx).await?;
+    let underway = state::underway(&mut tx).await?;
+    tx.commit().await.map_err(sql("the host's own tables"))?;
+    if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
+}
+
+/// Everything up to a finished copy, from wherever an earlier start got to.
+async fn bring_across(
+    context: &Context,
+    fence: &Fence,
+    line: &Line,
+    (from, to): (DataVersion, DataVersion),
+    going_down: bool,
+) -> Result<Arc<Work>, MigrateError> {
+    check_ends(context, line, from, to)?;
+    let mut reader = context.database.read().await?;
+    let direction = if to >= from { Direction::Up } else { Direction::Down };
+    let restorable = residue::present(&mut reader, residue::opposite(direction), versions(from, to)).await?;
+    drop(reader);
+    let mut work = Work::new(context, line, from, to, restorable);
+    let resumed = begin(context, fence, &mut work, going_down).await?;
+    let work = Arc::new(work);
+    if !resumed {
+        prepare(context, fence, &work, going_down).await?;
+    }
+    copy::copy(context, fence, &work).await?;
+    fault::point(fault::AFTER_COPY);
+    Ok(work)
+}
+
+/// Makes a finished copy real, if it is what it has to be.
+async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: bool) -> Result<(), MigrateError> {
+    match verify::verify(context, work).await {
+        Err(fault @ MigrateError::Verify { .. }) => {
+            start_over(context, fence, work, going_down).await?;
+            return Err(fault);
+        }
+        verified => verified?,
+    }
+    fault::point(fault::AFTER_VERIFY);
+    cut_over::cut_over(context, fence, work).await?;
+    cut_over::clean_up(context, fence).await
+}
+
+fn check_ends(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Result<(), MigrateError> {
+    if line.at(from).is_none() {
+        return Err(MigrateError::UnknownVersion { version: from });
+    }
+    if line.at(to).is_none() {
+        return Err(MigrateError::UnknownTarget { version: to });
+    }
+    let undone = context.migrations.iter().map(|migration| migration.manifest());
+    let mut undone = undone.filter(|manifest| manifest.version > to && manifest.version <= from);
+    match undone.find(|manifest| !manifest.reversible) {
+        Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Writes where it goes. Work that was begun is taken up only if the same modules did it, and if no
+/// other host has held the lock since: it may have written to the originals.
+async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bool) -> Result<bool, MigrateError> {
+    context.progress.enter("begin", work.describe(), None);
+    work.token = fence.token();
+    let mut tx = fence.begin().await?;
+    state::create_tables(&mut tx).await?;
+    for step in work.lens.steps() {
+        let version = step.manifest().version;
+        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
+        work.arguments.insert(version, arguments);
+    }
+    let found = state::underway(&mut tx).await?;
+    let resumed = found.as_ref().is_some_and(|found| {
+        found.phase == Phase::Copying
+            && (found.from, found.to, found.going_down) == (work.from, work.to, going_down)
+            && found.fingerprint == work.fingerprint()
+            && (found.token == work.token || found.token + 1 == work.token)
+    });
+    if !resumed {
+        state::drop_leftovers(&mut tx).await?;
+        state::forget_underway(&mut tx).await?;
+        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
+    }
+    let phase = if resumed { Phase::Copying } else { Phase::Begun };
+    write_phase(&mut tx, work, going_down, phase).await?;
+    state::write_version(&mut tx, work.from, work.to).await?;
+    fault::point(fault::BEFORE_BEGIN);
+    tx.commit().await.map_err(sql("the row `version` of configurations"))?;
+    fault::point(fault::AFTER_BEGIN);
+    Ok(resumed)
+}
+
+async fn write_phase(
+    connection: &mut SqliteConnection,
+    work: &Work,
+    going_down: bool,
+    phase: Phase,
+) -> Result<(), MigrateError> {
+    let underway = Underway {
+        from: work.from,
+        to: work.to,
+        going_down,
+        fingerprint: work.fingerprint(),
+        token: work.token,
+        phase,
+    };
+    state::write_underway(connection, &underway).await
+}
+
+/// Makes the tables that rows are copied into, once the originals are what their version says.
+async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
+    context.progress.enter("prepare", work.describe(), None);
+    let mut tx = fence.begin().await?;
+    for (name, table) in &work.lens.near.tables {
+        let found = dialect::read_back(&mut tx, name).await?;
+        same_schema(name, found, table)?;
+    }
+    for plan in &work.plans {
+        match plan.strategy {
+            Strategy::Copy => {
+                let statement = dialect::create_table(&plan.table, &plan.staged(work.to));
+                sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await.map_err(sql("a new table"))?;
+            }
+            Strategy::Create => make_way(&mut tx, &plan.table.name).await?,
+            Strategy::Untouched | Strategy::InPlace => {}
+        }
+    }
+    write_phase(&mut tx, work, going_down, Phase::Copying).await?;
+    fault::point(fault::BEFORE_PREPARE);
+    tx.commit().await.map_err(sql("the new tables"))?;
+    fault::point(fault::AFTER_PREPARE);
+    Ok(())
+}
+
+/// An empty table of the same name may go; one with rows is somebody's.
+async fn make_way(connection: &mut SqliteConnection, table: &str) -> Result<(), MigrateError> {
+    if !state::exists(connection, table).await? {
+        return Ok(());
+    }
+    if state::count(connection, table).await? > 0 {
+        return Err(MigrateError::TableInTheWay { table: table.to_owned() });
+    }
+    let statement = dialect::drop_table(table);
+    sqlx::query(sqlx::AssertSqlSafe(statement)).execute(connection).await.map_err(sql("an empty table"))?;
+    Ok(())
+}
+
+/// Throws away a copy that is not to be trusted.
+async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
+    context.progress.enter("start-over", work.describe(), None);
+    let mut tx = fence.begin().await?;
+    state::drop_leftovers(&mut tx).await?;
+    state::forget_underway(&mut tx).await?;
+    residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
+    write_phase(&mut tx, work, going_down, Phase::Begun).await?;
+    tx.commit().await.map_err(sql("bbs_migration"))
+}
+
+fn same_schema(name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
+    let differences = found.map_or_else(
+        || vec!["it is missing".to_owned()],
+        |found| dialect::differences(&found, &dialect::expected(table)),
+    );
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(MigrateError::SchemaDiffers { table: name.to_owned(), differences })
+    }
+}
+
+fn sql(what: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+    move |source| MigrateError::Sql { what: what.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ mod rules;
 pub mod sandbox;
 pub mod translate;
 mod translator;
+pub mod trial;
 
 pub use self::call::CallError;
 pub use self::contract::ContractError;
@@ -22,3 +23,4 @@ pub use self::migration::MigrationModule;
 pub use self::module::{AnyManifest, Inspection, Module, ModuleError};
 pub use self::rules::ManifestError;
 pub use self::translator::TranslatorModule;
+pub use self::trial::Trial;

@@ -162,6 +162,7 @@ impl Drop for Host {
 
 fn address_in(line: &str) -> Option<SocketAddr> {
     let start = line.find("127.0.0.1:")?;
-    let end = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').map_or(line.len(), |at| start + at);
+    let end =
+        line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').map_or(line.len(), |at| start + at);
     line[start..end].parse().ok().filter(|address: &SocketAddr| address.port() != 0)
 }

@@ -1,1 +1,305 @@
-//! TODO(catalog)
+//! Every reason to refuse a folder of modules, on real components: the error names the file and says what to do.
+
+use std::path::Path;
+
+use bbs::lens::transform::Transform;
+use bbs::modules::catalog::{Catalog, CatalogError};
+use bbs::modules::translate::{ApiVersion, Translate};
+use sha2::{Digest, Sha256};
+
+use crate::harness::modules::{chain, guest, sandbox};
+
+/// A folder with guests in it and a catalog that says what a test wants it to say.
+struct Folder {
+    path: tempfile::TempDir,
+    catalog: String,
+}
+
+impl Folder {
+    fn new() -> Self {
+        Self { path: tempfile::tempdir().unwrap(), catalog: String::new() }
+    }
+
+    /// One migration in order, one on top of it, and a translator.
+    fn good() -> Self {
+        Self::new()
+            .with("things", "50-things.wasm", "version = 50")
+            .with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 50")
+            .with("chatty-translator", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
+    }
+
+    fn path(&self) -> &Path {
+        self.path.path()
+    }
+
+    /// Copies a guest and lists it with these lines besides its file and digest.
+    fn with(self, name: &str, file: &str, lines: &str) -> Self {
+        std::fs::copy(guest(name), self.path().join(file)).unwrap();
+        let digest = digest(&self.path().join(file));
+        self.listing(file, &digest, lines)
+    }
+
+    fn listing(mut self, file: &str, digest: &str, lines: &str) -> Self {
+        let kind = if lines.contains("version") { "migration" } else { "translator" };
+        self.catalog +=
+            &format!("[[module]]\nkind = \"{kind}\"\nfile = \"{file}\"\nsha256 = \"{digest}\"\n{lines}\n\n");
+        self
+    }
+
+    fn load(&self) -> Result<Catalog, CatalogError> {
+        std::fs::write(self.path().join("catalog.toml"), &self.catalog).unwrap();
+        Catalog::load(self.path(), &sandbox())
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let error = self.load().expect_err("the folder is refused");
+        assert_says(&chain(&error), words);
+    }
+}
+
+#[track_caller]
+fn assert_says(error: &str, words: &[&str]) {
+    for word in words {
+        assert!(error.contains(word), "{word:?} is not in {error:?}");
+    }
+}
+
+fn digest(path: &Path) -> String {
+    Sha256::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_good_folder_loads_in_order() {
+    let folder = Folder::good();
+    let catalog = folder.load().unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let versions: Vec<_> = catalog.migrations().iter().map(|module| module.manifest().version).collect();
+    assert_eq!(versions, [50, 100]);
+    assert_eq!(catalog.migrations()[1].digest(), digest(&folder.path().join("100-well-behaved.wasm")));
+    assert_eq!(catalog.translators()[0].manifest().name, "chatty");
+    assert_eq!(catalog.line().newest(), 100);
+}
+
+#[test]
+fn a_folder_without_a_catalog_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Catalog::load(folder.path(), &sandbox()).unwrap_err();
+    assert_says(&chain(&error), &["catalog.toml is not there", "bbs module build"]);
+}
+
+#[test]
+fn a_catalog_that_cannot_be_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("catalog.toml")).unwrap();
+    let error = Catalog::load(folder.path(), &sandbox()).unwrap_err();
+    assert_says(&chain(&error), &["catalog.toml cannot be read; check its permissions"]);
+}
+
+#[test]
+fn a_catalog_that_is_not_one_is_refused() {
+    for text in ["[[module]]\nkind = ", "surprise = 1", "[[module]]\nkind = \"neither\""] {
+        let mut folder = Folder::new();
+        folder.catalog = text.to_owned();
+        folder.refused(&["catalog.toml is not a catalog", "bbs module build"]);
+    }
+}
+
+#[test]
+fn an_entry_that_is_not_one_is_refused() {
+    let sha = "0".repeat(64);
+    let version = "version = 1";
+    for (file, digest, lines, words) in [
+        ("../1-a.wasm", &*sha, version, "plain name"),
+        ("a/1-a.wasm", &sha, version, "plain name"),
+        (".1-a.wasm", &sha, version, "plain name"),
+        ("1-a.txt", &sha, version, "plain name"),
+        ("1 a.wasm", &sha, version, "plain name"),
+        ("1-a.wasm", &sha[1..], version, "64 lower-case hexadecimal digits"),
+        ("1-a.wasm", &"A".repeat(64), version, "64 lower-case hexadecimal digits"),
+        ("1-a.wasm", &"g".repeat(64), version, "64 lower-case hexadecimal digits"),
+        ("1-a.wasm", &sha, "version = 1\nserves = \"0.9\"", "a migration has"),
+        ("1-a.wasm", &sha, "version = 1\nonto = \"0.9\"", "a migration has"),
+        ("1-a.wasm", &sha, "serves = \"0.9\"", "a translator has"),
+        ("1-a.wasm", &sha, "onto = \"0.9\"", "a translator has"),
+        ("1-a.wasm", &sha, "serves = \"0.9\"\nonto = \"0.10\"\nfollows = 2", "a translator has"),
+    ] {
+        Folder::new().listing(file, digest, lines).refused(&[words, file, "bbs module build"]);
+    }
+}
+
+#[test]
+fn a_missing_module_is_refused() {
+    let folder = Folder::good();
+    std::fs::remove_file(folder.path().join("50-things.wasm")).unwrap();
+    folder.refused(&["50-things.wasm is listed (migration 50), and is not in the folder", "put the file back"]);
+}
+
+#[test]
+fn an_altered_module_is_refused() {
+    let folder = Folder::good();
+    let altered = folder.path().join("50-things.wasm");
+    let before = digest(&altered);
+    // Still a component, still of the right version: only the bytes differ.
+    let mut bytes = std::fs::read(&altered).unwrap();
+    bytes.extend([0, 2, 1, b'x']);
+    std::fs::write(&altered, bytes).unwrap();
+    folder.refused(&["50-things.wasm was altered", &before, &digest(&altered), "put the original back"]);
+}
+
+#[test]
+fn an_unlisted_module_is_refused() {
+    let folder = Folder::good();
+    std::fs::copy(guest("keeps-state"), folder.path().join("200-extra.wasm")).unwrap();
+    folder.refused(&["200-extra.wasm is in the folder", "no entry lists it", "or delete it"]);
+}
+
+#[test]
+fn other_files_do_not_matter() {
+    let folder = Folder::good();
+    std::fs::write(folder.path().join("README.txt"), "notes").unwrap();
+    folder.load().unwrap_or_else(|error| panic!("{}", chain(&error)));
+}
+
+#[test]
+fn a_module_listed_twice_is_refused() {
+    let folder = Folder::good();
+    let digest = digest(&folder.path().join("50-things.wasm"));
+    folder
+        .listing("50-things.wasm", &digest, "version = 150\nfollows = 100")
+        .refused(&["50-things.wasm is listed twice", "delete one"]);
+}
+
+#[test]
+fn modules_out_of_order_are_refused() {
+    Folder::new()
+        .with("well-behaved", "100-well-behaved.wasm", "version = 100")
+        .with("things", "50-things.wasm", "version = 50\nfollows = 100")
+        .refused(&["50-things.wasm (50) stands after 100", "oldest first"]);
+    Folder::new()
+        .with("chatty-translator", "b.wasm", "serves = \"0.10\"\nonto = \"0.11\"")
+        .with("chatty-translator", "a.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
+        .refused(&["a.wasm (0.9) stands after 0.10", "oldest first"]);
+}
+
+#[test]
+fn a_version_is_unique() {
+    Folder::good()
+        .with("keeps-state", "100-keeps-state.wasm", "version = 100\nfollows = 100")
+        .refused(&["100-keeps-state.wasm leads to version 100, as an earlier module does", "build it with another"]);
+    Folder::good()
+        .with("keeps-state", "100-keeps-state.wasm", "version = 50\nfollows = 100")
+        .refused(&["100-keeps-state.wasm leads to version 50, as an earlier module does"]);
+    Folder::good()
+        .with("chatty-translator", "again.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
+        .refused(&["again.wasm serves API version 0.9, as an earlier module does", "keep one"]);
+}
+
+#[test]
+fn a_gap_between_migrations_is_refused() {
+    Folder::new()
+        .with("things", "50-things.wasm", "version = 50")
+        .with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 70")
+        .refused(&["built to follow 70, and in the catalog it follows 50", "put back what is missing"]);
+    Folder::new()
+        .with("things", "50-things.wasm", "version = 50\nfollows = 40")
+        .refused(&["built to follow 40, and in the catalog it follows nothing"]);
+    Folder::new()
+        .with("things", "50-things.wasm", "version = 50")
+        .with("well-behaved", "100-well-behaved.wasm", "version = 100")
+        .refused(&["built to follow nothing, and in the catalog it follows 50"]);
+}
+
+#[test]
+fn a_gap_between_translators_is_refused() {
+    Folder::good().with("chatty-translator", "newer.wasm", "serves = \"0.11\"\nonto = \"1.0\"").refused(&[
+        "newer.wasm serves API version 0.11",
+        "needs 0.10",
+        "put back the translator that serves 0.10",
+    ]);
+}
+
+#[test]
+fn the_line_of_translators_ends_in_the_hosts_own_version() {
+    let version = |major, minor| ApiVersion { major, minor };
+    let catalog = Folder::good().load().unwrap();
+    catalog.ends_in(version(0, 10)).unwrap();
+    let error = catalog.ends_in(version(1, 1)).unwrap_err();
+    assert_says(
+        &chain(&error),
+        &["0.9-to-0.10.wasm", "API version 0.10", "this host speaks 1.1", "add the translators"],
+    );
+    let none = Folder::new().with("things", "50-things.wasm", "version = 50").load().unwrap();
+    none.ends_in(version(1, 1)).expect("no translator is no gap");
+}
+
+#[test]
+fn a_module_that_is_not_what_it_is_listed_as_is_refused() {
+    Folder::new().with("things", "51-things.wasm", "version = 51").refused(&[
+        "51-things.wasm is migration 50 by its own account",
+        "lists it as migration 51",
+        "build the folder",
+    ]);
+    Folder::new()
+        .with("chatty-translator", "0.8-to-0.10.wasm", "serves = \"0.8\"\nonto = \"0.10\"")
+        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as translator 0.8 to 0.10"]);
+    Folder::new()
+        .with("chatty-translator", "0.9-to-1.0.wasm", "serves = \"0.9\"\nonto = \"1.0\"")
+        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as translator 0.9 to 1.0"]);
+    Folder::new()
+        .with("chatty-translator", "50-things.wasm", "version = 50")
+        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as migration 50"]);
+    Folder::new()
+        .with("things", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
+        .refused(&["is migration 50 by its own account", "lists it as translator 0.9 to 0.10"]);
+}
+
+#[test]
+fn a_module_that_asks_for_more_than_its_contract_is_refused() {
+    Folder::good().with("forbidden-import", "200-forbidden.wasm", "version = 200\nfollows = 100").refused(&[
+        "holds a module that cannot be used",
+        "200-forbidden.wasm",
+        "wasi:random/random@0.2.0",
+        "modules have no clock, files, network or randomness",
+    ]);
+}
+
+#[test]
+fn a_module_that_will_not_say_what_it_is_is_refused() {
+    Folder::good().with("describe-traps", "200-silent.wasm", "version = 200\nfollows = 100").refused(&[
+        "200-silent.wasm",
+        "does not say what it is",
+        "broke off",
+    ]);
+}
+
+#[test]
+fn a_migration_that_does_not_fit_the_layout_before_it_is_refused() {
+    Folder::new().with("well-behaved", "100-well-behaved.wasm", "version = 100").refused(&[
+        "do not build on each other",
+        "migration 100-well-behaved",
+        "there is no table \"things\"",
+    ]);
+}
+
+#[test]
+fn answers_are_checked_against_the_layout() {
+    use bbs::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+    use bbs::layout::manifest::Direction;
+    let catalog = Folder::new()
+        .with("things", "50-things.wasm", "version = 50")
+        .with("hostile", "100-hostile.wasm", "version = 100\nfollows = 50")
+        .load()
+        .unwrap();
+    let run = RunArguments { started_at_ns: 0, namespace: uuid::Uuid::nil() };
+    let up = |deed: &str| {
+        let text =
+            ColumnData { validity: vec![], offsets: vec![0, u32::try_from(deed.len()).unwrap()], values: deed.into() };
+        let table = TableData { unit_offsets: vec![0, 1], columns: vec![text] };
+        catalog.migrations()[1].apply(Direction::Up, &run, &Batch { tables: vec![table], residue: vec![] })
+    };
+    up("fine").expect("it fits");
+    let error = up("text-for-integers").unwrap_err().to_string();
+    assert_says(&error, &["column `size`: offsets, which only text has"]);
+    let error = up("null-where-none-may-be").unwrap_err().to_string();
+    assert_says(&error, &["column `size`: NULL in row 0 (unit 0), and the column takes none"]);
+}

@@ -62,8 +62,8 @@ fn a_new_migration_runs_at_the_next_start_of_the_same_host() {
 
     assert!(installation.serve().terminate().success());
     let after = status(&installation);
-    assert_ne!(before["found"]["current"], after["found"]["current"]);
-    assert_eq!(after["found"]["current"], after["wanted"]);
+    assert_ne!(before["newest"], after["newest"]);
+    assert_eq!(after["found"]["versioned"]["current"], after["newest"]);
 }
 
 fn status(installation: &Installation) -> serde_json::Value {

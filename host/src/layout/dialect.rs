@@ -25,13 +25,17 @@ fn type_name(kind: ColumnType) -> &'static str {
     }
 }
 
-/// A literal as an expression; booleans are the numbers that SQLite keeps them as.
+/// A literal as an expression, written out: it comes from a manifest, never from a row.
 pub fn literal(value: Option<&Literal>) -> Expr {
-    match value {
-        None => Expr::cust("NULL"),
-        Some(Literal::Boolean(value)) => Expr::val(i32::from(*value)),
-        Some(Literal::Integer(value)) => Expr::val(*value),
-        Some(Literal::Text(value)) => Expr::val(value.clone()),
+    Expr::cust(value.map_or_else(|| "NULL".to_owned(), spelled))
+}
+
+/// Booleans are the numbers that SQLite keeps them as.
+fn spelled(literal: &Literal) -> String {
+    match literal {
+        Literal::Boolean(value) => i32::from(*value).to_string(),
+        Literal::Integer(value) => value.to_string(),
+        Literal::Text(value) => format!("'{}'", value.replace('\'', "''")),
     }
 }
 
@@ -97,11 +101,7 @@ fn physical(column: &Column) -> PhysicalColumn {
         name: column.name.clone(),
         kind: type_name(column.kind).to_owned(),
         nullable: column.nullable,
-        default: column.default.as_ref().map(|default| match default {
-            Literal::Boolean(value) => i32::from(*value).to_string(),
-            Literal::Integer(value) => value.to_string(),
-            Literal::Text(value) => format!("'{}'", value.replace('\'', "''")),
-        }),
+        default: column.default.as_ref().map(spelled),
     }
 }
 

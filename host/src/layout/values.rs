@@ -120,8 +120,8 @@ impl ColumnBuilder {
         self.data.offsets.push(end);
     }
 
-    pub fn bytes(&self) -> usize {
-        self.data.values.len()
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     pub fn finish(mut self) -> ColumnData {

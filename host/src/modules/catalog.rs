@@ -3,6 +3,7 @@
 
 mod entries;
 mod lines;
+mod written;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use super::module::{Module, ModuleError, Source};
 use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{ApiVersion, Translate};
 use super::translator::TranslatorModule;
+use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 
@@ -21,10 +23,11 @@ pub(super) use self::entries::{persist_readable, write};
 pub(super) use self::lines::check as check_lines;
 
 /// The modules of one folder, each kind in the order of its line, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Catalog {
     migrations: Vec<Arc<MigrationModule>>,
     translators: Vec<Arc<TranslatorModule>>,
+    line: Line,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +80,8 @@ pub enum CatalogError {
     Module(#[from] ModuleError),
     #[error("{file} is {found} by its own account, and the catalog lists it as {listed}; build the folder anew")]
     Lie { file: String, listed: Place, found: String },
+    #[error("the folder's migrations do not build on each other")]
+    Layout(#[from] LayoutError),
 }
 
 fn version_or_nothing(version: Option<DataVersion>) -> String {
@@ -89,14 +94,18 @@ impl Catalog {
         let entries = entries::read(folder)?;
         refuse_unlisted(folder, &entries)?;
         lines::check(&entries)?;
-        let mut catalog = Self::default();
+        let (mut migrations, mut translators) = (Vec::new(), Vec::new());
         for entry in &entries {
             match open(folder, entry, sandbox)? {
-                Module::Migration(module) => catalog.migrations.push(module),
-                Module::Translator(module) => catalog.translators.push(module),
+                Module::Migration(module) => migrations.push(module),
+                Module::Translator(module) => translators.push(module),
             }
         }
-        Ok(catalog)
+        let line = Line::new(migrations.iter().map(|module| module.manifest()))?;
+        for module in &migrations {
+            module.expect(written::columns(&line, module.manifest()));
+        }
+        Ok(Self { migrations, translators, line })
     }
 
     /// The entries of a folder, each line in order, without opening a module.
@@ -113,6 +122,11 @@ impl Catalog {
 
     pub fn translators(&self) -> &[Arc<TranslatorModule>] {
         &self.translators
+    }
+
+    /// The layout at every version of the folder's migrations.
+    pub fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Refuses a line of translators that does not end in the version the host itself speaks.

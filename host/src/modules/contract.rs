@@ -2,11 +2,12 @@
 //! Owns the list of contracts and what each lets a component import.
 
 use wasmtime::Engine;
-use wasmtime::component::Component;
-use wasmtime::component::types::ComponentItem;
+use wasmtime::component::types::{ComponentInstance, ComponentItem};
+use wasmtime::component::{Component, Linker};
 
 use super::bindings::migration_0_1::{self, Migration};
 use super::bindings::translator_0_1::{self, Translator};
+use super::instance::Tenant;
 
 /// A component of a known contract, linked to its imports.
 pub(super) enum Contract {
@@ -40,35 +41,49 @@ pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contra
     let types = |error: wasmtime::Error| ContractError::Types { reason: format!("{error:#}") };
     if exports == MIGRATION_EXPORTS {
         refuse_foreign_imports(engine, component, migration_0_1::IMPORTS)?;
-        return Ok(Contract::Migration(Migration::link(engine, component).map_err(types)?));
+        return Ok(Contract::Migration(Migration::link(component).map_err(types)?));
     }
     if exports == TRANSLATOR_EXPORTS {
         refuse_foreign_imports(engine, component, translator_0_1::IMPORTS)?;
-        return Ok(Contract::Translator(Translator::link(engine, component).map_err(types)?));
+        return Ok(Contract::Translator(Translator::link(component).map_err(types)?));
     }
     Err(ContractError::UnknownWorld { exports })
 }
 
-/// What a component imports, as `interface` or `interface#function`.
+/// What a component imports, as `interface#function`. An interface of types alone gives it nothing and is left out.
 pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let mut imports = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
         match import.ty {
             ComponentItem::ComponentInstance(instance) => {
-                let called: Vec<_> = instance
-                    .exports(engine)
-                    .filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)))
-                    .map(|(function, _)| format!("{name}#{function}"))
-                    .collect();
-                if called.is_empty() {
-                    imports.push(name.to_owned());
-                }
-                imports.extend(called);
+                let called = called(engine, &instance);
+                imports.extend(called.iter().map(|function| format!("{name}#{function}")));
             }
             _ => imports.push(name.to_owned()),
         }
     }
     imports
+}
+
+/// Puts into the linker every interface of types alone that a component imports: the SDK brings those of both
+/// contracts into every module.
+pub(super) fn link_types(component: &Component, linker: &mut Linker<Tenant>) -> wasmtime::Result<()> {
+    let engine = component.engine();
+    for (name, import) in component.component_type().imports(engine) {
+        match import.ty {
+            ComponentItem::ComponentInstance(instance) if called(engine, &instance).is_empty() => {
+                linker.instance(name)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What an imported interface has besides types.
+fn called(engine: &Engine, instance: &ComponentInstance) -> Vec<String> {
+    let exports = instance.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
+    exports.map(|(function, _)| function.to_owned()).collect()
 }
 
 fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {

@@ -12,7 +12,7 @@ const LONGEST_ROUTES: usize = 128 * 1024;
 const SOURCE_ID: &[u8] = b"source_id";
 
 /// The entries that a reader of the map ends up with: of those with one key, the last.
-fn of_map<'a, E>(entries: &'a [E], key: impl Fn(&E) -> &[u8]) -> impl Iterator<Item = &'a E> {
+fn of_map<E>(entries: &[E], key: impl Fn(&E) -> &[u8]) -> impl Iterator<Item = &E> {
     let last: HashMap<&[u8], usize> = entries.iter().enumerate().map(|(place, entry)| (key(entry), place)).collect();
     let kept: Vec<bool> =
         entries.iter().enumerate().map(|(place, entry)| last.get(key(entry)) == Some(&place)).collect();

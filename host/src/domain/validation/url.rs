@@ -29,12 +29,10 @@ fn after_scheme(text: &[u8]) -> Option<&[u8]> {
     (scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(legal)).then_some(rest)
 }
 
-/// What stands before the first `mark`, and what after it.
+/// What stands before the first `mark`, and what begins with it. A mark is never half of an escape, so
+/// it may stay where it is.
 fn cut(text: &[u8], mark: u8) -> (&[u8], &[u8]) {
-    match text.iter().position(|byte| *byte == mark) {
-        Some(at) => (&text[..at], &text[at + 1..]),
-        None => (text, &[]),
-    }
+    text.split_at(text.iter().position(|byte| *byte == mark).unwrap_or(text.len()))
 }
 
 fn authority(text: &[u8]) -> bool {
@@ -105,7 +103,7 @@ fn each(text: &[u8], plain: impl Fn(u8) -> bool, escaped: impl Fn(u8) -> bool) -
     while let [byte, tail @ ..] = rest {
         rest = match (byte, tail) {
             (b'%', [high, low, tail @ ..]) => match (hexadecimal(*high), hexadecimal(*low)) {
-                (Some(high), Some(low)) if escaped(high << 4 | low) => tail,
+                (Some(high), Some(low)) if escaped(high * 16 + low) => tail,
                 _ => return false,
             },
             (b'%', _) => return false,
@@ -204,6 +202,7 @@ mod tests {
             "a://[::1]:",
             "a://[fe80::1%25en0]:1",
             "a://[fe80::1%25a%20b]",
+            "a://[fe80::1%25a%25b]",
             "a://[::ffff:1.2.3.4]",
             "a://u@[::1]",
         ] {

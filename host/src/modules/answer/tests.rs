@@ -1,1 +1,233 @@
-//! Placeholder.
+//! Each rule of an answer, kept and broken. The batch has three units: two rows, none, one row.
+
+use super::*;
+use crate::layout::columns::Refusal;
+
+const NULLABLE: bool = true;
+
+fn given() -> TableData {
+    TableData { unit_offsets: vec![0, 2, 2, 3], columns: vec![] }
+}
+
+fn column(kind: ColumnType, sealing: Sealing, nullable: bool) -> Column {
+    Column { name: "c".to_owned(), kind, nullable, default: None, sealing }
+}
+
+fn plain_text() -> Column {
+    column(ColumnType::LongText, Sealing::Plain, false)
+}
+
+fn text(offsets: &[u32], values: &[u8]) -> ColumnData {
+    ColumnData { validity: vec![], offsets: offsets.to_vec(), values: values.to_vec() }
+}
+
+fn integers(values: &[i64]) -> ColumnData {
+    ColumnData {
+        validity: vec![],
+        offsets: vec![],
+        values: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+    }
+}
+
+fn with_validity(validity: &[u8], column: ColumnData) -> ColumnData {
+    ColumnData { validity: validity.to_vec(), ..column }
+}
+
+fn access(reshapes: bool) -> Access {
+    Access { table: "t".to_owned(), reads: vec![], writes: vec!["c".to_owned()], reshapes }
+}
+
+fn outcome(shape: Option<Shape>, column: ColumnData) -> Outcome {
+    Outcome { tables: vec![Written { shape, columns: vec![column] }], ..Outcome::default() }
+}
+
+fn batch() -> Batch {
+    Batch { tables: vec![given()], residue: vec![] }
+}
+
+/// Checks one written column against its definition.
+fn written(definition: &Column, column: ColumnData) -> Result<(), String> {
+    check(&[access(false)], Some(&vec![vec![definition.clone()]]), false, &batch(), &outcome(None, column))
+}
+
+/// Checks one written column whose definition is not known.
+fn unknown(column: ColumnData) -> Result<(), String> {
+    check(&[access(false)], None, false, &batch(), &outcome(None, column))
+}
+
+fn shaped(unit_offsets: &[u32], origins: &[u32]) -> Result<(), String> {
+    let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
+    let column = integers(&vec![1; origins.len()]);
+    check(&[access(true)], None, false, &batch(), &outcome(Some(shape), column))
+}
+
+#[track_caller]
+fn assert_flaw(result: Result<(), String>, words: &str) {
+    let flaw = result.expect_err("it is refused");
+    assert!(flaw.contains(words), "{words:?} is not in {flaw:?}");
+}
+
+#[test]
+fn integers_are_eight_bytes_each() {
+    let wide = column(ColumnType::BigInteger, Sealing::Plain, false);
+    assert_eq!(written(&wide, integers(&[1, i64::MIN, i64::MAX])), Ok(()));
+    assert_flaw(written(&wide, integers(&[1, 2])), "table `t`: column `c`: 16 bytes for 3 rows, which take 24");
+    assert_flaw(written(&wide, text(&[0, 8, 16, 24], &[0; 24])), "offsets, which only text has");
+}
+
+#[test]
+fn narrow_integers_fit_32_bits() {
+    let narrow = column(ColumnType::Integer, Sealing::Plain, false);
+    assert_eq!(written(&narrow, integers(&[0, i32::MIN.into(), i32::MAX.into()])), Ok(()));
+    assert_flaw(written(&narrow, integers(&[0, 1 << 31, 0])), "2147483648 does not fit an integer of 32 bits");
+    assert_flaw(written(&narrow, integers(&[0, 0])), "16 bytes for 3 rows");
+}
+
+#[test]
+fn booleans_are_one_bit_each() {
+    let boolean = column(ColumnType::Boolean, Sealing::Plain, false);
+    let bits = |values: &[u8]| ColumnData { values: values.to_vec(), ..ColumnData::default() };
+    assert_eq!(written(&boolean, bits(&[0b101])), Ok(()));
+    assert_flaw(written(&boolean, bits(&[])), "0 bytes for 3 rows, which take 1");
+    assert_flaw(written(&boolean, bits(&[1, 1, 1])), "3 bytes for 3 rows, which take 1");
+}
+
+#[test]
+fn offsets_of_text_run_from_the_first_byte_to_the_last() {
+    assert_eq!(written(&plain_text(), text(&[0, 1, 1, 3], b"abc")), Ok(()));
+    for (offsets, words) in [
+        (&[0, 1, 3][..], "3 offsets for 3 rows, which take 4"),
+        (&[0, 1, 1, 3, 3], "5 offsets for 3 rows, which take 4"),
+        (&[], "0 offsets for 3 rows"),
+        (&[1, 1, 1, 3], "offsets begin at 1"),
+        (&[0, 2, 1, 3], "offsets go back from 2 to 1"),
+        (&[0, 1, 1, 2], "offsets end at 2, the values at 3"),
+        (&[0, 1, 1, 4], "offsets end at 4, the values at 3"),
+    ] {
+        assert_flaw(written(&plain_text(), text(offsets, b"abc")), words);
+    }
+}
+
+#[test]
+fn a_column_of_no_rows_may_leave_its_offset_out() {
+    let batch = Batch { tables: vec![TableData { unit_offsets: vec![0, 0], columns: vec![] }], residue: vec![] };
+    for offsets in [&[][..], &[0]] {
+        let outcome = outcome(None, text(offsets, b""));
+        assert_eq!(check(&[access(false)], Some(&vec![vec![plain_text()]]), false, &batch, &outcome), Ok(()));
+    }
+}
+
+#[test]
+fn text_is_utf8_unless_it_is_a_message() {
+    let sealed = |sealing| column(ColumnType::LongText, sealing, false);
+    let wrong = || text(&[0, 1, 2, 3], b"a\xffb");
+    assert_flaw(written(&sealed(Sealing::Plain), wrong()), "not UTF-8");
+    assert_flaw(written(&sealed(Sealing::Sealed), wrong()), "not UTF-8");
+    assert_eq!(written(&sealed(Sealing::Enveloped), wrong()), Ok(()));
+    assert_eq!(written(&plain_text(), text(&[0, 2, 4, 4], "äö".as_bytes())), Ok(()));
+    assert_flaw(written(&plain_text(), text(&[0, 1, 4, 4], "äö".as_bytes())), "inside a character, at byte 1");
+    assert_flaw(written(&sealed(Sealing::Enveloped), text(&[0, 1, 2], b"abc")), "3 offsets for 3 rows");
+}
+
+#[test]
+fn validity_is_absent_or_one_bit_a_row() {
+    let nullable = column(ColumnType::BigInteger, Sealing::Plain, NULLABLE);
+    assert_eq!(written(&nullable, with_validity(&[0], integers(&[0; 3]))), Ok(()));
+    assert_flaw(written(&nullable, with_validity(&[0, 0], integers(&[0; 3]))), "2 bytes of validity for 3 rows");
+}
+
+#[test]
+fn a_column_that_takes_no_null_gets_none() {
+    let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
+    assert_eq!(written(&definition, with_validity(&[0b111], integers(&[0; 3]))), Ok(()));
+    let null = |bits| with_validity(&[bits], integers(&[0; 3]));
+    assert_flaw(written(&definition, null(0b011)), "NULL in row 2 (unit 2), and the column takes none");
+    assert_flaw(written(&definition, null(0b101)), "NULL in row 1 (unit 0)");
+    // The rows of a unit that is refused are dropped, whatever is in them.
+    let mut outcome = outcome(None, null(0b011));
+    outcome.refused = vec![Refusal { unit: 2, reason: String::new() }];
+    assert_eq!(check(&[access(false)], Some(&vec![vec![definition.clone()]]), false, &batch(), &outcome), Ok(()));
+    outcome.refused[0].unit = 0;
+    assert_flaw(check(&[access(false)], Some(&vec![vec![definition]]), false, &batch(), &outcome), "NULL in row 2");
+}
+
+#[test]
+fn a_column_of_unknown_type_is_consistent_as_some_type() {
+    assert_eq!(unknown(integers(&[1, 2, 3])), Ok(()));
+    assert_eq!(unknown(ColumnData { values: vec![0], ..ColumnData::default() }), Ok(()));
+    assert_eq!(unknown(text(&[0, 1, 2, 3], b"a\xffb")), Ok(()));
+    assert_flaw(unknown(ColumnData { values: vec![0; 2], ..ColumnData::default() }), "2 bytes for 3 rows");
+    assert_flaw(unknown(text(&[0, 1, 2, 2], b"abc")), "offsets end at 2");
+}
+
+#[test]
+fn the_shape_is_there_exactly_where_it_is_declared() {
+    let shape = Shape { unit_offsets: vec![0, 2, 2, 3], origins: vec![0, 1, 2] };
+    let given_shape = outcome(Some(shape), integers(&[0; 3]));
+    assert_eq!(check(&[access(true)], None, false, &batch(), &given_shape), Ok(()));
+    assert_flaw(check(&[access(false)], None, false, &batch(), &given_shape), "a new shape, which the manifest");
+    let none = outcome(None, integers(&[0; 3]));
+    assert_flaw(check(&[access(true)], None, false, &batch(), &none), "no shape, though the manifest");
+}
+
+#[test]
+fn rows_stay_in_their_unit() {
+    assert_eq!(shaped(&[0, 1, 2, 4], &[1, NEW_ROW, 2, 2]), Ok(()));
+    assert_eq!(shaped(&[0, 0, 0, 0], &[]), Ok(()));
+    for (unit_offsets, origins, words) in [
+        (&[0, 1, 1][..], &[0][..], "2 units for 3 given"),
+        (&[0, 1, 1, 1, 1], &[0], "4 units for 3 given"),
+        (&[0, 1, 1, 1], &[2], "a row of unit 0 continues row 2"),
+        (&[0, 0, 1, 1], &[0], "a row of unit 1 continues row 0"),
+        (&[0, 0, 0, 1], &[1], "a row of unit 2 continues row 1"),
+        (&[0, 0, 0, 1], &[3], "a row of unit 2 continues row 3"),
+        (&[1, 1, 1, 1], &[0], "unit offsets begin at 1"),
+        (&[0, 1, 0, 1], &[0], "unit offsets go back from 1 to 0"),
+        (&[0, 1, 1, 1], &[0, 1], "unit offsets end at 1, the values at 2"),
+        (&[0, 1, 1, 2], &[0], "unit offsets end at 2, the values at 1"),
+    ] {
+        assert_flaw(shaped(unit_offsets, origins), words);
+    }
+}
+
+#[test]
+fn a_reshaped_column_has_the_new_number_of_rows() {
+    let shape = Shape { unit_offsets: vec![0, 2, 2, 2], origins: vec![0, 1] };
+    let of = |rows: usize| outcome(Some(shape.clone()), integers(&vec![0; rows]));
+    assert_eq!(check(&[access(true)], None, false, &batch(), &of(2)), Ok(()));
+    assert_flaw(check(&[access(true)], None, false, &batch(), &of(3)), "24 bytes for 2 rows");
+}
+
+#[test]
+fn tables_and_columns_are_as_many_as_declared() {
+    let mut outcome = outcome(None, integers(&[0; 3]));
+    outcome.tables.push(Written::default());
+    assert_flaw(check(&[access(false)], None, false, &batch(), &outcome), "2 tables for 1 declared");
+    outcome.tables = vec![Written { shape: None, columns: vec![] }];
+    assert_flaw(check(&[access(false)], None, false, &batch(), &outcome), "0 columns for 1 declared");
+}
+
+#[test]
+fn a_unit_is_refused_once_and_exists() {
+    let refusing = |units: &[u32]| {
+        let mut outcome = outcome(None, integers(&[0; 3]));
+        outcome.refused = units.iter().map(|unit| Refusal { unit: *unit, reason: String::new() }).collect();
+        check(&[access(false)], None, false, &batch(), &outcome)
+    };
+    assert_eq!(refusing(&[0, 2]), Ok(()));
+    assert_flaw(refusing(&[3]), "refuses unit 3 of 3");
+    assert_flaw(refusing(&[1, 1]), "refuses unit 1 twice");
+}
+
+#[test]
+fn residue_is_declared_and_one_a_unit() {
+    let leaving = |declared: bool, residue: Vec<Option<Vec<u8>>>| {
+        let outcome = Outcome { residue, ..outcome(None, integers(&[0; 3])) };
+        check(&[access(false)], None, declared, &batch(), &outcome)
+    };
+    assert_eq!(leaving(true, vec![None, Some(vec![1]), None]), Ok(()));
+    assert_eq!(leaving(true, vec![]), Ok(()));
+    assert_eq!(leaving(false, vec![None, None, None]), Ok(()));
+    assert_flaw(leaving(true, vec![None]), "residue for 1 units of 3");
+    assert_flaw(leaving(false, vec![None, Some(vec![]), None]), "residue, which the manifest does not declare");
+}

@@ -2,13 +2,14 @@
 //! they are, in both directions.
 
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Engine, Store, StoreContextMut};
+use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::migration::log::Level as WireLevel;
 use self::generated::diego::migration::{columns as wire_columns, manifest as wire};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use crate::modules::contract::link_types;
 use crate::modules::instance::{Linked, Tenant};
 use crate::modules::log::Level;
 
@@ -21,20 +22,17 @@ mod generated {
 }
 
 const LOG: &str = "diego:migration/log@0.1.0";
-const MANIFEST: &str = "diego:migration/manifest@0.1.0";
-const COLUMNS: &str = "diego:migration/columns@0.1.0";
 
-/// The interfaces a component may import.
-pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, MANIFEST, COLUMNS];
+/// The interfaces with functions that a component may import.
+pub(in crate::modules) const IMPORTS: &[&str] = &[LOG];
 
 pub(in crate::modules) struct Migration(generated::MigrationPre<Tenant>);
 
 impl Migration {
     /// Fails where a type of an import or export is not the contract's.
-    pub(in crate::modules) fn link(engine: &Engine, component: &Component) -> wasmtime::Result<Self> {
-        let mut linker = Linker::new(engine);
-        linker.instance(MANIFEST)?;
-        linker.instance(COLUMNS)?;
+    pub(in crate::modules) fn link(component: &Component) -> wasmtime::Result<Self> {
+        let mut linker = Linker::new(component.engine());
+        link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
             |mut store: StoreContextMut<'_, Tenant>, (level, message): (WireLevel, String)| {

@@ -5,10 +5,11 @@
 
 use scoped_tls_hkt::scoped_thread_local;
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Engine, Store, StoreContextMut};
+use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::translator::log::Level as WireLevel;
 use self::generated::diego::translator::types as wire;
+use crate::modules::contract::link_types;
 use crate::modules::instance::{Linked, Tenant, outside};
 use crate::modules::log::Level;
 use crate::modules::translate::{ApiVersion, Method, Next, TranslateError, TranslatorManifest};
@@ -23,10 +24,9 @@ mod generated {
 
 const LOG: &str = "diego:translator/log@0.1.0";
 const NEXT: &str = "diego:translator/next@0.1.0";
-const TYPES: &str = "diego:translator/types@0.1.0";
 
-/// The interfaces a component may import.
-pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT, TYPES];
+/// The interfaces with functions that a component may import.
+pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT];
 
 /// The shape of `next`, as the scoped variable lends it.
 trait Newer {
@@ -45,9 +45,9 @@ pub(in crate::modules) struct Translator(generated::TranslatorPre<Tenant>);
 
 impl Translator {
     /// Fails where a type of an import or export is not the contract's.
-    pub(in crate::modules) fn link(engine: &Engine, component: &Component) -> wasmtime::Result<Self> {
-        let mut linker = Linker::new(engine);
-        linker.instance(TYPES)?;
+    pub(in crate::modules) fn link(component: &Component) -> wasmtime::Result<Self> {
+        let mut linker = Linker::new(component.engine());
+        link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
             |mut store: StoreContextMut<'_, Tenant>, (level, message): (WireLevel, String)| {

@@ -61,6 +61,3 @@ fn check_api_line(entries: &[Entry]) -> Result<(), CatalogError> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,1 +1,82 @@
-//! Placeholder.
+//! Each rule of a manifest, kept and broken.
+
+use super::*;
+use crate::modules::translate::{ApiVersion, Method};
+
+fn migration() -> Manifest {
+    Manifest {
+        version: 1,
+        name: "add-colour-2".to_owned(),
+        summary: "Adds a colour.".to_owned(),
+        changes: vec![],
+        up: vec![],
+        down: vec![],
+        reversible: true,
+        leaves_residue: false,
+    }
+}
+
+fn translator() -> TranslatorManifest {
+    let method = |name: &str| Method { name: name.to_owned(), path: "a/b".to_owned(), paged: false };
+    TranslatorManifest {
+        serves: ApiVersion { major: 0, minor: 9 },
+        onto: ApiVersion { major: 0, minor: 10 },
+        name: "older".to_owned(),
+        summary: "Serves older clients.".to_owned(),
+        methods: vec![method("A"), method("B")],
+        hides: vec![],
+        events: false,
+    }
+}
+
+#[test]
+fn what_keeps_the_rules_passes() {
+    assert_eq!(check_migration(&migration()), Ok(()));
+    assert_eq!(check_translator(&translator()), Ok(()));
+}
+
+#[test]
+fn a_name_is_words_joined_by_hyphens() {
+    for wrong in ["", "-", "a-", "-a", "a--b", "Add", "a_b", "a b", "a.b", "ä", "a/b", &"a".repeat(65)] {
+        let name = wrong.to_owned();
+        let error = Err(ManifestError::Name { name: name.clone() });
+        assert_eq!(check_migration(&Manifest { name: name.clone(), ..migration() }), error);
+        assert_eq!(check_translator(&TranslatorManifest { name, ..translator() }), error);
+    }
+    assert_eq!(check_migration(&Manifest { name: "a".repeat(64), ..migration() }), Ok(()));
+}
+
+#[test]
+fn a_summary_is_one_line() {
+    for wrong in ["", "two\nlines", "colours \u{1b}[31m", &"a".repeat(201)] {
+        let summary = wrong.to_owned();
+        let is_summary = |error| matches!(error, Err(ManifestError::Summary { .. }));
+        assert!(is_summary(check_migration(&Manifest { summary: summary.clone(), ..migration() })), "{wrong:?}");
+        assert!(is_summary(check_translator(&TranslatorManifest { summary, ..translator() })), "{wrong:?}");
+    }
+    assert_eq!(check_migration(&Manifest { summary: "a".repeat(200), ..migration() }), Ok(()));
+}
+
+#[test]
+fn a_version_is_not_zero() {
+    assert_eq!(check_migration(&Manifest { version: 0, ..migration() }), Err(ManifestError::Version));
+}
+
+#[test]
+fn a_translator_looks_forward() {
+    let version = |major, minor| ApiVersion { major, minor };
+    for (serves, onto) in [((0, 10), (0, 9)), ((0, 9), (0, 9)), ((1, 0), (0, 11))] {
+        let manifest =
+            TranslatorManifest { serves: version(serves.0, serves.1), onto: version(onto.0, onto.1), ..translator() };
+        assert!(matches!(check_translator(&manifest), Err(ManifestError::Backwards { .. })), "{serves:?} {onto:?}");
+    }
+}
+
+#[test]
+fn methods_are_told_apart() {
+    for (index, name, path) in [(0, "B", "a/b"), (1, "", "a/b"), (1, "C", "")] {
+        let mut manifest = translator();
+        manifest.methods[index] = Method { name: name.to_owned(), path: path.to_owned(), paged: false };
+        assert!(matches!(check_translator(&manifest), Err(ManifestError::Method { .. })), "{name:?} {path:?}");
+    }
+}

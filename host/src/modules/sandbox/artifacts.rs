@@ -123,3 +123,6 @@ impl Hasher for Fingerprint {
         u64::from_le_bytes(digest[..8].try_into().expect("a sha256 is longer than eight bytes"))
     }
 }
+
+#[cfg(test)]
+mod tests;

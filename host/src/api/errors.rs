@@ -1,0 +1,49 @@
+//! Failures as clients see them: Diego's error types and texts.
+
+use std::error::Error as _;
+
+use bbs_proto::models::error::Type;
+use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
+use prost::Message;
+
+use crate::domain::DomainError;
+use crate::modules::translate::TranslateError;
+
+const INVALID_REQUEST: &str = "the request received is invalid";
+
+/// An answer that holds only the error. Every answer has it in the same field, so any type will do.
+pub(super) fn answer(error: &DomainError) -> Vec<u8> {
+    encode(typed(error))
+}
+
+/// The answer to a call that a translator could not answer.
+pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
+    tracing::error!(reason = fault.reason, "a translated call was not answered");
+    encode((Type::UnknownError, fault.reason))
+}
+
+fn encode((kind, message): (Type, String)) -> Vec<u8> {
+    let error = Error { r#type: kind.into(), message: message.into() };
+    DesiredLrpLifecycleResponse { error: Some(error) }.encode_to_vec()
+}
+
+fn typed(error: &DomainError) -> (Type, String) {
+    match error {
+        DomainError::Invalid(findings) => (Type::InvalidRequest, findings.clone()),
+        DomainError::Undecodable(_) => (Type::InvalidRequest, INVALID_REQUEST.into()),
+        DomainError::Refused(source) => {
+            tracing::info!(reason = %source, "a request was refused");
+            (Type::InvalidRequest, INVALID_REQUEST.into())
+        }
+        DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
+        DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
+        DomainError::Unreadable(source) => {
+            tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
+            (Type::Deserialize, "could not deserialize record".into())
+        }
+        DomainError::Store(source) => {
+            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+            (Type::UnknownError, source.to_string())
+        }
+    }
+}

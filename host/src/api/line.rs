@@ -1,0 +1,136 @@
+//! The line of API versions: which translator serves which, which method a call means at a version,
+//! and what comes next on the way to the native handlers. Pure.
+
+use std::sync::Arc;
+
+use super::Window;
+use super::methods::{METHODS, Native};
+use crate::modules::translate::{ApiVersion, Translate, TranslateError};
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ApiError {
+    #[error(
+        "translator {name:?} is written onto API {onto}, but the next one in the catalog serves {serves}; \
+         add the missing translator, or remove the ones before the gap"
+    )]
+    Gap { name: String, onto: ApiVersion, serves: ApiVersion },
+    #[error(
+        "translator {name:?} is the newest of the catalog and written onto API {onto}, but this host speaks {native}; \
+         use the modules directory that was built with this host"
+    )]
+    End { name: String, onto: ApiVersion, native: ApiVersion },
+    #[error("{0:?} is not an API version to pin to; write it as major.minor, such as 0.10")]
+    MalformedPin(String),
+    #[error("cannot pin the API to {pin}: this host serves {oldest} to {newest}; choose one of these")]
+    Pin { pin: ApiVersion, oldest: ApiVersion, newest: ApiVersion },
+}
+
+/// One step of a call: a translator's method, or the end of the chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Translated { step: usize, method: String, paged: bool },
+    Native(Native),
+}
+
+impl Target {
+    pub fn is_paged(&self) -> bool {
+        match self {
+            Self::Translated { paged, .. } => *paged,
+            Self::Native(method) => method.registered().paged,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Translated { method, .. } => method,
+            Self::Native(method) => method.registered().name,
+        }
+    }
+}
+
+pub(super) struct Line {
+    /// Oldest first, each onto the one after it.
+    translators: Vec<Arc<dyn Translate>>,
+    native: ApiVersion,
+    newest: ApiVersion,
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steps = self.translators.iter().map(|translator| translator.manifest().serves.to_string());
+        f.debug_list().entries(steps).entry(&self.native.to_string()).finish()
+    }
+}
+
+impl Line {
+    pub(super) fn new(translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
+        for (at, translator) in translators.iter().enumerate() {
+            let (name, onto) = (translator.manifest().name.clone(), translator.manifest().onto);
+            match translators.get(at + 1).map(|next| next.manifest().serves) {
+                Some(serves) if serves != onto => return Err(ApiError::Gap { name, onto, serves }),
+                None if onto != native => return Err(ApiError::End { name, onto, native }),
+                Some(_) | None => {}
+            }
+        }
+        Ok(Self { translators, native, newest: native })
+    }
+
+    /// Serves no version above this one.
+    pub(super) fn pin(&mut self, pin: &str) -> Result<(), ApiError> {
+        let pin = ApiVersion::parse(pin).ok_or_else(|| ApiError::MalformedPin(pin.to_owned()))?;
+        let Window { oldest, newest } = self.window();
+        if !self.window().contains(pin) {
+            return Err(ApiError::Pin { pin, oldest, newest });
+        }
+        self.newest = pin;
+        Ok(())
+    }
+
+    /// A client may be one major version behind, and no older than the oldest translator.
+    pub(super) fn window(&self) -> Window {
+        let behind = ApiVersion { major: self.native.major.saturating_sub(1), minor: 0 };
+        let oldest = self.translators.first().map_or(self.native, |translator| translator.manifest().serves);
+        Window { oldest: oldest.max(behind), newest: self.newest }
+    }
+
+    pub(super) fn translator(&self, step: usize) -> &dyn Translate {
+        &*self.translators[step]
+    }
+
+    /// What a client of this version calls by this path.
+    pub(super) fn by_path(&self, version: ApiVersion, path: &str) -> Option<Target> {
+        // A version between two of the line differs from the newer one in nothing that has a translator.
+        let first = self.translators.iter().position(|translator| translator.manifest().serves >= version);
+        let first = first.unwrap_or(self.translators.len());
+        self.resolve(first, |_, method_path| method_path == path)
+    }
+
+    /// What a translator means by a method's name.
+    pub(super) fn next(&self, step: usize, name: &str) -> Result<Target, TranslateError> {
+        self.resolve(step + 1, |method_name, _| method_name == name).ok_or_else(|| {
+            let manifest = self.translators[step].manifest();
+            let reason = format!(
+                "translator {:?} called {name:?}, which API {} does not have; it must be corrected",
+                manifest.name, manifest.onto
+            );
+            TranslateError { reason }
+        })
+    }
+
+    fn resolve(&self, first: usize, matches: impl Fn(&str, &str) -> bool) -> Option<Target> {
+        let mut hidden: Vec<&str> = Vec::new();
+        for (step, translator) in self.translators.iter().enumerate().skip(first) {
+            let manifest = translator.manifest();
+            let mut methods = manifest.methods.iter().filter(|method| !hidden.contains(&method.name.as_str()));
+            if let Some(method) = methods.find(|method| matches(&method.name, &method.path)) {
+                return Some(Target::Translated { step, method: method.name.clone(), paged: method.paged });
+            }
+            hidden.extend(manifest.hides.iter().map(String::as_str));
+        }
+        let mut methods = METHODS.iter().filter(|method| !hidden.contains(&method.name));
+        methods.find(|method| matches(method.name, method.path)).map(|method| Target::Native(method.method))
+    }
+}
+
+#[cfg(test)]
+mod tests;

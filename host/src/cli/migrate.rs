@@ -1,0 +1,133 @@
+//! `bbs migrate`: what an operator looks at and does between deployments. Owns arguments and exit codes;
+//! `render` has the words.
+
+mod render;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::progress;
+use super::serve::log_to_stderr;
+use crate::config::{Config, LogLevel};
+use crate::layout::manifest::DataVersion;
+use crate::migrate::{self, Decision, Intent};
+use crate::startup::Prepared;
+
+/// See where a database is, what would be done to it, and do it.
+///
+/// `status` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
+/// to start while another host has it. Both may be killed at any time: the same command finishes the job.
+#[derive(Debug, Args)]
+pub struct MigrateCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Where the database is: version, pending migrations, rows, key, what is under way.
+    Status(Shown),
+    /// What a migration would do to each table, how long it may take and whether it can be taken back.
+    Plan(Planned),
+    /// Migrate up, without serving. `bbs serve` does the same before it serves.
+    Up(Upwards),
+    /// Take the database back to an older version, for an older host. Rows lose nothing: what an older layout
+    /// has no room for is kept, sealed, and restored by the next way up.
+    Down(Downwards),
+}
+
+#[derive(Debug, Args)]
+struct Shown {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Planned {
+    #[command(flatten)]
+    shown: Shown,
+    /// The version to go to, up or down [default: the newest, or the pin of the configuration]
+    #[arg(long, value_name = "VERSION")]
+    to: Option<DataVersion>,
+}
+
+#[derive(Debug, Args)]
+struct Upwards {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The version to go to [default: the newest, or the pin of the configuration]
+    #[arg(long, value_name = "VERSION")]
+    to: Option<DataVersion>,
+}
+
+#[derive(Debug, Args)]
+struct Downwards {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The version to go to.
+    #[arg(long, value_name = "VERSION")]
+    to: DataVersion,
+}
+
+impl MigrateCommand {
+    pub async fn run(self) -> anyhow::Result<()> {
+        log_to_stderr(LogLevel::Error);
+        match self.action {
+            Action::Status(shown) => status(shown).await,
+            Action::Plan(planned) => plan(planned).await,
+            Action::Up(Upwards { config, to }) => {
+                let prepared = prepare(&config).await?;
+                let wanted = to.unwrap_or_else(|| prepared.wanted());
+                bring(&prepared, Intent::Up { wanted }).await
+            }
+            Action::Down(Downwards { config, to }) => bring(&prepare(&config).await?, Intent::Down { to }).await,
+        }
+    }
+}
+
+async fn prepare(config: &std::path::Path) -> anyhow::Result<Prepared> {
+    Ok(Prepared::new(Config::read(config)?).await?)
+}
+
+async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
+    let prepared = prepare(&config).await?;
+    let status = migrate::status(&prepared.context()).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print!("{}", render::status(&status, prepared.database.path()));
+    }
+    Ok(())
+}
+
+async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow::Result<()> {
+    let prepared = prepare(&config).await?;
+    let to = to.unwrap_or_else(|| prepared.wanted());
+    let plan = migrate::plan(&prepared.context(), to).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&plan)?);
+    } else {
+        print!("{}", render::plan(&plan));
+    }
+    Ok(())
+}
+
+async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
+    let (_lock, fence) = prepared.lock_now().await?;
+    let decision = progress::shown(&prepared.progress, prepared.bring_to(&fence, intent)).await?;
+    match decision {
+        Decision::Serve => println!("Nothing to migrate: the database is there already."),
+        Decision::Begin { from, to } => println!("Migrated from {from} to {to}."),
+        Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
+        Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
+    }
+    prepared.database.close().await;
+    Ok(())
+}

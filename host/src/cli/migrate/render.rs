@@ -1,0 +1,199 @@
+//! Status and plan in words, for an operator who has never seen the project. Owns wording and columns of text.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::layout::manifest::Direction;
+use crate::migrate::{Decision, Found, Migration, Plan, Status, Strategy, TableChange};
+
+/// Writing to a string cannot fail, so the results of `write!` are dropped here once.
+macro_rules! line {
+    ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
+}
+
+pub(super) fn status(status: &Status, database: &Path) -> String {
+    let mut out = String::new();
+    line!(out, "Database   {}", database.display());
+    line!(out, "Version    {}", found(&status.found));
+    line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
+    if let Some(phase) = &status.underway {
+        line!(out, "Under way  a migration is in the phase {}", serde_text(phase));
+    }
+    let label = status.encryption_key_label.as_deref();
+    line!(
+        out,
+        "Key        {}",
+        label.unwrap_or("no label: records may be under several keys, the next start settles it")
+    );
+    let rows: Vec<_> = status.rows.iter().map(|table| format!("{} {}", table.rows, table.table)).collect();
+    line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
+    if status.residue > 0 {
+        line!(out, "Kept       {} entries that the way back will restore", status.residue);
+    }
+    let changed = status.history.iter().filter(|applied| applied.same_module == Some(false)).count();
+    if changed > 0 {
+        line!(out, "History    {changed} modules are not the ones that ran here; put those back before you migrate");
+    }
+    if !status.pending.is_empty() {
+        line!(out, "\nMigrations that have not run here, oldest first:");
+        migrations(&mut out, &status.pending);
+    }
+    line!(out, "\nNext       {}", next(&status.decision));
+    out
+}
+
+fn serde_text(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn found(found: &Found) -> String {
+    match found {
+        Found::Fresh => "none yet: the database is empty".into(),
+        Found::Unversioned { tables } => format!("none, although there are rows in {}", tables.join(", ")),
+        Found::Versioned { current, going_down: Some(to), .. } => format!("{current}, on its way down to {to}"),
+        Found::Versioned { current, target, .. } if current != target => {
+            format!("{current}; a migration to {target} began and has not ended")
+        }
+        Found::Versioned { current, .. } => current.to_string(),
+    }
+}
+
+fn next(decision: &Decision) -> String {
+    match decision {
+        Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
+        Decision::Begin { to, .. } => {
+            format!("`bbs migrate plan` shows what going to {to} does; `bbs serve` does it and then serves.")
+        }
+        Decision::Continue { to, .. } => format!("`bbs serve` finishes the migration to {to} and then serves."),
+        Decision::ShutDown(reason) => format!("`bbs serve` refuses: {reason}"),
+    }
+}
+
+fn migrations(out: &mut String, migrations: &[Migration]) {
+    let width = migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    for migration in migrations {
+        let kind = if migration.transforms_rows { "rows" } else { "layout" };
+        let Migration { version, name, summary, .. } = migration;
+        line!(out, "  {version}  {name:width$}  {kind:6}  {summary}");
+    }
+}
+
+pub(super) fn plan(plan: &Plan) -> String {
+    let mut out = String::new();
+    let Plan { from, to, direction, .. } = plan;
+    if plan.migrations.is_empty() {
+        line!(out, "Nothing to do: the database is at {to}.");
+        return out;
+    }
+    let way = if *direction == Direction::Up { "up" } else { "down" };
+    line!(
+        out,
+        "From {from} {way} to {to}: {} migrations, applied in memory, rows written once.",
+        plan.migrations.len()
+    );
+    line!(out, "\nMigrations, in order:");
+    migrations(&mut out, &plan.migrations);
+    line!(out, "\nTables:");
+    let width = plan.tables.iter().map(|table| table.table.len()).max().unwrap_or(0);
+    for change in &plan.tables {
+        line!(out, "  {:width$}  {}", change.table, table(change));
+    }
+    line!(out, "");
+    if plan.bytes_to_copy > 0 {
+        let time = match plan.estimated_seconds {
+            0 | 1 => "about a second".to_owned(),
+            seconds => format!("about {seconds} s"),
+        };
+        line!(
+            out,
+            "To copy    {}, {time}; the originals stay untouched until the copy is verified.",
+            bytes(plan.bytes_to_copy)
+        );
+    } else {
+        line!(out, "To copy    nothing: every change is made in place, in moments.");
+    }
+    let back = if plan.reversible {
+        format!("yes, with `bbs migrate {} --to {from}`", if *direction == Direction::Up { "down" } else { "up" })
+    } else {
+        "no: one of these migrations has no way back".to_owned()
+    };
+    line!(out, "Reversible {back}");
+    out
+}
+
+fn table(change: &TableChange) -> String {
+    let TableChange { rows, opened, computed, .. } = change;
+    let mut words = match change.strategy {
+        Some(Strategy::Untouched) => return format!("stays as it is ({rows} rows)"),
+        Some(Strategy::InPlace) => return format!("changed in place ({rows} rows, none rewritten)"),
+        Some(Strategy::Create) => return "created".to_owned(),
+        None => return format!("goes away ({rows} rows, kept sealed for the way back)"),
+        Some(Strategy::Copy) => format!("copied ({rows} rows, {})", bytes(change.bytes)),
+    };
+    if !computed.is_empty() {
+        let _ = write!(words, "; written by modules: {}", computed.join(", "));
+    }
+    if !opened.is_empty() {
+        let _ = write!(words, "; opened: {}", opened.join(", "));
+    }
+    words
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_024 => format!("{count} B"),
+        1_024..1_048_576 => format!("{} KiB", count / 1_024),
+        1_048_576..1_073_741_824 => format!("{} MiB", count >> 20),
+        _ => format!("{:.1} GiB", count as f64 / f64::from(1 << 30)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_in_units_of_their_own_magnitude() {
+        assert_eq!([0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes), ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
+    fn a_plan_names_each_table_what_is_opened_and_the_way_back() {
+        let copied = TableChange {
+            table: "desired_lrps".into(),
+            strategy: Some(Strategy::Copy),
+            rows: 300,
+            bytes: 1 << 20,
+            opened: vec!["run_info".into()],
+            computed: vec!["metric_tags".into()],
+        };
+        let migration = Migration {
+            version: 2,
+            name: "split".into(),
+            summary: "Splits.".into(),
+            digest: "d".into(),
+            reversible: true,
+            transforms_rows: true,
+            leaves_residue: false,
+        };
+        let text = plan(&Plan {
+            from: 1,
+            to: 2,
+            direction: Direction::Up,
+            migrations: vec![migration],
+            tables: vec![copied],
+            reversible: true,
+            bytes_to_copy: 1 << 20,
+            estimated_seconds: 1,
+        });
+        for part in [
+            "From 1 up to 2: 1 migrations",
+            "  2  split  rows    Splits.",
+            "desired_lrps  copied (300 rows, 1 MiB); written by modules: metric_tags; opened: run_info",
+            "To copy    1 MiB, about a second",
+            "Reversible yes, with `bbs migrate down --to 1`",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `bbs module build`: crates into a folder of modules.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::cli::progress;
+use crate::modules::build::{self, BuildRequest, Others};
+use crate::modules::sandbox::{Limits, Sandbox};
+use crate::progress::Progress;
+
+/// Build crates into a folder of modules with its catalog.
+///
+/// Each crate is compiled for WebAssembly, made a component and asked what it is; its file is named after that, and
+/// the catalog gets its sha256. With crates named, what else is in the folder stays: a migration of the same version
+/// is replaced, one of a later version comes last, an earlier one is refused. Without, all modules of this repository
+/// are built and the folder has nothing else. The same source gives the same digests, whoever builds it.
+#[derive(Debug, Args)]
+pub(super) struct BuildCommand {
+    /// Folders of crates; all modules of this repository if none is named.
+    #[arg(value_name = "CRATE")]
+    crates: Vec<PathBuf>,
+    /// The folder to write to; it is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+}
+
+impl BuildCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let request = match self.crates.as_slice() {
+            [] => BuildRequest::everything(&self.into)?,
+            _ => BuildRequest { crates: self.crates, into: self.into, others: Others::Keep },
+        };
+        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let progress = Progress::default();
+        let working = progress.clone();
+        let (built, into) = (request.crates.len(), request.into.clone());
+        let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
+        let entries = progress::shown(&progress, work).await??;
+        println!("{built} built; {} has {} modules", into.display(), entries.len());
+        for entry in entries {
+            println!("{}  {}", &entry.sha256[..12], entry.file);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! `bbs module check`: whether a host would take a file or a folder, and whether its row functions keep to the rules.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Args;
+use serde::Serialize;
+
+use crate::lens::transform::Transform;
+use crate::modules::catalog::Catalog;
+use crate::modules::sandbox::{Limits, Sandbox};
+use crate::modules::translate::Translate;
+use crate::modules::{Module, Trial, trial};
+
+/// Check a module, or a folder of modules with its catalog, as a host does before it starts.
+///
+/// In a folder, every migration is also run on made-up rows of the layout it finds: twice in a fresh instance, once in
+/// one that has run before. A row function that gives two answers to the same rows keeps something between calls; one
+/// that breaks off would break off on an operator's database. Refusing rows it cannot read is fine.
+#[derive(Debug, Args)]
+pub(super) struct CheckCommand {
+    /// A .wasm file, or a folder that `bbs module build` has written.
+    path: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found out about one module.
+#[derive(Debug, Serialize)]
+struct Finding {
+    file: String,
+    module: String,
+    sha256: String,
+    /// Of each direction with a row function.
+    trials: Vec<Trial>,
+}
+
+impl Finding {
+    fn is_good(&self) -> bool {
+        self.trials.iter().all(|trial| trial.problem.is_none())
+    }
+}
+
+impl CheckCommand {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let findings =
+            if self.path.is_dir() { check_folder(&self.path, &sandbox)? } else { check_file(&self.path, &sandbox)? };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&findings)?);
+        } else {
+            findings.iter().for_each(|finding| print!("{}", text(finding)));
+        }
+        match findings.iter().filter(|finding| !finding.is_good()).count() {
+            0 => Ok(()),
+            bad => bail!("{bad} of {} modules do not keep to the rules", findings.len()),
+        }
+    }
+}
+
+fn check_folder(folder: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
+    let catalog = Catalog::load(folder, sandbox)?;
+    let migrations = catalog.migrations().iter().map(|module| Finding {
+        file: module.file().to_owned(),
+        module: format!("migration {} {}", module.manifest().version, module.manifest().name),
+        sha256: module.digest().to_owned(),
+        trials: trial::run(module, catalog.line()),
+    });
+    let translators = catalog.translators().iter().map(|module| Finding {
+        file: module.file().to_owned(),
+        module: format!("translator {} to {}", module.manifest().serves, module.manifest().onto),
+        sha256: module.digest().to_owned(),
+        trials: Vec::new(),
+    });
+    Ok(migrations.chain(translators).collect())
+}
+
+fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
+    let (module, sha256) = match Module::open(file, sandbox)? {
+        Module::Migration(module) => {
+            let manifest = module.manifest();
+            (format!("migration {} {}", manifest.version, manifest.name), module.digest().to_owned())
+        }
+        Module::Translator(module) => {
+            let manifest = module.manifest();
+            (format!("translator {} to {}", manifest.serves, manifest.onto), module.digest().to_owned())
+        }
+    };
+    Ok(vec![Finding { file: file.display().to_string(), module, sha256, trials: Vec::new() }])
+}
+
+fn text(finding: &Finding) -> String {
+    let verdict = if finding.is_good() { "good" } else { "BAD " };
+    let mut lines = format!("{verdict}  {}  {}\n", &finding.sha256[..12], finding.module);
+    for trial in &finding.trials {
+        lines += &match &trial.problem {
+            None => format!(
+                "      {}: {} made-up units, {} of them refused, the same answer each time\n",
+                trial.direction, trial.units, trial.refused
+            ),
+            Some(problem) => format!("      {}: {problem}\n", trial.direction),
+        };
+    }
+    lines
+}

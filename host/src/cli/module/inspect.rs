@@ -1,0 +1,106 @@
+//! `bbs module inspect`: what one file says of itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::layout::manifest::{Access, Change, Direction, Manifest};
+use crate::modules::sandbox::{Limits, Sandbox};
+use crate::modules::translate::TranslatorManifest;
+use crate::modules::{AnyManifest, Inspection};
+
+/// Show what one module says of itself: its manifest, digest, size and imports.
+///
+/// The file is refused as a host would refuse it, and nothing of it runs but `describe`, in the sandbox.
+#[derive(Debug, Args)]
+pub(super) struct InspectCommand {
+    /// The .wasm file of a module.
+    file: PathBuf,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl InspectCommand {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let inspection = Inspection::of(&self.file, &sandbox)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&inspection)?);
+        } else {
+            print!("{}", text(&inspection));
+        }
+        Ok(())
+    }
+}
+
+fn text(inspection: &Inspection) -> String {
+    let mut lines = match &inspection.manifest {
+        AnyManifest::Migration(manifest) => migration(manifest),
+        AnyManifest::Translator(manifest) => translator(manifest),
+    };
+    lines.push(format!("sha256   {}", inspection.sha256));
+    lines.push(format!("size     {} bytes", inspection.bytes));
+    lines.push(format!("imports  {}", or_nothing(&inspection.imports)));
+    lines.join("\n") + "\n"
+}
+
+fn migration(manifest: &Manifest) -> Vec<String> {
+    let mut lines = vec![
+        format!("migration {} {}", manifest.version, manifest.name),
+        manifest.summary.clone(),
+        String::new(),
+        format!("changes  {}", or_nothing(&manifest.changes.iter().map(change).collect::<Vec<_>>())),
+    ];
+    for direction in [Direction::Up, Direction::Down] {
+        let accesses: Vec<_> = manifest.accesses(direction).iter().map(access).collect();
+        lines.push(format!("{:<9}{}", direction.to_string(), or_nothing(&accesses)));
+    }
+    lines.push(format!("back     {}", if manifest.reversible { "reversible" } else { "not reversible" }));
+    if manifest.leaves_residue {
+        lines.push("residue  left for the way back".to_owned());
+    }
+    lines
+}
+
+fn translator(manifest: &TranslatorManifest) -> Vec<String> {
+    let method = |method: &crate::modules::translate::Method| {
+        format!("{} at {}{}", method.name, method.path, if method.paged { ", paged" } else { "" })
+    };
+    vec![
+        format!("translator {}: API {} in terms of {}", manifest.name, manifest.serves, manifest.onto),
+        manifest.summary.clone(),
+        String::new(),
+        format!("methods  {}", or_nothing(&manifest.methods.iter().map(method).collect::<Vec<_>>())),
+        format!("hides    {}", or_nothing(&manifest.hides)),
+    ]
+}
+
+fn or_nothing(items: &[String]) -> String {
+    if items.is_empty() { "nothing".to_owned() } else { items.join("\n         ") }
+}
+
+fn access(access: &Access) -> String {
+    let list = |columns: &[String]| if columns.is_empty() { "nothing".to_owned() } else { columns.join(", ") };
+    let reshapes = if access.reshapes { ", and adds or removes rows" } else { "" };
+    format!("{}: reads {}; writes {}{reshapes}", access.table, list(&access.reads), list(&access.writes))
+}
+
+fn change(change: &Change) -> String {
+    match change {
+        Change::CreateTable(table) => format!("create table {} ({} columns)", table.name, table.columns.len()),
+        Change::DropTable { table } => format!("drop table {table}"),
+        Change::RenameTable { from, to } => format!("rename table {from} to {to}"),
+        Change::AddColumn { table, column } => format!("add {table}.{}", column.name),
+        Change::AlterColumn { table, column } => format!("redefine {table}.{}", column.name),
+        Change::DropColumn { table, column } => format!("drop {table}.{column}"),
+        Change::RenameColumn { table, from, to } => format!("rename {table}.{from} to {to}"),
+        Change::MoveColumn { column, from, to } => format!("move {from}.{column} to {to}"),
+        Change::SetPrimaryKey { table, columns } => format!("primary key of {table}: {}", columns.join(", ")),
+        Change::CreateIndex { table, index } => {
+            format!("index {} on {table} ({})", index.name, index.columns.join(", "))
+        }
+        Change::DropIndex { table, index } => format!("drop index {index} of {table}"),
+    }
+}

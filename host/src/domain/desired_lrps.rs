@@ -1,0 +1,154 @@
+//! Desired LRPs: what should run. Instances that no cell runs come and go here with what desires
+//! them; those that a cell runs are that cell's to stop.
+
+use super::{DomainError, Page};
+use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
+use crate::model::tags::MetricTag;
+use crate::model::{ModificationTag, Text};
+use crate::store::Store;
+
+const SOURCE_ID: &[u8] = b"source_id";
+
+/// Instances created in one transaction, so that a great number does not keep other writers out.
+const INSTANCES_AT_ONCE: i32 = 500;
+
+/// Makes a new one, with its instances waiting for cells.
+pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainError> {
+    lrp.scheduling.tag = ModificationTag::begin();
+    lrp.run_info.created_at = store.now_ns();
+    lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+    let info = &lrp.scheduling;
+    let first = info.instances.min(INSTANCES_AT_ONCE);
+
+    let mut writer = store.writer().await?;
+    writer.insert_desired_lrp(&lrp).await?;
+    if first > 0 {
+        writer.insert_unclaimed(&info.process_guid, &info.domain, 0..first).await?;
+    }
+    writer.commit().await?;
+    create_instances(store, &info.process_guid, &info.domain, first, info.instances).await
+}
+
+/// Changes what the update names, and how many instances wait.
+pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<(), DomainError> {
+    let mut writer = store.writer().await?;
+    let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let run_info = update.image_credentials.as_ref().map(|(username, password)| {
+        let mut run_info = before.run_info.clone();
+        run_info.image_username.clone_from(username);
+        run_info.image_password.clone_from(password);
+        run_info
+    });
+    let tag_index = before.scheduling.tag.index.wrapping_add(1);
+    writer.update_desired_lrp(process_guid, tag_index, update, run_info.as_ref()).await?;
+
+    let (old, new) = (before.scheduling.instances, update.instances.unwrap_or(before.scheduling.instances));
+    if new < old {
+        writer.delete_waiting(process_guid, new).await?;
+    }
+    writer.commit().await?;
+    create_instances(store, process_guid, &before.scheduling.domain, old, new).await
+}
+
+/// Removes it and the instances that no cell runs.
+pub async fn remove(store: &Store, process_guid: &[u8]) -> Result<(), DomainError> {
+    let mut writer = store.writer().await?;
+    if !writer.delete_desired_lrp(process_guid).await? {
+        return Err(DomainError::NotFound);
+    }
+    writer.delete_waiting(process_guid, 0).await?;
+    Ok(writer.commit().await?)
+}
+
+pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
+    fix_end(page, filter).await?;
+    let range = page.range();
+    let mut lrps = page.reader.desired_lrps(filter, &range).await?;
+    lrps.iter_mut().for_each(fill_source_id);
+    Ok(lrps)
+}
+
+pub async fn get(store: &Store, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
+    let mut lrp = store.reader().await?.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    fill_source_id(&mut lrp);
+    Ok(lrp)
+}
+
+pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
+    fix_end(page, filter).await?;
+    let range = page.range();
+    Ok(page.reader.scheduling_infos(filter, &range).await?)
+}
+
+pub async fn scheduling_info(store: &Store, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
+    store.reader().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+}
+
+pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
+    fix_end(page, filter).await?;
+    let range = page.range();
+    Ok(page.reader.routing_infos(filter, &range).await?)
+}
+
+async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), DomainError> {
+    if let Some((after, units)) = page.open() {
+        let last = page.reader.desired_lrps_page_end(filter, after.as_ref(), units).await?;
+        page.fix(last);
+    }
+    Ok(())
+}
+
+async fn create_instances(
+    store: &Store,
+    process_guid: &[u8],
+    domain: &[u8],
+    from: i32,
+    to: i32,
+) -> Result<(), DomainError> {
+    let mut first = from;
+    while first < to {
+        let end = to.min(first.saturating_add(INSTANCES_AT_ONCE));
+        let mut writer = store.writer().await?;
+        writer.insert_unclaimed(process_guid, domain, first..end).await?;
+        writer.commit().await?;
+        first = end;
+    }
+    Ok(())
+}
+
+/// The metrics guid and the tag that took its place say the same to a reader, whichever was given.
+fn fill_source_id(lrp: &mut DesiredLrp) {
+    let metrics_guid = &mut lrp.run_info.metrics_guid;
+    match lrp.metric_tags.get(SOURCE_ID) {
+        Some(tag) if metrics_guid.is_empty() => metrics_guid.clone_from(&tag.fixed),
+        None if !metrics_guid.is_empty() => {
+            let tag = MetricTag { fixed: metrics_guid.clone(), dynamic: 0 };
+            lrp.metric_tags.insert(Text::from(SOURCE_ID), tag);
+        }
+        Some(_) | None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(metrics_guid: &str, source_id: Option<&str>) -> (String, Option<String>) {
+        let mut lrp = DesiredLrp::default();
+        lrp.run_info.metrics_guid = metrics_guid.into();
+        if let Some(fixed) = source_id {
+            lrp.metric_tags.insert(SOURCE_ID.into(), MetricTag { fixed: fixed.into(), dynamic: 0 });
+        }
+        fill_source_id(&mut lrp);
+        let tag = lrp.metric_tags.get(SOURCE_ID).map(|tag| String::from_utf8(tag.fixed.clone()).unwrap());
+        (String::from_utf8(lrp.run_info.metrics_guid).unwrap(), tag)
+    }
+
+    #[test]
+    fn metrics_guid_and_source_id_fill_each_other_and_overwrite_nothing() {
+        assert_eq!(filled("", None), (String::new(), None));
+        assert_eq!(filled("m", None), ("m".into(), Some("m".into())));
+        assert_eq!(filled("", Some("s")), ("s".into(), Some("s".into())));
+        assert_eq!(filled("m", Some("s")), ("m".into(), Some("s".into())));
+    }
+}

@@ -1,0 +1,38 @@
+//! Domains: while one is fresh, what it desires is complete, so that surplus instances may go.
+
+use super::DomainError;
+use crate::model::Text;
+use crate::store::Store;
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// The fresh domains. Whether one has expired is judged to the nearest second, as Diego does.
+pub async fn list(store: &Store) -> Result<Vec<Text>, DomainError> {
+    Ok(store.reader().await?.domains(nearest_second(store.now_ns())).await?)
+}
+
+/// Keeps a domain fresh for this long; zero is for ever.
+pub async fn upsert(store: &Store, domain: &[u8], ttl_s: u32) -> Result<(), DomainError> {
+    let expire_time_ns = match ttl_s {
+        0 => i64::MAX,
+        ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),
+    };
+    let mut writer = store.writer().await?;
+    writer.upsert_domain(domain, expire_time_ns).await?;
+    Ok(writer.commit().await?)
+}
+
+fn nearest_second(now_ns: i64) -> i64 {
+    now_ns.saturating_add(SECOND_NS / 2).div_euclid(SECOND_NS) * SECOND_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_second_rounds_up() {
+        assert_eq!(nearest_second(7_499_999_999), 7_000_000_000);
+        assert_eq!(nearest_second(7_500_000_000), 8_000_000_000);
+    }
+}

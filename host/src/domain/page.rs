@@ -1,0 +1,59 @@
+//! One page of a list: a range of partition keys, and the short transaction in which everything
+//! that is said about them is read.
+//!
+//! The first list that reads from the page fixes where it ends; every later one sees the same keys
+//! in the same state. So a translator may join two lists and never sees half of a pair.
+
+use crate::store::{Key, Range, Reader, Store, StoreError};
+
+#[derive(Debug)]
+pub struct Page {
+    pub(super) reader: Reader,
+    after: Option<Key>,
+    end: End,
+    units: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    Open,
+    /// The last key, or none where the page takes all that is left.
+    Fixed(Option<Key>),
+}
+
+impl Page {
+    /// The next `units` keys after one, or the first.
+    pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
+        Ok(Self { reader: store.reader().await?, after, end: End::Open, units })
+    }
+
+    /// All keys at once.
+    pub async fn whole(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self { reader: store.reader().await?, after: None, end: End::Fixed(None), units: 0 })
+    }
+
+    /// The key after which the next page begins. `None` after the last page.
+    pub fn next(self) -> Option<Key> {
+        match self.end {
+            End::Open => None,
+            End::Fixed(last) => last,
+        }
+    }
+
+    /// What is to be looked up to know where the page ends, if nothing has fixed it yet.
+    pub(super) fn open(&self) -> Option<(Option<Key>, u32)> {
+        (self.end == End::Open).then(|| (self.after.clone(), self.units))
+    }
+
+    pub(super) fn fix(&mut self, last: Option<Key>) {
+        self.end = End::Fixed(last);
+    }
+
+    pub(super) fn range(&self) -> Range {
+        let through = match &self.end {
+            End::Open => None,
+            End::Fixed(last) => last.clone(),
+        };
+        Range { after: self.after.clone(), through }
+    }
+}

@@ -1,0 +1,85 @@
+//! The API over HTTP: the gate that is shut until there is something to serve, which version a
+//! request is in, and answers as bodies. Owns status codes and headers; knows no resource.
+
+mod body;
+mod gate;
+mod refusal;
+mod request;
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tokio::net::TcpListener;
+use tracing::Instrument;
+
+pub use gate::Gate;
+
+use crate::api::{Answer, Api, Target};
+use refusal::Refusal;
+use request::Asked;
+
+/// The greatest body that is read. Diego's own requests stay far below it.
+pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
+
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
+const TRACE_ID: &str = "x-vcap-request-id";
+
+/// Answers until `stop`, and then finishes what has begun.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router).with_graceful_shutdown(stop).await
+}
+
+/// 200 to everything: that the process lives, be it the master or not.
+pub async fn serve_health(listener: TcpListener) -> io::Result<()> {
+    axum::serve(listener, Router::new().fallback(|| async { StatusCode::OK })).await
+}
+
+/// Everything is one handler: which paths there are depends on the translators behind the gate.
+pub fn router(gate: Gate) -> Router {
+    Router::new().fallback(handle).with_state(gate)
+}
+
+async fn handle(State(gate): State<Gate>, request: Request) -> Response {
+    let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let span = tracing::info_span!("request", path = request.uri().path(), trace_id);
+    respond(gate, request).instrument(span).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn respond(gate: Gate, request: Request) -> Result<Response, Refusal> {
+    let api = gate.api().map_err(Refusal::NotServing)?;
+    let target = find(&api, &request)?;
+    let body = axum::body::to_bytes(request.into_body(), LARGEST_BODY).await.map_err(Refusal::from_body)?;
+    let answer = run_to_the_end(api, target, body).await?;
+    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF);
+    let body = match answer {
+        Answer::Whole(answer) => Body::from(answer),
+        Answer::Pages(pages) => body::streamed(pages, gate),
+    };
+    Ok(response.body(body).expect("constant headers are valid"))
+}
+
+fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {
+    let Asked { version, path } = Asked::of(request)?;
+    let window = api.window();
+    let version = version.unwrap_or(window.newest);
+    if !window.contains(version) {
+        return Err(Refusal::NotAcceptable { version, window });
+    }
+    let target = api.find(version, path).ok_or(Refusal::NotFound)?;
+    if request.method() == Method::POST { Ok(target) } else { Err(Refusal::WrongVerb) }
+}
+
+/// A client that goes away does not stop what it has begun: changes are made whole.
+async fn run_to_the_end(api: Arc<Api>, target: Target, body: Bytes) -> Result<Answer, Refusal> {
+    let call = async move { api.call(target, body).await };
+    tokio::spawn(call.in_current_span()).await.map_err(Refusal::Panicked)
+}

@@ -1,0 +1,39 @@
+//! The gate: until this host is the master of a database at the right version, every request is
+//! told to come back, and how far things are.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::api::Api;
+use crate::progress::{Progress, Snapshot};
+
+/// A shared handle; clones are the same gate.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    progress: Progress,
+    open: Arc<RwLock<Option<Arc<Api>>>>,
+}
+
+impl Gate {
+    /// Closed, telling how far this work has come.
+    pub fn new(progress: Progress) -> Self {
+        Self { progress, open: Arc::default() }
+    }
+
+    pub fn open(&self, api: Arc<Api>) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(api);
+    }
+
+    /// At once: lists on their way are cut off, and what is being written fails at the fence.
+    pub fn close(&self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub(super) fn api(&self) -> Result<Arc<Api>, Snapshot> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| self.progress.snapshot())
+    }
+}

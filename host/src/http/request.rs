@@ -1,0 +1,76 @@
+//! Which version a request is in and which path below the API root it asks for.
+
+use axum::extract::Request;
+
+use super::refusal::Refusal;
+use crate::modules::translate::ApiVersion;
+
+pub(super) const VERSION_HEADER: &str = "x-diego-api-version";
+
+/// Diego's own root, whose paths say no version.
+const DIEGO_ROOT: &str = "v1";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Asked<'a> {
+    /// None where the request does not say.
+    pub(super) version: Option<ApiVersion>,
+    pub(super) path: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    /// A version in the path wins over one in the header.
+    pub(super) fn of(request: &'a Request) -> Result<Self, Refusal> {
+        let path = request.uri().path().strip_prefix('/').ok_or(Refusal::NotFound)?;
+        let (root, path) = path.split_once('/').ok_or(Refusal::NotFound)?;
+        if root == DIEGO_ROOT {
+            let header = request.headers().get(VERSION_HEADER);
+            let version = header
+                .map(|value| {
+                    let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+                    ApiVersion::parse(&text).ok_or(Refusal::MalformedVersion(text))
+                })
+                .transpose()?;
+            return Ok(Self { version, path });
+        }
+        let version = root.strip_prefix('v').and_then(ApiVersion::parse).ok_or(Refusal::NotFound)?;
+        Ok(Self { version: Some(version), path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn asked(path: &str, header: Option<&str>) -> Option<(Option<(u32, u32)>, String)> {
+        let mut request = Request::builder().uri(path);
+        if let Some(header) = header {
+            request = request.header(VERSION_HEADER, header);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let asked = Asked::of(&request).ok()?;
+        Some((asked.version.map(|version| (version.major, version.minor)), asked.path.to_owned()))
+    }
+
+    #[test]
+    fn a_version_in_the_path_wins_over_one_in_the_header() {
+        let rest = || "domains/list".to_owned();
+        assert_eq!(asked("/v1/domains/list", None), Some((None, rest())));
+        assert_eq!(asked("/v1/domains/list", Some("0.9")), Some((Some((0, 9)), rest())));
+        assert_eq!(asked("/v0.10/domains/list", None), Some((Some((0, 10)), rest())));
+        assert_eq!(asked("/v0.10/domains/list", Some("0.9")), Some((Some((0, 10)), rest())));
+        assert_eq!(asked("/v0.10/domains/list", Some("x")), Some((Some((0, 10)), rest())));
+    }
+
+    #[test]
+    fn what_is_not_a_version_is_none() {
+        for path in
+            ["/", "/v1", "/v2/x", "/x", "/vx.y/x", "/v0.9.1/x", "/v+0.9/x", "/v99999999999.0/x", "/v.9/x", "/v0./x"]
+        {
+            assert_eq!(asked(path, None), None, "{path}");
+        }
+        for header in ["", "1", "a.b", "0.9.1", "-1.0", "1.-0", "4294967296.0"] {
+            assert_eq!(asked("/v1/domains/list", Some(header)), None, "{header:?}");
+        }
+    }
+}

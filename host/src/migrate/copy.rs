@@ -1,0 +1,275 @@
+//! The copy: group by group, batch by batch, in the order of unit keys. A batch's rows, what its steps would
+//! lose, and the cursor are one fenced transaction, so a crash leaves whole batches only.
+//!
+//! While one batch is being written, the next is in the modules and the one after it is being read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
+use tokio::sync::mpsc;
+
+use super::key::{Key, Part, from_hex, to_hex};
+use super::plan::{Strategy, TablePlan};
+use super::read::{Bounds, bounds, load};
+use super::transform::{Checksum, Read, Transformed, transform};
+use super::{Context, MigrateError, Work, fault, residue, write};
+use crate::layout::schema::Table;
+use crate::lock::fence::Fence;
+
+const FIRST_BATCH: u64 = 100;
+/// Batches that wait between two stages: with one in each stage, at most five are in memory.
+const WAITING: usize = 1;
+
+fn sql(source: sqlx::Error) -> MigrateError {
+    MigrateError::Sql { what: "bbs_copy".to_owned(), source }
+}
+
+/// One batch on its way from reading to writing.
+struct Batch {
+    after: Option<Key>,
+    last: Key,
+    units: u64,
+    transformed: Transformed,
+}
+
+/// Copies every group that has something to copy or to keep.
+pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let mut total = 0;
+    for group in 0..work.lens.groups.len() {
+        if work.has_copies(group) || work.lens.groups[group].visits_units {
+            total += units_in(&mut reader, work, group).await?;
+        }
+    }
+    drop(reader);
+    context.progress.enter("copy", work.describe(), Some(total));
+    for group in 0..work.lens.groups.len() {
+        if work.has_copies(group) || work.lens.groups[group].visits_units {
+            copy_group(context, fence, work, group).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows stand for units here: counting distinct keys would read every table once more.
+async fn units_in(connection: &mut SqliteConnection, work: &Work, group: usize) -> Result<u64, MigrateError> {
+    let mut rows = 0;
+    for table in &work.lens.groups[group].sources {
+        rows += super::state::count(connection, table).await?.unsigned_abs();
+    }
+    Ok(rows)
+}
+
+struct Cursor {
+    last: Option<Key>,
+    finished: bool,
+}
+
+async fn cursor(context: &Context, group: usize) -> Result<Cursor, MigrateError> {
+    let row = sqlx::query("SELECT last_key, finished FROM bbs_copy WHERE group_number = ?")
+        .bind(group as i64)
+        .fetch_optional(context.database.readers())
+        .await
+        .map_err(sql)?;
+    let Some(row) = row else { return Ok(Cursor { last: None, finished: false }) };
+    let last: Option<String> = row.get(0);
+    let damaged = || MigrateError::DamagedCursor { group };
+    let last = last.map(|text| Key::from_text(&text).ok_or_else(damaged)).transpose()?;
+    Ok(Cursor { last, finished: row.get(1) })
+}
+
+async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
+    let cursor = cursor(context, group).await?;
+    if cursor.finished {
+        return Ok(());
+    }
+    let pace = AtomicU64::new(FIRST_BATCH);
+    let (to_transform, mut from_read) = mpsc::channel(WAITING);
+    let (to_write, mut from_transform) = mpsc::channel(WAITING);
+    let mut after = cursor.last;
+    let read = async {
+        while let Some((batch, read)) = read_batch(context, work, group, after.take(), &pace).await? {
+            after = Some(batch.last.clone());
+            if to_transform.send((batch, read)).await.is_err() {
+                break;
+            }
+        }
+        drop(to_transform);
+        Ok(())
+    };
+    let transform = async {
+        while let Some((mut batch, read)) = from_read.recv().await {
+            if let Some(read) = read {
+                let work = Arc::clone(work);
+                let done = tokio::task::spawn_blocking(move || transform(&work, group, read)).await;
+                batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
+            }
+            if to_write.send(batch).await.is_err() {
+                break;
+            }
+        }
+        drop(to_write);
+        Ok(())
+    };
+    let write = async {
+        while let Some(batch) = from_transform.recv().await {
+            let began = Instant::now();
+            write_batch(context, fence, work, group, &batch).await?;
+            let spent = began.elapsed().max(std::time::Duration::from_micros(1));
+            let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
+            let next = (batch.units as f64 * ratio) as u64;
+            pace.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+        }
+        Ok::<_, MigrateError>(())
+    };
+    tokio::try_join!(read, transform, write)?;
+    finish(fence, group).await
+}
+
+/// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
+async fn read_batch(
+    context: &Context,
+    work: &Work,
+    group: usize,
+    after: Option<Key>,
+    pace: &AtomicU64,
+) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
+    let readers = context.database.readers();
+    let sources: Vec<&Table> =
+        work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
+    let most = pace.load(Ordering::Relaxed);
+    let found = if sources.is_empty() {
+        restored_units(work, readers, group, after.as_ref(), most).await?
+    } else {
+        bounds(readers, &sources, after.as_ref(), most, &context.tuning).await?
+    };
+    let Some(last) = found.units.last().cloned() else { return Ok(None) };
+    let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
+    let batch = Batch { after: after.clone(), last, units, transformed: Transformed::default() };
+    if !work.lens.groups[group].visits_units {
+        return Ok(Some((batch, None)));
+    }
+    let mut read = Read::default();
+    for table in sources {
+        let empty = Default::default();
+        let needed = work.loads.get(&table.name).unwrap_or(&empty);
+        let loaded = load(readers, table, needed, after.as_ref(), &found.units).await?;
+        read.tables.insert(table.name.clone(), loaded);
+    }
+    if !work.lens.restorable().is_empty() {
+        let names: Vec<_> = found.units.iter().map(Key::name).collect();
+        let from = residue::opposite(work.lens.direction);
+        read.left = residue::load(readers, &work.keyring, from, work.versions(), &names).await?;
+    }
+    read.units = found.units;
+    Ok(Some((batch, Some(read))))
+}
+
+/// Units of tables that are made again, of which only the residue is left.
+async fn restored_units(
+    work: &Work,
+    readers: &sqlx::SqlitePool,
+    group: usize,
+    after: Option<&Key>,
+    most: u64,
+) -> Result<Bounds, MigrateError> {
+    let restored = &work.lens.groups[group].restored;
+    let from = residue::opposite(work.lens.direction);
+    let after = after.map(Key::name);
+    let units = residue::units_of(readers, from, restored, after.as_deref(), most).await?;
+    let rows = units.len() as u64;
+    let units = units.into_iter().map(|unit| Key(vec![Part::Text(unit.into_bytes())])).collect();
+    Ok(Bounds { units, rows })
+}
+
+async fn write_batch(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    batch: &Batch,
+) -> Result<(), MigrateError> {
+    let mut tx = fence.begin().await?;
+    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        if plan.by_range() {
+            let source = &work.lens.near.tables[&plan.sources[0]];
+            let rows = write::copy_range(&mut tx, plan, source, work.to, batch.after.as_ref(), &batch.last).await?;
+            add(&mut tx, plan, rows, Checksum::default()).await?;
+        } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
+            write::write_rows(&mut tx, plan, work.to, rows).await?;
+            add(&mut tx, plan, rows.rows as u64, *checksum).await?;
+        }
+    }
+    residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
+    sqlx::query("INSERT OR REPLACE INTO bbs_copy (group_number, last_key, finished) VALUES (?, ?, FALSE)")
+        .bind(group as i64)
+        .bind(batch.last.to_text())
+        .execute(&mut *tx)
+        .await
+        .map_err(sql)?;
+    fault::point(fault::BEFORE_BATCH);
+    tx.commit().await.map_err(sql)?;
+    fault::point(fault::AFTER_BATCH);
+    if batch.transformed.stale > 0 {
+        tracing::warn!(
+            entries = batch.transformed.stale,
+            "kept values were not given back: their records have changed since they were kept"
+        );
+    }
+    context.progress.advance(batch.units);
+    Ok(())
+}
+
+/// Adds to what the lens put out for a table.
+async fn add(
+    tx: &mut Transaction<'static, Sqlite>,
+    plan: &TablePlan,
+    rows: u64,
+    checksum: Checksum,
+) -> Result<(), MigrateError> {
+    let mut sum = written(tx, plan).await?;
+    sum.rows += rows;
+    sum.checksum.add(checksum);
+    sqlx::query("INSERT OR REPLACE INTO bbs_copy_table (table_name, rows_out, digest) VALUES (?, ?, ?)")
+        .bind(&plan.table.name)
+        .bind(i64::try_from(sum.rows).unwrap_or(i64::MAX))
+        .bind(to_hex(&sum.checksum.0.to_le_bytes()))
+        .execute(&mut **tx)
+        .await
+        .map_err(sql)?;
+    Ok(())
+}
+
+/// What the lens put out for a table so far.
+#[derive(Debug, Default)]
+pub(super) struct WrittenSoFar {
+    pub rows: u64,
+    pub checksum: Checksum,
+}
+
+pub(super) async fn written(connection: &mut SqliteConnection, plan: &TablePlan) -> Result<WrittenSoFar, MigrateError> {
+    let row = sqlx::query("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
+        .bind(&plan.table.name)
+        .fetch_optional(connection)
+        .await
+        .map_err(sql)?;
+    let Some(row) = row else { return Ok(WrittenSoFar::default()) };
+    let damaged = || MigrateError::DamagedCursor { group: plan.group };
+    let digest = from_hex(row.get(1)).and_then(|bytes| bytes.try_into().ok()).ok_or_else(damaged)?;
+    Ok(WrittenSoFar { rows: row.get::<i64, _>(0).unsigned_abs(), checksum: Checksum(u128::from_le_bytes(digest)) })
+}
+
+async fn finish(fence: &Fence, group: usize) -> Result<(), MigrateError> {
+    let mut tx = fence.begin().await?;
+    sqlx::query(
+        "INSERT INTO bbs_copy (group_number, finished) VALUES (?, TRUE) \
+         ON CONFLICT (group_number) DO UPDATE SET finished = TRUE",
+    )
+    .bind(group as i64)
+    .execute(&mut *tx)
+    .await
+    .map_err(sql)?;
+    tx.commit().await.map_err(sql)
+}

@@ -1,0 +1,136 @@
+//! What a start may do, given what the database says and what the host was told. The seed's `Version`
+//! table, as a pure function: it reads and writes nothing.
+
+use std::cmp::Ordering::{Equal, Greater, Less};
+
+use serde::Serialize;
+
+use crate::layout::manifest::DataVersion;
+
+/// What the host was told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intent {
+    /// Serve at `wanted`, migrating up to it first.
+    Up { wanted: DataVersion },
+    /// Take the database down to a version and stop.
+    Down { to: DataVersion },
+}
+
+/// What the database says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// No version, and no table that holds a row.
+    Fresh,
+    /// No version, but rows in these tables.
+    Unversioned { tables: Vec<String> },
+    Versioned {
+        current: DataVersion,
+        target: DataVersion,
+        /// The version of a `down` that began and has not ended.
+        going_down: Option<DataVersion>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Nothing to migrate.
+    Serve,
+    Begin {
+        from: DataVersion,
+        to: DataVersion,
+    },
+    Continue {
+        from: DataVersion,
+        to: DataVersion,
+    },
+    /// Release the lock, write nothing.
+    ShutDown(Reason),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    #[error(
+        "the database has rows in {} but no version: it was not written by a BBS that keeps one. \
+         Empty these tables to start afresh, or write the row `version` of `configurations`",
+        .tables.join(", ")
+    )]
+    Unversioned { tables: Vec<String> },
+    #[error(
+        "the database is at {current}, newer than the {wanted} this host wants: a newer host migrated it. \
+         Use that host's modules, or take the database back with its `bbs migrate down --to {wanted}`"
+    )]
+    Newer { current: DataVersion, wanted: DataVersion },
+    #[error(
+        "the database is at {current} but says it was on its way down to {target}, and no `down` of this host began it. \
+         Find out what wrote that; if nothing runs, write TargetVersion {current} into the row `version` of `configurations`"
+    )]
+    Botched { current: DataVersion, target: DataVersion },
+    #[error("a migration down to {to} began and has not ended; finish it with `bbs migrate down --to {to}`")]
+    GoingDown { to: DataVersion },
+    #[error("the database is at {current}, below {to}: there is nothing to take down; use `bbs migrate up`")]
+    NothingBelow { current: DataVersion, to: DataVersion },
+    #[error("the database is empty: there is nothing to take down")]
+    NothingThere,
+}
+
+pub fn decide(found: &Found, intent: Intent) -> Decision {
+    match (found, intent) {
+        (Found::Fresh, Intent::Up { wanted }) => Decision::Begin { from: 0, to: wanted },
+        (Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere),
+        (Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned { tables: tables.clone() }),
+        (&Found::Versioned { current, target, going_down }, Intent::Up { wanted }) => {
+            decide_up(current, target, going_down, wanted)
+        }
+        (&Found::Versioned { current, target, going_down }, Intent::Down { to }) => {
+            decide_down(current, target, going_down, to)
+        }
+    }
+}
+
+/// The seed's table, cell by cell. An unfinished `down` is finished by nobody but who is told to.
+fn decide_up(
+    current: DataVersion,
+    target: DataVersion,
+    going_down: Option<DataVersion>,
+    wanted: DataVersion,
+) -> Decision {
+    if let Some(to) = going_down {
+        return Decision::ShutDown(Reason::GoingDown { to });
+    }
+    match (current.cmp(&wanted), target.cmp(&wanted)) {
+        (Less, Less) => Decision::Begin { from: current, to: wanted },
+        (Less, Equal | Greater) => Decision::Continue { from: current, to: wanted },
+        (Equal, Less) => Decision::ShutDown(Reason::Botched { current, target }),
+        (Equal, Equal | Greater) => Decision::Serve,
+        (Greater, Less | Equal | Greater) => Decision::ShutDown(Reason::Newer { current, wanted }),
+    }
+}
+
+fn decide_down(
+    current: DataVersion,
+    target: DataVersion,
+    going_down: Option<DataVersion>,
+    to: DataVersion,
+) -> Decision {
+    if let Some(began) = going_down {
+        return match (began == to, current.cmp(&to)) {
+            (false, _) => Decision::ShutDown(Reason::GoingDown { to: began }),
+            (true, Less) => Decision::ShutDown(Reason::NothingBelow { current, to }),
+            (true, Equal | Greater) => Decision::Continue { from: current, to },
+        };
+    }
+    match (current.cmp(&to), target.cmp(&current)) {
+        (Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to }),
+        (Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target }),
+        (Equal, Equal | Greater) => Decision::Serve,
+        // An unfinished way up changed nothing of what is served now.
+        (Greater, Equal | Greater) => Decision::Begin { from: current, to },
+    }
+}
+
+#[cfg(test)]
+mod tests;

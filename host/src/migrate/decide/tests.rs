@@ -1,0 +1,128 @@
+//! Every cell of the seed's table, for both intents, with and without an unfinished `down`.
+
+use super::*;
+
+const LOW: DataVersion = 10;
+const MID: DataVersion = 20;
+const HIGH: DataVersion = 30;
+
+fn at(current: DataVersion, target: DataVersion) -> Found {
+    Found::Versioned { current, target, going_down: None }
+}
+
+fn going_down(current: DataVersion, target: DataVersion, to: DataVersion) -> Found {
+    Found::Versioned { current, target, going_down: Some(to) }
+}
+
+fn up(found: &Found) -> Decision {
+    decide(found, Intent::Up { wanted: MID })
+}
+
+fn down(found: &Found) -> Decision {
+    decide(found, Intent::Down { to: MID })
+}
+
+#[test]
+fn below_wanted_with_target_below_begins() {
+    assert_eq!(up(&at(LOW, LOW)), Decision::Begin { from: LOW, to: MID });
+    assert_eq!(up(&at(LOW, 15)), Decision::Begin { from: LOW, to: MID });
+}
+
+#[test]
+fn below_wanted_with_target_equal_continues() {
+    assert_eq!(up(&at(LOW, MID)), Decision::Continue { from: LOW, to: MID });
+}
+
+#[test]
+fn below_wanted_with_target_above_continues_to_wanted() {
+    assert_eq!(up(&at(LOW, HIGH)), Decision::Continue { from: LOW, to: MID });
+}
+
+#[test]
+fn at_wanted_with_target_below_shuts_down() {
+    assert_eq!(up(&at(MID, LOW)), Decision::ShutDown(Reason::Botched { current: MID, target: LOW }));
+}
+
+#[test]
+fn at_wanted_with_target_equal_serves() {
+    assert_eq!(up(&at(MID, MID)), Decision::Serve);
+}
+
+#[test]
+fn at_wanted_with_target_above_serves() {
+    assert_eq!(up(&at(MID, HIGH)), Decision::Serve);
+}
+
+#[test]
+fn above_wanted_shuts_down_whatever_the_target() {
+    for target in [LOW, MID, HIGH] {
+        let reason = Reason::Newer { current: HIGH, wanted: MID };
+        assert_eq!(up(&at(HIGH, target)), Decision::ShutDown(reason), "target {target}");
+    }
+}
+
+#[test]
+fn an_unfinished_down_stops_every_way_up_and_names_the_command() {
+    for current in [LOW, MID, HIGH] {
+        for target in [LOW, MID, HIGH] {
+            let Decision::ShutDown(reason) = up(&going_down(current, target, LOW)) else {
+                panic!("{current} {target} went on");
+            };
+            assert_eq!(reason, Reason::GoingDown { to: LOW });
+            assert!(reason.to_string().contains("bbs migrate down --to 10"), "{reason}");
+        }
+    }
+}
+
+#[test]
+fn down_from_above_begins_unless_the_target_is_below_for_no_known_reason() {
+    assert_eq!(down(&at(HIGH, HIGH)), Decision::Begin { from: HIGH, to: MID });
+    assert_eq!(down(&at(HIGH, 40)), Decision::Begin { from: HIGH, to: MID });
+    for target in [LOW, MID] {
+        assert_eq!(down(&at(HIGH, target)), Decision::ShutDown(Reason::Botched { current: HIGH, target }));
+    }
+}
+
+#[test]
+fn down_to_where_it_is_has_nothing_to_do() {
+    assert_eq!(down(&at(MID, MID)), Decision::Serve);
+    assert_eq!(down(&at(MID, HIGH)), Decision::Serve);
+    assert_eq!(down(&at(MID, LOW)), Decision::ShutDown(Reason::Botched { current: MID, target: LOW }));
+}
+
+#[test]
+fn down_from_below_is_refused() {
+    for target in [5, LOW, MID, HIGH] {
+        let reason = Reason::NothingBelow { current: LOW, to: MID };
+        assert_eq!(down(&at(LOW, target)), Decision::ShutDown(reason));
+    }
+}
+
+#[test]
+fn an_unfinished_down_is_resumed_only_by_the_same_down() {
+    for target in [MID, HIGH, LOW] {
+        assert_eq!(down(&going_down(HIGH, target, MID)), Decision::Continue { from: HIGH, to: MID });
+        assert_eq!(down(&going_down(MID, target, MID)), Decision::Continue { from: MID, to: MID });
+        let below = Reason::NothingBelow { current: LOW, to: MID };
+        assert_eq!(down(&going_down(LOW, target, MID)), Decision::ShutDown(below));
+        for current in [LOW, MID, HIGH] {
+            let other = Decision::ShutDown(Reason::GoingDown { to: LOW });
+            assert_eq!(down(&going_down(current, target, LOW)), other);
+        }
+    }
+}
+
+#[test]
+fn a_fresh_database_begins_upwards_and_has_nothing_to_take_down() {
+    assert_eq!(up(&Found::Fresh), Decision::Begin { from: 0, to: MID });
+    assert_eq!(down(&Found::Fresh), Decision::ShutDown(Reason::NothingThere));
+}
+
+#[test]
+fn rows_without_a_version_are_refused_by_name() {
+    let found = Found::Unversioned { tables: vec!["desired_lrps".into(), "tasks".into()] };
+    for decision in [up(&found), down(&found)] {
+        let Decision::ShutDown(reason) = decision else { panic!("went on") };
+        assert!(reason.to_string().contains("desired_lrps, tasks"), "{reason}");
+    }
+}

@@ -1,0 +1,69 @@
+//! The points at which a crash is worth trying. Owns their names; a build for production has none.
+
+/// Every point, in the order in which a migration comes by.
+pub const POINTS: [&str; 14] = [
+    BEFORE_BEGIN,
+    AFTER_BEGIN,
+    BEFORE_PREPARE,
+    AFTER_PREPARE,
+    BEFORE_BATCH,
+    AFTER_BATCH,
+    AFTER_COPY,
+    AFTER_VERIFY,
+    WITHIN_CUT_OVER,
+    BEFORE_CUT_OVER_COMMIT,
+    AFTER_CUT_OVER,
+    BETWEEN_CLEAN_UPS,
+    BEFORE_CLEAN_UP_COMMIT,
+    AFTER_CLEAN_UP,
+];
+
+pub const BEFORE_BEGIN: &str = "before-begin";
+pub const AFTER_BEGIN: &str = "after-begin";
+pub const BEFORE_PREPARE: &str = "before-prepare";
+pub const AFTER_PREPARE: &str = "after-prepare";
+pub const BEFORE_BATCH: &str = "before-batch";
+pub const AFTER_BATCH: &str = "after-batch";
+pub const AFTER_COPY: &str = "after-copy";
+pub const AFTER_VERIFY: &str = "after-verify";
+pub const WITHIN_CUT_OVER: &str = "within-cut-over";
+pub const BEFORE_CUT_OVER_COMMIT: &str = "before-cut-over-commit";
+pub const AFTER_CUT_OVER: &str = "after-cut-over";
+pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
+pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
+pub const AFTER_CLEAN_UP: &str = "after-clean-up";
+
+/// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first
+/// time it is come by, `<point>:<n>` for the n-th.
+#[cfg(any(feature = "fault", debug_assertions))]
+pub fn point(name: &'static str) {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+    let Ok(wanted) = std::env::var("BBS_FAULT") else { return };
+    let (point, nth) = wanted.split_once(':').map_or((wanted.as_str(), 1), |(point, nth)| {
+        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>"))
+    });
+    assert!(POINTS.contains(&point), "BBS_FAULT names {point:?}, which is no crash point");
+    if point != name {
+        return;
+    }
+    let passed = {
+        let mut passed = PASSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let passed = passed.entry(name).or_default();
+        *passed += 1;
+        *passed
+    };
+    if passed == nth {
+        let own = std::process::id().to_string();
+        let _ = std::process::Command::new("kill").args(["-9", &own]).status();
+        // The signal is on its way; nothing more may happen here.
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[cfg(not(any(feature = "fault", debug_assertions)))]
+pub fn point(_name: &'static str) {}

@@ -1,0 +1,119 @@
+//! The key of a unit: the value of the partition key, or the primary key of a row that has no
+//! partition. Owns its order, its name for people, and how a cursor is kept.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{TypeInfo, ValueRef};
+
+use crate::layout::values::Value;
+
+/// Ordered as SQLite orders: numbers before text, text by its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Integer(i64),
+    Text(Vec<u8>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub Vec<Part>);
+
+impl Key {
+    /// The first `width` columns of a row.
+    pub(super) fn read(row: &SqliteRow, width: usize) -> Result<Self, sqlx::Error> {
+        let part = |at: usize| {
+            let is_number = row.try_get_raw(at)?.type_info().name() == "INTEGER";
+            Ok(if is_number {
+                Part::Integer(row.try_get_unchecked(at)?)
+            } else {
+                Part::Text(row.try_get_unchecked(at)?)
+            })
+        };
+        (0..width).map(part).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn values(&self) -> Vec<sea_query::Value> {
+        self.0
+            .iter()
+            .map(|part| match part {
+                Part::Integer(number) => (*number).into(),
+                Part::Text(bytes) => match String::from_utf8(bytes.clone()) {
+                    Ok(text) => text.into(),
+                    Err(bytes) => bytes.into_bytes().into(),
+                },
+            })
+            .collect()
+    }
+
+    /// How people and the residue table call it.
+    pub(super) fn name(&self) -> String {
+        let parts: Vec<_> = self
+            .0
+            .iter()
+            .map(|part| match part {
+                Part::Integer(number) => number.to_string(),
+                Part::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            })
+            .collect();
+        parts.join("/")
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut bytes = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Integer(number) => Value::Integer(*number).encode(&mut bytes),
+                Part::Text(text) => Value::Text(text).encode(&mut bytes),
+            }
+        }
+        to_hex(&bytes)
+    }
+
+    pub(super) fn from_text(text: &str) -> Option<Self> {
+        let bytes = from_hex(text)?;
+        let mut rest = bytes.as_slice();
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let (value, after) = Value::decode(rest)?;
+            parts.push(match value {
+                Value::Integer(number) => Part::Integer(number),
+                Value::Text(text) => Part::Text(text.to_vec()),
+                Value::Null | Value::Boolean(_) => return None,
+            });
+            rest = after;
+        }
+        Some(Self(parts))
+    }
+}
+
+pub(super) fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_from_its_text() {
+        let key = Key(vec![Part::Text("größe/\"".into()), Part::Integer(-3), Part::Text(vec![0xff])]);
+        assert_eq!(Key::from_text(&key.to_text()), Some(key));
+        assert_eq!(Key::from_text("0"), None);
+        assert_eq!(Key::from_text("zz"), None);
+        assert_eq!(Key::from_text("00"), None, "no key is NULL");
+    }
+
+    #[test]
+    fn numbers_come_before_text_and_text_goes_by_bytes() {
+        assert!(Part::Integer(9) < Part::Text(b"".to_vec()));
+        assert!(Part::Text(b"Z".to_vec()) < Part::Text(b"a".to_vec()));
+    }
+}

@@ -1,0 +1,211 @@
+//! What an operator wants to know before and after: where the database is, what would run, and
+//! what it would do to each table. Reads only, and asks for no lock.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use sqlx::SqliteConnection;
+
+use super::decide::{Decision, Found, Intent, decide};
+use super::plan::{Strategy, replaced};
+use super::state::{self, Phase};
+use super::{Context, MigrateError, Work, check_ends, line, residue};
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::lens::transform::Transform;
+
+/// How fast rows go on a small machine: what an estimate starts from until there is a measured rate.
+const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    pub found: Found,
+    /// The newest version of the catalog.
+    pub newest: DataVersion,
+    /// What a start that wants the newest would do.
+    pub decision: Decision,
+    /// Migrations that have not run here, oldest first.
+    pub pending: Vec<Migration>,
+    /// A migration that began: in which phase it is.
+    pub underway: Option<Phase>,
+    /// Migrations that are applied according to the history, with the digest that ran.
+    pub history: Vec<Applied>,
+    pub encryption_key_label: Option<String>,
+    /// Entries kept for a way back.
+    pub residue: u64,
+    pub rows: Vec<TableRows>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Applied {
+    pub version: DataVersion,
+    pub digest: String,
+    /// Whether the catalog's module is the one that ran; absent if the catalog has none.
+    pub same_module: Option<bool>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TableRows {
+    pub table: String,
+    pub rows: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Migration {
+    pub version: DataVersion,
+    pub name: String,
+    pub summary: String,
+    pub digest: String,
+    pub reversible: bool,
+    /// Whether it runs over rows in the direction in question; otherwise it changes the layout alone.
+    pub transforms_rows: bool,
+    pub leaves_residue: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    pub from: DataVersion,
+    pub to: DataVersion,
+    pub direction: Direction,
+    /// In the order in which they run.
+    pub migrations: Vec<Migration>,
+    pub tables: Vec<TableChange>,
+    /// Whether every migration of the plan can be taken back.
+    pub reversible: bool,
+    pub bytes_to_copy: u64,
+    /// From the bytes and a cautious rate; the real rate shows once rows move.
+    pub estimated_seconds: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TableChange {
+    pub table: String,
+    /// Absent for a table that goes away.
+    pub strategy: Option<Strategy>,
+    pub rows: u64,
+    pub bytes: u64,
+    /// Columns that are decrypted and handed to a module, or sealed anew.
+    pub opened: Vec<String>,
+    /// Columns that the modules give.
+    pub computed: Vec<String>,
+}
+
+impl Migration {
+    fn of(migration: &dyn Transform, direction: Direction) -> Self {
+        let manifest = migration.manifest();
+        Self {
+            version: manifest.version,
+            name: manifest.name.clone(),
+            summary: manifest.summary.clone(),
+            digest: migration.digest().to_owned(),
+            reversible: manifest.reversible,
+            transforms_rows: !manifest.accesses(direction).is_empty(),
+            leaves_residue: manifest.leaves_residue,
+        }
+    }
+}
+
+/// Where the database is.
+pub async fn status(context: &Context) -> Result<Status, MigrateError> {
+    let line = line(&context.migrations)?;
+    let mut reader = context.database.read().await?;
+    let found = state::found(&mut reader).await?;
+    let current = current_of(&found);
+    let pending = context.migrations.iter().filter(|migration| migration.manifest().version > current);
+    let mut history = Vec::new();
+    for (version, digest) in state::applied(&mut reader).await? {
+        let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
+        history.push(Applied { version, same_module: known.map(|known| known.digest() == digest), digest });
+    }
+    let residue = match state::exists(&mut reader, state::RESIDUE_TABLE).await? {
+        true => state::count(&mut reader, state::RESIDUE_TABLE).await?.unsigned_abs(),
+        false => 0,
+    };
+    Ok(Status {
+        newest: line.newest(),
+        decision: decide(&found, Intent::Up { wanted: line.newest() }),
+        pending: pending.map(|migration| Migration::of(migration.as_ref(), Direction::Up)).collect(),
+        underway: state::underway(&mut reader).await?.map(|underway| underway.phase),
+        history,
+        encryption_key_label: state::encryption_key_label(&mut reader).await?,
+        residue,
+        rows: rows(&mut reader).await?,
+        found,
+    })
+}
+
+fn current_of(found: &Found) -> DataVersion {
+    match found {
+        Found::Fresh | Found::Unversioned { .. } => 0,
+        Found::Versioned { current, .. } => *current,
+    }
+}
+
+async fn rows(connection: &mut SqliteConnection) -> Result<Vec<TableRows>, MigrateError> {
+    let mut counted = Vec::new();
+    for table in state::COUNTED_TABLES {
+        if state::exists(connection, table).await? {
+            let rows = state::count(connection, table).await?.unsigned_abs();
+            counted.push(TableRows { table: table.to_owned(), rows });
+        }
+    }
+    Ok(counted)
+}
+
+/// What going to a version would do.
+pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
+    let line = line(&context.migrations)?;
+    let mut reader = context.database.read().await?;
+    let from = current_of(&state::found(&mut reader).await?);
+    check_ends(context, &line, from, to)?;
+    let direction = if to >= from { Direction::Up } else { Direction::Down };
+    let versions = super::versions(from, to);
+    let restorable = residue::present(&mut reader, residue::opposite(direction), versions).await?;
+    let work = Work::new(context, &line, from, to, restorable);
+    let mut tables = Vec::new();
+    for plan in &work.plans {
+        let (mut rows, mut bytes) = (0, 0);
+        let mut opened = BTreeSet::new();
+        for source in &plan.sources {
+            let (counted, sized) = size_of(&mut reader, &work, source).await?;
+            rows += counted;
+            bytes += sized;
+            opened.extend(work.lens.needed.get(source).into_iter().flatten().cloned());
+        }
+        let copied = plan.strategy == Strategy::Copy;
+        tables.push(TableChange {
+            table: plan.table.name.clone(),
+            strategy: Some(plan.strategy.clone()),
+            rows,
+            bytes,
+            opened: if copied { opened.into_iter().collect() } else { Vec::new() },
+            computed: if copied { plan.computed().map(|column| column.name.clone()).collect() } else { Vec::new() },
+        });
+    }
+    for table in replaced(&work.lens, &work.plans).into_iter().filter(|name| !work.lens.far.tables.contains_key(name)) {
+        let (rows, bytes) = size_of(&mut reader, &work, &table).await?;
+        tables.push(TableChange { table, strategy: None, rows, bytes, opened: Vec::new(), computed: Vec::new() });
+    }
+    let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
+    let bytes_to_copy = copied.map(|table| table.bytes).sum();
+    let migrations: Vec<_> = work.lens.steps().map(|step| Migration::of(step.as_ref(), direction)).collect();
+    Ok(Plan {
+        from,
+        to,
+        direction,
+        reversible: migrations.iter().all(|migration| migration.reversible),
+        migrations,
+        tables,
+        bytes_to_copy,
+        estimated_seconds: bytes_to_copy.div_ceil(COPIED_BYTES_PER_SECOND),
+    })
+}
+
+async fn size_of(connection: &mut SqliteConnection, work: &Work, table: &str) -> Result<(u64, u64), MigrateError> {
+    if !state::exists(connection, table).await? {
+        return Ok((0, 0));
+    }
+    let rows = state::count(connection, table).await?.unsigned_abs();
+    let texts = work.lens.near.tables[table].columns.iter().filter(|column| column.kind.is_text());
+    let bytes = state::text_bytes(connection, table, texts.map(|column| column.name.as_str())).await?;
+    Ok((rows, bytes))
+}

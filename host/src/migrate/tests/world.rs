@@ -1,0 +1,230 @@
+//! A database in a folder of its own, with made-up rows, and ways to look at it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{AssertSqlSafe, Column, Row};
+use tempfile::TempDir;
+
+use super::line as migrations;
+use crate::layout::database::Database;
+use crate::layout::dialect;
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::{Layout, Sealing};
+use crate::lock::fence::Fence;
+use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, line, run};
+use crate::progress::Progress;
+use crate::record::Keyring;
+
+pub(super) type Rows = Vec<BTreeMap<String, String>>;
+
+pub(super) struct World {
+    _folder: TempDir,
+    pub(super) context: Context,
+}
+
+impl World {
+    pub(super) async fn empty() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+        let context = Context {
+            database,
+            migrations: migrations::all(),
+            keyring: Arc::new(Keyring::new([("key", "secret")], "key").unwrap()),
+            progress: Progress::default(),
+            now_ns: 1_795_000_000_000_000_000,
+            replays: Some(folder.path().join("replays")),
+            tuning: Tuning::default(),
+        };
+        Self { _folder: folder, context }
+    }
+
+    /// At version 1, with a number of apps, two instances each, and three domains.
+    pub(super) async fn with_rows(apps: usize) -> Self {
+        let world = Self::empty().await;
+        world.up(1).await.unwrap();
+        let mut tx = world.context.database.write().await.unwrap();
+        for number in 0..apps {
+            let guid = format!("app-{number:05}");
+            let run_info = world.seal(Sealing::Enveloped, &format!("run {number} tags=t{number}"));
+            sqlx::query(
+                "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) VALUES (?, 'd', ?, ?, ?)",
+            )
+            .bind(&guid)
+            .bind(format!("routes of {number}"))
+            .bind(run_info)
+            .bind((number % 3 > 0).then(|| "ä".repeat(number)))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+            for place in 0..2_i64 {
+                let net_info = world.seal(Sealing::Enveloped, &format!("net {number}.{place}"));
+                sqlx::query(
+                    "INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) VALUES (?, ?, ?, 'RUNNING', ?)",
+                )
+                .bind(&guid)
+                .bind(place)
+                .bind(number % 4 == 0 && place == 1)
+                .bind(net_info)
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+            }
+        }
+        sqlx::query("INSERT INTO domains (domain) VALUES ('a'), ('b'), ('c')").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        world
+    }
+
+    pub(super) fn tuned(mut self, tuning: Tuning) -> Self {
+        self.context.tuning = tuning;
+        self
+    }
+
+    fn seal(&self, sealing: Sealing, plain: &str) -> String {
+        String::from_utf8(self.context.keyring.seal(sealing, plain.as_bytes())).unwrap()
+    }
+
+    pub(super) async fn up(&self, wanted: DataVersion) -> Result<Decision, MigrateError> {
+        let fence = Fence::raise(&self.context.database).await.unwrap();
+        run(&self.context, &fence, Intent::Up { wanted }).await
+    }
+
+    pub(super) async fn down(&self, to: DataVersion) -> Result<Decision, MigrateError> {
+        let fence = Fence::raise(&self.context.database).await.unwrap();
+        run(&self.context, &fence, Intent::Down { to }).await
+    }
+
+    pub(super) async fn execute(&self, statement: &str) {
+        let mut tx = self.context.database.write().await.unwrap();
+        sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    pub(super) async fn set_run_info(&self, guid: &str, run_info: &str) {
+        let sealed = self.seal(Sealing::Enveloped, run_info);
+        self.execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE guid = '{guid}'")).await;
+    }
+
+    pub(super) async fn seal_routes(&self) {
+        let sealed = self.seal(Sealing::Sealed, "routes");
+        self.execute(&format!("UPDATE desired_lrps SET routes = '{sealed}'")).await;
+    }
+
+    pub(super) async fn text(&self, query: &str) -> String {
+        let row =
+            sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(self.context.database.readers()).await.unwrap();
+        row.get(0)
+    }
+
+    pub(super) async fn count(&self, table: &str) -> i64 {
+        let row = sqlx::query(AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}")))
+            .fetch_one(self.context.database.readers())
+            .await
+            .unwrap();
+        row.get(0)
+    }
+
+    pub(super) async fn first_row_ids(&self, table: &str) -> Vec<String> {
+        let rows =
+            sqlx::query(AssertSqlSafe(format!("SELECT rowid || guid || tags FROM {table} ORDER BY rowid LIMIT 5")))
+                .fetch_all(self.context.database.readers())
+                .await
+                .unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    pub(super) async fn version(&self) -> (DataVersion, DataVersion) {
+        let text = self.text("SELECT value FROM configurations WHERE id = 'version'").await;
+        let row: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let of = |name: &str| row[name].as_u64().unwrap();
+        let current = of("CurrentVersion");
+        (current, row.get("TargetVersion").map_or(current, |_| of("TargetVersion")))
+    }
+
+    pub(super) async fn leftovers(&self) -> Vec<String> {
+        let rows =
+            sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%\\_\\_%' ESCAPE '\\'")
+                .fetch_all(self.context.database.readers())
+                .await
+                .unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Every statement that made something, to see that nothing was made.
+    pub(super) async fn master(&self) -> Vec<String> {
+        let rows = sqlx::query("SELECT name FROM sqlite_master ORDER BY name")
+            .fetch_all(self.context.database.readers())
+            .await
+            .unwrap();
+        rows.iter().map(|row| row.get::<String, _>(0)).filter(|name| name != "bbs_fence").collect()
+    }
+
+    fn layout(&self, version: DataVersion) -> Layout {
+        line(&self.context.migrations).unwrap().at(version).unwrap().clone()
+    }
+
+    pub(super) async fn assert_layout(&self, version: DataVersion) {
+        let mut reader = self.context.database.read().await.unwrap();
+        for (name, table) in &self.layout(version).tables {
+            let found = dialect::read_back(&mut reader, name).await.unwrap().unwrap_or_else(|| panic!("no {name}"));
+            assert_eq!(dialect::differences(&found, &dialect::expected(table)), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    /// What the database has for each table of its version, columns in a fixed order.
+    pub(super) async fn schema(&self) -> BTreeMap<String, dialect::PhysicalTable> {
+        let mut reader = self.context.database.read().await.unwrap();
+        let mut schema = BTreeMap::new();
+        for name in self.layout(self.version().await.0).tables.keys() {
+            let mut found = dialect::read_back(&mut reader, name).await.unwrap().unwrap();
+            found.columns.sort_by(|one, other| one.name.cmp(&other.name));
+            schema.insert(name.clone(), found);
+        }
+        schema
+    }
+
+    /// The rows of a table with sealed columns opened, in the order of the primary key.
+    pub(super) async fn rows(&self, table: &str) -> Rows {
+        let layout = self.layout(self.version().await.0);
+        let known = &layout.tables[table];
+        let key = known.primary_key.join(", ");
+        let rows = sqlx::query(AssertSqlSafe(format!("SELECT * FROM {table} ORDER BY {key}")))
+            .fetch_all(self.context.database.readers())
+            .await
+            .unwrap();
+        let read = |row: &SqliteRow| {
+            let columns = row.columns().iter().enumerate();
+            columns
+                .map(|(at, column)| {
+                    let sealing = known.column(column.name()).unwrap().sealing;
+                    let raw: Option<Vec<u8>> = row.try_get_unchecked(at).unwrap();
+                    let plain = raw.map(|raw| self.context.keyring.open(sealing, &raw).unwrap_or(raw));
+                    let text = plain.map_or("NULL".to_owned(), |plain| String::from_utf8(plain).unwrap());
+                    (column.name().to_owned(), text)
+                })
+                .collect()
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// All rows of all tables of the database's version.
+    pub(super) async fn everything(&self) -> BTreeMap<String, Rows> {
+        let mut everything = BTreeMap::new();
+        for table in self.layout(self.version().await.0).tables.keys() {
+            everything.insert(table.clone(), self.rows(table).await);
+        }
+        everything
+    }
+
+    /// Migrates up to a version with a copy that was tampered with just before it is verified.
+    pub(super) async fn damaged_before_verify(&self, to: DataVersion, damage: &str) -> MigrateError {
+        let fence = Fence::raise(&self.context.database).await.unwrap();
+        let line = line(&self.context.migrations).unwrap();
+        let ends = (self.version().await.0, to);
+        let work = bring_across(&self.context, &fence, &line, ends, false).await.unwrap();
+        self.execute(damage).await;
+        finish(&self.context, &fence, &work, false).await.unwrap_err()
+    }
+}

@@ -1,0 +1,117 @@
+//! Cases of Go's encoder and decoder, each of which has once surprised someone.
+
+use super::*;
+
+fn compacted(text: &str) -> String {
+    let mut out = Vec::new();
+    compact(text.as_bytes(), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn quoted(text: &[u8]) -> String {
+    let mut out = Vec::new();
+    quote(text, &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn space_goes_and_spelling_stays() {
+    assert_eq!(
+        compacted(" { \"a b\" : [ 1.50 , 1E+2,\t-0 ] ,\n\"\\u0041\":\"\\/\" } "),
+        r#"{"a b":[1.50,1E+2,-0],"\u0041":"\/"}"#
+    );
+}
+
+#[test]
+fn what_html_would_mind_is_escaped() {
+    assert_eq!(compacted("\"<a>&\u{2028}\u{2029}\u{2027}\""), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
+    assert_eq!(quoted("<a>&\u{2028}\u{2029}\u{2027}".as_bytes()), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
+}
+
+#[test]
+fn quotes_inside_strings_do_not_end_them() {
+    assert_eq!(compacted(r#"[ "a \" b" , "\\" , " c" ]"#), r#"["a \" b","\\"," c"]"#);
+}
+
+#[test]
+fn bytes_that_are_not_utf8_pass_compaction_and_are_replaced_one_by_one_in_quoting() {
+    let mut out = Vec::new();
+    compact(b"[ \"\xff\xe2\x80\" ]", &mut out).unwrap();
+    assert_eq!(out, b"[\"\xff\xe2\x80\"]");
+    assert_eq!(quoted(b"a\xff\xe2\x80z"), r#""a\ufffd\ufffd\ufffdz""#);
+    assert_eq!(string(b"\"\xff\xe2\"").unwrap().unwrap(), "\u{fffd}\u{fffd}".as_bytes());
+}
+
+#[test]
+fn control_characters_are_escaped_as_go_does() {
+    assert_eq!(quoted(b"\0\x08\x0c\n\r\t\x1f\x7f\"\\/"), "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f\\\"\\\\/\"");
+}
+
+#[test]
+fn escapes_decode_with_pairs_and_lone_halves() {
+    let decoded = |text: &str| String::from_utf8(string(text.as_bytes()).unwrap().unwrap()).unwrap();
+    assert_eq!(decoded(r#""\b\f\n\r\t\"\\\/""#), "\u{8}\u{c}\n\r\t\"\\/");
+    assert_eq!(decoded(r#""\u00e9\ud83d\ude00""#), "é😀");
+    assert_eq!(decoded(r#""\ud83dx\ude00""#), "\u{fffd}x\u{fffd}");
+    assert_eq!(decoded(r#""\ud83d\u0041""#), "\u{fffd}A");
+}
+
+#[test]
+fn members_and_elements_are_taken_apart() {
+    let found = members(br#" { "a" : {"x":[1]} , "b":null } "#).unwrap().unwrap();
+    assert_eq!(found, vec![(b"a".to_vec(), &br#"{"x":[1]}"#[..]), (b"b".to_vec(), &b"null"[..])]);
+    assert_eq!(members(b"{}").unwrap().unwrap(), vec![]);
+    assert_eq!(members(b" null ").unwrap(), None);
+    assert_eq!(elements(b"[ 1, \"x\" ,[] ]").unwrap().unwrap(), vec![&b"1"[..], b"\"x\"", b"[]"]);
+    assert_eq!(elements(b"[]").unwrap().unwrap(), Vec::<&[u8]>::new());
+    assert_eq!(elements(b"null").unwrap(), None);
+    assert_eq!(string(b"null").unwrap(), None);
+    assert!(is_null(b" null\n") && !is_null(b"\"null\"") && !is_null(b"nul"));
+}
+
+#[test]
+fn what_is_not_json_is_refused() {
+    for text in [
+        "",
+        " ",
+        "{",
+        "}",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{1:2}",
+        "{\"a\":1",
+        "[1}",
+        "01",
+        "1.",
+        ".5",
+        "1e",
+        "-",
+        "+1",
+        "tru",
+        "nulll",
+        "\"",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\u{1}\"",
+        "1 2",
+        "'a'",
+        "{\"a\" 1}",
+    ] {
+        assert!(compact(text.as_bytes(), &mut Vec::new()).is_err(), "{text:?} was accepted");
+    }
+    assert!(members(b"[]").is_err() && members(b"1").is_err());
+    assert!(elements(b"{}").is_err());
+    assert!(string(b"1").is_err() && string(b"[\"a\"]").is_err());
+    assert!(members(b"{} x").is_err() && elements(b"[] x").is_err());
+}
+
+#[test]
+fn nesting_goes_as_deep_as_go_goes() {
+    let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
+    assert!(compact(nested(10_000).as_bytes(), &mut Vec::new()).is_ok());
+    assert!(compact(nested(10_001).as_bytes(), &mut Vec::new()).is_err());
+}

@@ -1,0 +1,162 @@
+//! Names with values that ride along: metric tags of both kinds, placement tags, internal routes.
+//! Owns how they look at rest.
+
+use std::collections::BTreeMap;
+
+use super::Text;
+use super::json::{self, Malformed};
+
+/// The tags of a desired LRP.
+pub type MetricTags = BTreeMap<Text, MetricTag>;
+
+/// A value, or what each instance puts in its place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetricTag {
+    pub fixed: Text,
+    /// The number of a `DynamicValue`; unknown ones are kept.
+    pub dynamic: i32,
+}
+
+const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", 1), (b"INSTANCE_GUID", 2)];
+
+pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
+    object(tags, |tag, out| {
+        out.push(b'{');
+        if !tag.fixed.is_empty() {
+            out.extend_from_slice(b"\"static\":");
+            json::quote(&tag.fixed, out);
+        }
+        if tag.dynamic != 0 {
+            if !tag.fixed.is_empty() {
+                out.push(b',');
+            }
+            let name = DYNAMIC.iter().find(|(_, number)| *number == tag.dynamic).map_or(&b""[..], |(name, _)| name);
+            out.extend_from_slice(b"\"dynamic\":");
+            json::quote(name, out);
+        }
+        out.push(b'}');
+    })
+}
+
+/// `null` holds no tags.
+pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
+    let mut tags = MetricTags::new();
+    for (name, value) in json::members(text)?.unwrap_or_default() {
+        let mut tag = MetricTag::default();
+        for (key, value) in json::members(value)?.unwrap_or_default() {
+            if key.eq_ignore_ascii_case(b"static") {
+                tag.fixed = json::string(value)?.unwrap_or_default();
+            } else if key.eq_ignore_ascii_case(b"dynamic") {
+                let name = json::string(value)?.unwrap_or_default();
+                tag.dynamic = DYNAMIC.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
+            }
+        }
+        tags.insert(name, tag);
+    }
+    Ok(tags)
+}
+
+pub fn text_map_from_json(text: &[u8]) -> Result<BTreeMap<Text, Text>, Malformed> {
+    let members = json::members(text)?.unwrap_or_default();
+    members.into_iter().map(|(name, value)| Ok((name, json::string(value)?.unwrap_or_default()))).collect()
+}
+
+/// No texts are `null`: on the wire an empty list is the same as none.
+pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
+    if texts.is_empty() {
+        return b"null".to_vec();
+    }
+    let mut out = Vec::new();
+    for text in texts {
+        out.push(if out.is_empty() { b'[' } else { b',' });
+        json::quote(text, &mut out);
+    }
+    out.push(b']');
+    out
+}
+
+pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
+    let elements = json::elements(text)?.unwrap_or_default();
+    elements.into_iter().map(|element| Ok(json::string(element)?.unwrap_or_default())).collect()
+}
+
+/// The host names of an instance's internal routes, which rest as `[{"hostname":…}]`.
+pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
+    let mut hostnames = Vec::new();
+    for element in json::elements(text)?.unwrap_or_default() {
+        let mut hostname = Text::new();
+        for (key, value) in json::members(element)?.unwrap_or_default() {
+            if key.eq_ignore_ascii_case(b"hostname") {
+                hostname = json::string(value)?.unwrap_or_default();
+            }
+        }
+        hostnames.push(hostname);
+    }
+    Ok(hostnames)
+}
+
+fn object<V>(entries: &BTreeMap<Text, V>, mut value_to: impl FnMut(&V, &mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (at, (name, value)) in entries.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::quote(name, &mut out);
+        out.push(b':');
+        value_to(value, &mut out);
+    }
+    out.push(b'}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(fixed: &str, dynamic: i32) -> MetricTag {
+        MetricTag { fixed: fixed.into(), dynamic }
+    }
+
+    #[test]
+    fn metric_tags_rest_as_diego_writes_them() {
+        let tags = MetricTags::from([
+            (b"b".to_vec(), tag("", 1)),
+            (b"a".to_vec(), tag("x&y", 0)),
+            (b"c".to_vec(), tag("", 2)),
+            (b"d".to_vec(), tag("", 0)),
+        ]);
+        let text = metric_tags_to_json(&tags);
+        let expected = r#"{"a":{"static":"x\u0026y"},"b":{"dynamic":"INDEX"},"c":{"dynamic":"INSTANCE_GUID"},"d":{}}"#;
+        assert_eq!(String::from_utf8(text.clone()).unwrap(), expected);
+        assert_eq!(metric_tags_from_json(&text).unwrap(), tags);
+        assert_eq!(metric_tags_to_json(&MetricTags::new()), b"{}");
+        assert_eq!(metric_tags_from_json(b"null").unwrap(), MetricTags::new());
+    }
+
+    #[test]
+    fn a_dynamic_value_nobody_knows_is_none_and_both_kinds_survive() {
+        assert_eq!(metric_tags_from_json(br#"{"a":{"dynamic":"LATER"}}"#).unwrap()[&b"a"[..]], tag("", 0));
+        assert_eq!(metric_tags_from_json(br#"{"a":{"Static":"s","x":1},"b":null}"#).unwrap()[&b"a"[..]], tag("s", 0));
+        let unknown = MetricTags::from([(b"a".to_vec(), tag("s", 9))]);
+        assert_eq!(metric_tags_to_json(&unknown), br#"{"a":{"static":"s","dynamic":""}}"#);
+    }
+
+    #[test]
+    fn tags_of_the_wrong_shape_are_refused() {
+        for bad in ["[]", "{\"a\":1}", "{\"a\":{\"static\":1}}", "{\"a\":{\"dynamic\":1}}", "", "{"] {
+            assert!(metric_tags_from_json(bad.as_bytes()).is_err(), "{bad:?} was accepted");
+        }
+        assert!(text_map_from_json(b"{\"a\":1}").is_err() && texts_from_json(b"[1]").is_err());
+        assert!(hostnames_from_json(b"[1]").is_err() && hostnames_from_json(b"{}").is_err());
+    }
+
+    #[test]
+    fn lists_of_text() {
+        assert_eq!(texts_to_json(&[]), b"null");
+        assert_eq!(texts_to_json(&[b"a".to_vec(), b"<".to_vec()]), br#"["a","\u003c"]"#);
+        assert_eq!(texts_from_json(b"null").unwrap(), Vec::<Text>::new());
+        assert_eq!(texts_from_json(br#"["a",null]"#).unwrap(), vec![b"a".to_vec(), vec![]]);
+        assert_eq!(hostnames_from_json(br#"[{"hostname":"h"},{}]"#).unwrap(), vec![b"h".to_vec(), vec![]]);
+        assert_eq!(text_map_from_json(br#"{"k":"v"}"#).unwrap(), BTreeMap::from([(b"k".to_vec(), b"v".to_vec())]));
+    }
+}
