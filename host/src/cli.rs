@@ -12,7 +12,9 @@ use clap::{Parser, Subcommand};
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
 #[command(name = "bbs", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json")]
+#[command(
+    after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -2,6 +2,7 @@
 //! WebAssembly components. `README.md` beside this crate's manifest is the code map.
 
 pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod domain;
@@ -14,4 +15,5 @@ pub mod model;
 pub mod modules;
 pub mod progress;
 pub mod record;
+pub mod startup;
 pub mod store;

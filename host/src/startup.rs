@@ -15,14 +15,14 @@ use crate::http::{self, Gate};
 use crate::layout::database::{Database, DatabaseError};
 use crate::layout::fold::LayoutError;
 use crate::layout::manifest::DataVersion;
+use crate::layout::schema::Layout;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
 use crate::migrate::reencrypt::{self, ReencryptError};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
-use crate::modules::sandbox::{Sandbox, SandboxError};
-use crate::modules::limits::Limits;
+use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
 use crate::progress::Progress;
 use crate::record::{Keyring, KeyringError};
@@ -30,6 +30,8 @@ use crate::store::Store;
 
 /// How often a master looks whether its lock file is still the one it locked.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long requests under way may take to end once the host is told to.
+const DRAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
@@ -78,6 +80,12 @@ pub struct Prepared {
     pub progress: Progress,
 }
 
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
 impl Prepared {
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
@@ -121,7 +129,7 @@ impl Prepared {
     /// Migrates as intended and brings every record under the active key.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
         let context = self.context();
-        migrate::check_key_label(&context).await?;
+        reencrypt::check_label(&self.database, &self.keyring).await?;
         let decision = migrate::run(&context, fence, intent).await?;
         if let Decision::ShutDown(reason) = decision {
             return Err(StartupError::ShutDown(reason));
@@ -130,9 +138,7 @@ impl Prepared {
             Intent::Up { wanted } => wanted,
             Intent::Down { to } => to,
         };
-        let line = migrate::line(&context.migrations)?;
-        let layout = line.at(at).ok_or(MigrateError::UnknownTarget { version: at })?;
-        let tables = migrate::sealed_tables(layout);
+        let tables = migrate::sealed_tables(&self.layout(at)?);
         let done = reencrypt::reencrypt(fence, &self.keyring, &tables, &self.progress).await?;
         if done.unreadable > 0 {
             tracing::error!(
@@ -144,9 +150,22 @@ impl Prepared {
         Ok(decision)
     }
 
+    fn layout(&self, version: DataVersion) -> Result<Layout, StartupError> {
+        let line = migrate::line(&self.context().migrations)?;
+        Ok(line.at(version).ok_or(MigrateError::UnknownTarget { version })?.clone())
+    }
+
+    /// The newest migration up to the version served that transforms rows: what a new record has been through.
+    fn record_version(&self) -> DataVersion {
+        let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
+        let served = manifests.filter(|manifest| manifest.version <= self.wanted() && !manifest.up.is_empty());
+        served.last().map_or(0, |manifest| manifest.version)
+    }
+
     fn api(&self, fence: Fence) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock));
+        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock))
+            .with_layout(&self.layout(self.wanted())?, self.record_version());
         Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
@@ -218,7 +237,10 @@ async fn serve_as_master(
     }
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
-    let ended = server.await.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server);
+    let ended = match tokio::time::timeout(DRAIN, server).await {
+        Ok(ended) => ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server),
+        Err(_) => Ok(()),
+    };
     outcome.and(ended)
 }
 

@@ -116,22 +116,21 @@ impl Output {
     /// Refuses a unit in which a column was left out or took another kind than before.
     fn check(&self, plan: &Plan<'_>, draft: &Draft) -> Result<(), Refused> {
         let writes = plan.access.writes.len();
-        for (row, slot) in draft.slots.iter().enumerate().filter(|(_, slot)| !slot.removed) {
-            for (at, builder) in self.columns.iter().enumerate() {
-                let write = &plan.access.writes[at].column;
-                let table = &plan.access.table;
-                match draft.written(row * writes + at) {
-                    None if slot.origin == NEW_ROW || plan.through[at].is_none() => {
-                        return Err(Refused::new(format!("`{write}` of `{table}` was declared and not written")));
+        for (at, builder) in self.columns.iter().enumerate() {
+            let named = || format!("`{}` of `{}`", plan.access.writes[at].column, plan.access.table);
+            let mut settled = builder.kind();
+            for (row, slot) in draft.slots.iter().enumerate().filter(|(_, slot)| !slot.removed) {
+                let Some(cell) = draft.written(row * writes + at) else {
+                    if slot.origin == NEW_ROW || plan.through[at].is_none() {
+                        return Err(Refused::new(format!("{} was declared and not written", named())));
                     }
-                    None => {}
-                    Some(cell) => match (cell.kind(), builder.kind()) {
-                        (Some(given), Some(before)) if given != before => {
-                            let reason = format!("`{write}` of `{table}` is {before} and was written as {given}");
-                            return Err(Refused::new(reason));
-                        }
-                        _ => {}
-                    },
+                    continue;
+                };
+                match (cell.kind(), settled) {
+                    (Some(given), Some(before)) if given != before => {
+                        return Err(Refused::new(format!("{} is {before} and was written as {given}", named())));
+                    }
+                    (given, before) => settled = before.or(given),
                 }
             }
         }

@@ -97,9 +97,11 @@ impl<'b> Unit<'b> {
         (self.drafts.get_mut(), self.left.get_mut().take())
     }
 
-    /// The table's rows, in the order in which they came; added ones last.
+    /// The table's rows, in the order in which they came; added ones last. One that is added while these are
+    /// walked is not among them.
     pub fn rows(&self, table: &str) -> Result<Rows<'_>, Refused> {
-        Ok(Rows { unit: self, table: self.table(table)?, next: 0 })
+        let table = self.table(table)?;
+        Ok(Rows { unit: self, table, next: 0, end: self.drafts.borrow()[table].slots.len() })
     }
 
     /// The table's only row.
@@ -162,6 +164,7 @@ pub struct Rows<'u> {
     unit: &'u Unit<'u>,
     table: usize,
     next: usize,
+    end: usize,
 }
 
 impl<'u> Iterator for Rows<'u> {
@@ -170,9 +173,9 @@ impl<'u> Iterator for Rows<'u> {
     fn next(&mut self) -> Option<Row<'u>> {
         let drafts = self.unit.drafts.borrow();
         let slots = &drafts[self.table].slots;
-        while let Some(slot) = slots.get(self.next) {
+        while self.next < self.end {
             self.next += 1;
-            if !slot.removed {
+            if !slots[self.next - 1].removed {
                 return Some(Row { unit: self.unit, table: self.table, slot: self.next - 1 });
             }
         }

@@ -73,15 +73,16 @@ async fn build_modules(data: &Path) -> anyhow::Result<PathBuf> {
 
 /// What a newcomer reads once the API answers: an old request, and the newest answer to it.
 fn welcome(served: &startup::Served) -> String {
-    let startup::Served { address, data_version, migrated, .. } = served;
+    let startup::Served { address, data_version, migrations, translators } = served;
     let host = format!("http://{address}");
     format!(
         "\n\
-         Serving Diego's API at {host} (data version {data_version}, {migrated} migrations in its history).\n\
+         Serving Diego's API at {host} (data version {data_version}; {migrations} migrations \
+         and {translators} translators, all WebAssembly).\n\
          \n\
          Two requests to try:\n\
          \n\
-         1. Create an LRP as a client of API version 0.9 would; two WebAssembly translators bring it to today's API:\n\
+         1. Create an LRP as a client of API version 0.9 would; its translators bring it to today's API:\n\
          \n\
          \x20  printf '{CREATE_0_9}' | curl -sS --data-binary @- {host}/v0.9/desired_lrps/create\n\
          \n\

@@ -87,9 +87,7 @@ impl MigrateCommand {
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
                 bring(&prepared, Intent::Up { wanted }).await
             }
-            Action::Down(Downwards { config, to }) => {
-                bring(&prepare(&config).await?, Intent::Down { to }).await
-            }
+            Action::Down(Downwards { config, to }) => bring(&prepare(&config).await?, Intent::Down { to }).await,
         }
     }
 }

@@ -13,9 +13,7 @@ const PLAIN_LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs `work` and shows `progress` on standard error until it ends.
 pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
-    let drawing = async {
-        if std::io::stderr().is_terminal() { bar(progress).await } else { lines(progress).await }
-    };
+    let drawing = async { if std::io::stderr().is_terminal() { bar(progress).await } else { lines(progress).await } };
     tokio::select! {
         result = work => result,
         never = drawing => match never {},
@@ -24,7 +22,8 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
 
 async fn bar(progress: &Progress) -> std::convert::Infallible {
     let bar = ClearOnDrop(ProgressBar::new_spinner());
-    let counted = ProgressStyle::with_template("{spinner} {prefix} [{bar:30}] {pos}/{len} {msg}").expect("a valid template");
+    let counted =
+        ProgressStyle::with_template("{spinner} {prefix} [{bar:30}] {pos}/{len} {msg}").expect("a valid template");
     let open = ProgressStyle::with_template("{spinner} {prefix} {pos} {msg}").expect("a valid template");
     loop {
         let now = progress.snapshot();
@@ -73,7 +72,12 @@ fn line(now: &Snapshot) -> String {
 fn pace(now: &Snapshot) -> String {
     let rate = now.units_per_second.map(|rate| format!("{rate:.0}/s"));
     let eta = now.eta_seconds.filter(|_| now.done > 0).map(|eta| format!("{eta:.0} s left"));
-    [Some(now.detail.clone()), rate, eta].into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    [Some(now.detail.clone()), rate, eta]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 struct ClearOnDrop(ProgressBar);

@@ -6,8 +6,10 @@
 
 use sea_query::{Alias, Condition, Expr, ExprTrait, OnConflict, Order, Query, SqliteQueryBuilder, Value};
 use sea_query_sqlx::SqlxBinder;
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 
+use super::{MigrateError, state};
+use crate::layout::database::Database;
 use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lock::fence::{Fence, FenceError};
 use crate::progress::Progress;
@@ -65,6 +67,8 @@ pub enum ReencryptError {
     Sql { what: String, source: sqlx::Error },
     #[error(transparent)]
     Fence(#[from] FenceError),
+    #[error(transparent)]
+    State(#[from] MigrateError),
 }
 
 fn sql(what: impl Into<String>) -> impl FnOnce(sqlx::Error) -> ReencryptError {
@@ -72,19 +76,17 @@ fn sql(what: impl Into<String>) -> impl FnOnce(sqlx::Error) -> ReencryptError {
     move |source| ReencryptError::Sql { what, source }
 }
 
-/// The label in the database, if it promises one. One that no configured key has is refused: its records could
-/// not be read. For a start to call before it changes or serves anything.
-pub async fn check_label(
-    tx: &mut Transaction<'_, Sqlite>,
-    keyring: &Keyring,
-) -> Result<Option<String>, ReencryptError> {
-    let row = sqlx::query("SELECT value FROM configurations WHERE id = ?")
-        .bind(LABEL)
-        .fetch_optional(&mut **tx)
-        .await
-        .map_err(sql(LABEL))?;
-    let label: Option<String> = row.map(|row| row.try_get(0)).transpose().map_err(sql(LABEL))?;
-    match label {
+/// Refuses a database whose label no configured key has: its records could not be read. For a start to call before
+/// it changes or serves anything.
+pub async fn check_label(database: &Database, keyring: &Keyring) -> Result<(), ReencryptError> {
+    let mut reader = database.read().await.map_err(MigrateError::from)?;
+    known_label(&mut reader, keyring).await?;
+    Ok(())
+}
+
+/// The label in the database, if there is one to promise anything.
+async fn known_label(connection: &mut SqliteConnection, keyring: &Keyring) -> Result<Option<String>, ReencryptError> {
+    match state::encryption_key_label(connection).await? {
         Some(label) if !keyring.knows(&label) => Err(ReencryptError::UnknownLabel { label }),
         label => Ok(label),
     }
@@ -98,7 +100,7 @@ pub async fn reencrypt(
     progress: &Progress,
 ) -> Result<Reencrypted, ReencryptError> {
     let mut tx = fence.begin().await?;
-    if check_label(&mut tx, keyring).await?.as_deref() == Some(keyring.active_label()) {
+    if known_label(&mut tx, keyring).await?.as_deref() == Some(keyring.active_label()) {
         return Ok(Reencrypted::default());
     }
     sqlx::query("DELETE FROM configurations WHERE id = ?").bind(LABEL).execute(&mut *tx).await.map_err(sql(LABEL))?;

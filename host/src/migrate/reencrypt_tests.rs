@@ -1,7 +1,6 @@
 //! Rotation on a real database: what is rewritten, what is kept, and when the label comes back.
 
 use super::*;
-use crate::layout::database::Database;
 
 struct Case {
     _folder: tempfile::TempDir,
@@ -65,8 +64,8 @@ impl Case {
     }
 
     async fn label(&self) -> Option<String> {
-        let mut tx = self.database.read().await.unwrap();
-        check_label(&mut tx, &keys("new")).await.unwrap()
+        let mut reader = self.database.read().await.unwrap();
+        known_label(&mut reader, &keys("new")).await.unwrap()
     }
 
     async fn messages(&self) -> Vec<String> {
@@ -122,6 +121,7 @@ async fn an_unknown_label_is_refused_before_anything_changes() {
     let case = Case::new(1).await;
     case.execute("UPDATE configurations SET value = 'lost'").await;
     let before = case.messages().await;
+    assert!(check_label(&case.database, &keys("new")).await.is_err());
     let refused = reencrypt(&case.fence, &keys("new"), &tables(), &Progress::default()).await.unwrap_err();
     assert!(matches!(&refused, ReencryptError::UnknownLabel { label } if label == "lost"), "{refused}");
     assert_eq!(case.messages().await, before);

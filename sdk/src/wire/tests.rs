@@ -1,1 +1,120 @@
+use super::*;
 
+/// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group holding field 1.
+const MESSAGE: &[u8] =
+    b"\x08\xac\x02\x12\x02hi\x1d\x01\x00\x00\x00\x21\x02\x00\x00\x00\x00\x00\x00\x00\x2b\x08\x01\x2c";
+
+fn numbers(message: &[u8]) -> Vec<u32> {
+    fields(message).map(|field| field.expect("a field").number).collect()
+}
+
+fn error(message: &[u8]) -> WireError {
+    check(message).expect_err("not a message")
+}
+
+#[test]
+fn every_wire_type_is_read() {
+    let values: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field").value).collect();
+    let group = Value::Group(b"\x08\x01");
+    assert_eq!(values, [Value::Varint(300), Value::Bytes(b"hi"), Value::Fixed32(1), Value::Fixed64(2), group]);
+}
+
+#[test]
+fn fields_cover_the_message_without_a_gap() {
+    let raw: Vec<u8> = fields(MESSAGE).flat_map(|field| field.expect("a field").raw.to_vec()).collect();
+    assert_eq!(raw, MESSAGE);
+    let mut at = 0;
+    for field in fields(MESSAGE).map(|field| field.expect("a field")) {
+        assert_eq!(field.at, at);
+        at += field.raw.len();
+    }
+}
+
+#[test]
+fn what_is_appended_is_what_was_read() {
+    let mut copy = Vec::new();
+    for field in fields(MESSAGE).map(|field| field.expect("a field")) {
+        append(&mut copy, field.number, field.value);
+    }
+    assert_eq!(copy, MESSAGE);
+}
+
+#[test]
+fn every_cut_inside_a_field_is_an_error() {
+    let ends: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field")).map(|f| f.at + f.raw.len()).collect();
+    for length in 1..MESSAGE.len() {
+        assert_eq!(check(&MESSAGE[..length]).is_ok(), ends.contains(&length), "cut at {length}");
+    }
+}
+
+#[test]
+fn what_is_not_protobuf_says_why() {
+    assert_eq!(error(b"\x08"), WireError::Truncated { at: 1 });
+    assert_eq!(error(b"\x12\x05abc"), WireError::Truncated { at: 0 });
+    assert_eq!(error(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), WireError::Truncated { at: 0 });
+    assert_eq!(error(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), WireError::Overlong { at: 1 });
+    assert_eq!(error(b"\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"), WireError::Overlong { at: 1 });
+    assert_eq!(error(b"\x0e"), WireError::UnknownWireType { at: 0, wire_type: 6 });
+    assert_eq!(error(b"\x0f"), WireError::UnknownWireType { at: 0, wire_type: 7 });
+    assert_eq!(error(b"\x00\x00"), WireError::BadNumber { at: 0, number: 0 });
+    assert_eq!(error(b"\x80\x80\x80\x80\x10\x00"), WireError::BadNumber { at: 0, number: 1 << 29 });
+    assert_eq!(error(b"\x0c"), WireError::StrayEndGroup { at: 0 });
+    assert_eq!(error(b"\x0b\x14"), WireError::StrayEndGroup { at: 1 });
+    assert_eq!(error(&[0x0b; 100]), WireError::TooDeep { at: 33 });
+    assert!(check(b"\xf8\xff\xff\xff\x0f\x00").is_ok(), "the highest field number");
+    assert!(check(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").is_ok(), "the highest number");
+    assert!(check(&[[0x0b; 32], [0x0c; 32]].concat()).is_ok(), "groups as deep as they may be");
+}
+
+#[test]
+fn iteration_ends_after_an_error() {
+    let mut walk = fields(b"\x08\x01\x0e\x08\x01");
+    assert!(walk.next().is_some_and(|field| field.is_ok()));
+    assert!(walk.next().is_some_and(|field| field.is_err()));
+    assert!(walk.next().is_none());
+}
+
+#[test]
+fn the_last_of_a_field_counts() {
+    assert_eq!(
+        get(b"\x08\x01\x10\x05\x08\x02", 1).expect("a message").map(|field| field.value),
+        Some(Value::Varint(2))
+    );
+    assert_eq!(get(b"\x08\x01", 2), Ok(None));
+    assert_eq!(get_all(b"\x08\x01\x10\x05\x08\x02", 1).expect("a message").len(), 2);
+    assert!(get(b"\x08\x01\x12", 1).is_err(), "an error behind the field is not overlooked");
+}
+
+#[test]
+fn an_edit_leaves_every_other_byte() {
+    let without = remove(MESSAGE, 2).expect("a message");
+    assert_eq!(numbers(&without), [1, 3, 4, 5]);
+    assert_eq!(without, [&MESSAGE[..3], &MESSAGE[7..]].concat());
+    let replaced = replace(MESSAGE, 2, Value::Bytes(b"you")).expect("a message");
+    assert_eq!(replaced, [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat());
+    let added = replace(b"\x08\x01", 3, Value::Varint(0)).expect("a message");
+    assert_eq!(added, b"\x08\x01\x18\x00");
+    let merged = replace(b"\x08\x01\x10\x07\x08\x02", 1, Value::Varint(9)).expect("a message");
+    assert_eq!(merged, b"\x08\x09\x10\x07");
+    assert!(remove(b"\x08", 1).is_err());
+    assert!(replace(b"\x08", 1, Value::Varint(0)).is_err());
+}
+
+#[test]
+fn overlong_numbers_that_a_field_leaves_alone_stay_as_they_are() {
+    // A length of two written in three bytes: legal, and not how anything here would write it.
+    let message = b"\x12\x82\x80\x00hi\x08\x01";
+    assert_eq!(remove(message, 1).expect("a message"), b"\x12\x82\x80\x00hi");
+}
+
+#[test]
+fn a_value_of_another_type_is_named() {
+    let field = get(b"\x08\x01", 1).expect("a message").expect("a field");
+    assert_eq!(field.varint(), Ok(1));
+    let mismatch = field.bytes().expect_err("a varint").to_string();
+    assert_eq!(mismatch, "field 1 is a varint on the wire, not length-delimited");
+    let field = get(b"\x12\x01\xff", 2).expect("a message").expect("a field");
+    assert_eq!(field.bytes(), Ok(&b"\xff"[..]));
+    assert_eq!(field.text(), Err(WireError::NotUtf8 { number: 2 }));
+    assert!(field.varint().is_err());
+}

@@ -20,7 +20,11 @@ pub(super) fn status(status: &Status, database: &Path) -> String {
         line!(out, "Under way  a migration is in the phase {}", serde_text(phase));
     }
     let label = status.encryption_key_label.as_deref();
-    line!(out, "Key        {}", label.unwrap_or("no label: records may be under several keys, the next start settles it"));
+    line!(
+        out,
+        "Key        {}",
+        label.unwrap_or("no label: records may be under several keys, the next start settles it")
+    );
     let rows: Vec<_> = status.rows.iter().map(|table| format!("{} {}", table.rows, table.table)).collect();
     line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
     if status.residue > 0 {
@@ -82,7 +86,11 @@ pub(super) fn plan(plan: &Plan) -> String {
         return out;
     }
     let way = if *direction == Direction::Up { "up" } else { "down" };
-    line!(out, "From {from} {way} to {to}: {} migrations, applied in memory, rows written once.", plan.migrations.len());
+    line!(
+        out,
+        "From {from} {way} to {to}: {} migrations, applied in memory, rows written once.",
+        plan.migrations.len()
+    );
     line!(out, "\nMigrations, in order:");
     migrations(&mut out, &plan.migrations);
     line!(out, "\nTables:");
@@ -96,7 +104,11 @@ pub(super) fn plan(plan: &Plan) -> String {
             0 | 1 => "about a second".to_owned(),
             seconds => format!("about {seconds} s"),
         };
-        line!(out, "To copy    {}, {time}; the originals stay untouched until the copy is verified.", bytes(plan.bytes_to_copy));
+        line!(
+            out,
+            "To copy    {}, {time}; the originals stay untouched until the copy is verified.",
+            bytes(plan.bytes_to_copy)
+        );
     } else {
         line!(out, "To copy    nothing: every change is made in place, in moments.");
     }

@@ -1,0 +1,212 @@
+//! Units made from a layout by seed: the same seed gives the same units on every machine. Owns the choice of
+//! values (NULL, empty, absent, huge, not ASCII, unknown protobuf fields); checks nothing.
+
+use std::collections::BTreeMap;
+
+use super::data::{Datum, Row, UnitData};
+use crate::layout::Layout;
+use crate::schema::{Column, ColumnType, Sealing, Table};
+use crate::wire;
+
+type Fill = Box<dyn Fn(&mut Generator) -> Datum>;
+
+/// A source of values that depends on its seed alone.
+#[derive(Debug, Clone)]
+pub struct Generator(u64);
+
+/// How long the longest generated value is, where the type allows it: more than 16 bits can count.
+const HUGE_BYTES: usize = 70_000;
+const LETTERS: [&str; 12] = ["a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀"];
+
+impl Generator {
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Steele, Lea and Flood's SplitMix: a counter, mixed.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+
+    /// Text of at most this many characters: empty, short, not ASCII, or as long as it may be.
+    pub fn text(&mut self, characters: usize) -> String {
+        let length = match self.below(10) {
+            0 => 0,
+            1 => characters,
+            _ => self.below(characters.min(24) + 1),
+        };
+        (0..length).map(|_| LETTERS[self.below(LETTERS.len())].chars().next().unwrap_or('a')).collect()
+    }
+
+    /// Bytes of a protobuf message that no program knows: any field numbers, every wire type, nesting.
+    pub fn message(&mut self) -> Vec<u8> {
+        let mut message = Vec::new();
+        for _ in 0..self.below(8) {
+            let number = 1 + if self.once_in(3) { self.below(1 << 28) } else { self.below(40) } as u32;
+            self.append_field(&mut message, number);
+        }
+        message
+    }
+
+    /// Adds a field of any type.
+    pub fn append_field(&mut self, message: &mut Vec<u8>, number: u32) {
+        let nested = if self.once_in(8) { self.message() } else { self.text(40).into_bytes() };
+        let value = match self.below(8) {
+            0 => wire::Value::Varint(self.next() >> self.below(64)),
+            1 => wire::Value::Fixed64(self.next()),
+            2 => wire::Value::Fixed32(self.next() as u32),
+            3 => wire::Value::Group(&[]),
+            _ => wire::Value::Bytes(&nested),
+        };
+        wire::append(message, number, value);
+    }
+
+    fn integer(&mut self, bits: u32) -> i64 {
+        match self.below(6) {
+            0 => 0,
+            1 => i64::MAX >> (64 - bits),
+            2 => i64::MIN >> (64 - bits),
+            3 => -1,
+            _ => self.below(100) as i64,
+        }
+    }
+
+    fn json(&mut self) -> String {
+        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::Value::from(self.text(20))));
+        let object = crate::json::Value::Object(members.collect());
+        let null = crate::json::Value::Null;
+        crate::json::to_go_string(if self.once_in(8) { &null } else { &object })
+    }
+
+    /// A value of the column, NULL now and then where it may be.
+    pub fn datum(&mut self, column: &Column) -> Datum {
+        if column.nullable && self.once_in(4) {
+            return Datum::Null;
+        }
+        match (column.kind, column.sealing) {
+            (ColumnType::Boolean, _) => self.once_in(2).into(),
+            (ColumnType::Integer, _) => self.integer(32).into(),
+            (ColumnType::BigInteger, _) => self.integer(64).into(),
+            (_, Sealing::Enveloped) => self.message().into(),
+            (_, Sealing::Sealed) => self.json().as_str().into(),
+            (ColumnType::Varchar(length), _) => self.text(length as usize).as_str().into(),
+            (_, Sealing::Plain) if self.once_in(20) => "界".repeat(HUGE_BYTES / 3).as_str().into(),
+            (_, Sealing::Plain) => self.text(200).as_str().into(),
+        }
+    }
+}
+
+/// Makes units of a layout.
+pub(super) struct Units {
+    layout: Layout,
+    fills: BTreeMap<(String, String), Fill>,
+}
+
+impl Units {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self { layout, fills: BTreeMap::new() }
+    }
+
+    pub(super) fn fill(&mut self, table: &str, column: &str, fill: Fill) {
+        self.fills.insert((table.to_owned(), column.to_owned()), fill);
+    }
+
+    /// One unit: up to four rows a table, none now and then, no two with the same primary key.
+    pub(super) fn unit(&self, generator: &mut Generator) -> UnitData {
+        let key: Datum = generator.text(32).as_str().into();
+        let mut tables = BTreeMap::new();
+        for table in self.layout.tables.values() {
+            let mut rows: BTreeMap<Vec<Datum>, Row> = BTreeMap::new();
+            for _ in 0..generator.below(5) {
+                let row = self.row(table, &key, generator);
+                let primary = table.primary_key.iter().map(|column| row[column].clone()).collect();
+                rows.entry(primary).or_insert(row);
+            }
+            tables.insert(table.name.clone(), rows.into_values().collect());
+        }
+        UnitData { tables }
+    }
+
+    fn row(&self, table: &Table, key: &Datum, generator: &mut Generator) -> Row {
+        let columns = table.columns.iter().map(|column| {
+            let value = if table.partition_key.as_ref() == Some(&column.name) {
+                key.clone()
+            } else if let Some(fill) = self.fills.get(&(table.name.clone(), column.name.clone())) {
+                fill(generator)
+            } else {
+                generator.datum(column)
+            };
+            (column.name.clone(), value)
+        });
+        columns.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        let table = Table::new("t").column(Column::varchar("k", 32)).column(Column::integer("i").nullable());
+        let table = table.column(Column::text("x").nullable()).column(Column::text("m").enveloped());
+        Layout::of([table.column(Column::text("j").sealed()).primary_key(["k", "i"]).partition_key("k")])
+    }
+
+    fn units(seed: u64, count: usize) -> Vec<UnitData> {
+        let mut generator = Generator::new(seed);
+        let units = Units::new(layout());
+        (0..count).map(|_| units.unit(&mut generator)).collect()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_units_and_another_gives_others() {
+        assert_eq!(units(1, 20), units(1, 20));
+        assert_ne!(units(1, 20), units(2, 20));
+    }
+
+    #[test]
+    fn every_kind_of_value_comes_up() {
+        let units = units(3, 300);
+        let rows = || units.iter().flat_map(|unit| &unit.tables["t"]);
+        let values = |column: &'static str| rows().map(move |row| &row[column]);
+        assert!(units.iter().any(|unit| unit.tables["t"].is_empty()), "a unit without rows");
+        assert!(units.iter().any(|unit| unit.tables["t"].len() > 2), "a unit of several rows");
+        assert!(values("x").any(|value| *value == Datum::Null), "NULL");
+        assert!(values("x").any(|value| *value == Datum::from("")), "empty");
+        let long = |value: &&Datum| matches!(value, Datum::Text(text) if text.len() > usize::from(u16::MAX));
+        assert!(values("x").any(|value| long(&value)), "huge");
+        assert!(values("x").any(|value| matches!(value, Datum::Text(text) if !text.is_ascii())), "not ASCII");
+        assert!(values("i").any(|value| *value == Datum::Integer(i64::from(i32::MIN))), "the least integer");
+        assert!(values("j").any(|value| *value == Datum::from("null")), "JSON null");
+        for value in values("m") {
+            let Datum::Text(message) = value else { panic!("a message is bytes") };
+            wire::check(message).expect("a message that can be walked");
+        }
+    }
+
+    #[test]
+    fn no_two_rows_have_the_same_primary_key() {
+        for unit in units(4, 200) {
+            let keys: Vec<_> = unit.tables["t"].iter().map(|row| (row["k"].clone(), row["i"].clone())).collect();
+            assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:?}");
+        }
+    }
+}

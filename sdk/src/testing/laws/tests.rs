@@ -1,0 +1,215 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::schema::{Column, Table};
+use crate::{Access, Run, Unit, Write};
+
+fn layout() -> Layout {
+    let table = Table::new("t").column(Column::varchar("k", 32)).column(Column::integer("i"));
+    let table = table.column(Column::text("x").nullable()).column(Column::boolean("b").nullable());
+    Layout::of([table.primary_key(["k", "i"]).partition_key("k")])
+}
+
+fn edits_text() -> Manifest {
+    Manifest::new(2, "test")
+        .up(Access::to("t").reads(["x"]).writes(["x"]))
+        .down(Access::to("t").reads(["x"]).writes(["x"]))
+}
+
+/// A migration of the test table whose row functions are these.
+macro_rules! migration {
+    ($name:ident, $manifest:expr, $up:expr, $down:expr) => {
+        struct $name;
+
+        impl Migration for $name {
+            fn manifest() -> Manifest {
+                $manifest
+            }
+
+            fn up(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+                let up: fn(&Unit<'_>) -> Result<(), Refused> = $up;
+                up(unit)
+            }
+
+            fn down(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+                let down: fn(&Unit<'_>) -> Result<(), Refused> = $down;
+                down(unit)
+            }
+        }
+    };
+}
+
+fn append(unit: &Unit<'_>, suffix: &str) -> Result<(), Refused> {
+    for row in unit.rows("t")? {
+        let text = row.text_or_null("x")?.unwrap_or("NULL");
+        row.set_text("x", &format!("{text}{suffix}"))?;
+    }
+    Ok(())
+}
+
+fn nothing(_: &Unit<'_>) -> Result<(), Refused> {
+    Ok(())
+}
+
+fn swap_null_and_empty(unit: &Unit<'_>) -> Result<(), Refused> {
+    for row in unit.rows("t")? {
+        match row.text_or_null("x")? {
+            Some("") => row.set_null("x")?,
+            None => row.set_text("x", "")?,
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_migration_that_keeps_the_laws_passes() {
+    migration!(Passes, edits_text(), nothing, nothing);
+    Laws::<Passes>::over(layout()).check().expect("a lawful migration");
+}
+
+#[test]
+fn a_down_that_does_not_undo_is_caught_unless_declared() {
+    migration!(Erases, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")), nothing);
+    let laws = || Laws::<Erases>::over(layout());
+    assert!(matches!(laws().check(), Err(Violation::NotBack { there: Direction::Up, .. })), "{:?}", laws().check());
+    laws().loses("t", "x").check().expect("a declared loss");
+}
+
+#[test]
+fn an_up_that_does_not_undo_down_is_caught() {
+    migration!(ErasesDown, edits_text(), nothing, |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")));
+    // `up` leaves everything as it is, so the way up and down is lost in `down` already; look at the other way.
+    let laws = Laws::<ErasesDown>::over(layout()).loses("t", "x");
+    laws.check().expect("a declared loss");
+    let violation = Laws::<ErasesDown>::over(layout()).check().expect_err("a loss");
+    assert!(matches!(violation, Violation::NotBack { .. }), "{violation:?}");
+}
+
+#[test]
+fn a_step_that_answers_differently_each_time_is_caught() {
+    thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
+    migration!(
+        Counts,
+        edits_text(),
+        |unit| {
+            CALLS.set(CALLS.get() + 1);
+            let calls = CALLS.get().to_string();
+            unit.rows("t")?.try_for_each(|row| row.set_text("x", &calls))
+        },
+        nothing
+    );
+    // The way there and back is declared lost, so that only determinism is left to fail.
+    let violation = Laws::<Counts>::over(layout()).loses("t", "x").check().expect_err("a counter");
+    assert!(matches!(violation, Violation::NotSettled { .. }), "{violation:?}");
+    migration!(CountsDown, edits_text(), nothing, |unit| {
+        CALLS.set(CALLS.get() + 1);
+        let calls = CALLS.get().to_string();
+        unit.rows("t")?.try_for_each(|row| row.set_text("x", &calls))
+    });
+    let violation = Laws::<CountsDown>::over(layout()).loses("t", "x").check().expect_err("a counter");
+    assert!(matches!(violation, Violation::NotDetermined { direction: Direction::Down, .. }), "{violation:?}");
+}
+
+#[test]
+fn a_step_that_looks_beyond_its_unit_is_caught() {
+    thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
+    // Batches of two units: the second of each is treated otherwise, however often the batch is run.
+    migration!(
+        EverySecond,
+        edits_text(),
+        |unit| {
+            CALLS.set(CALLS.get() + 1);
+            let text = if CALLS.get().is_multiple_of(2) { "even" } else { "odd" };
+            unit.rows("t")?.try_for_each(|row| row.set_text("x", text))
+        },
+        nothing
+    );
+    let laws = (1..20).map(|seed| Laws::<EverySecond>::over(layout()).loses("t", "x").units(2).seed(seed));
+    let violations: Vec<_> = laws.filter_map(|laws| laws.check().err()).collect();
+    assert!(violations.iter().any(|violation| matches!(violation, Violation::NotAlone { .. })), "{violations:?}");
+}
+
+#[test]
+fn an_up_that_does_not_settle_is_caught() {
+    migration!(Grows, edits_text(), |unit| append(unit, "!"), nothing);
+    let violation = Laws::<Grows>::over(layout()).loses("t", "x").check().expect_err("growth");
+    assert!(matches!(violation, Violation::NotSettled { .. }), "{violation:?}");
+    migration!(
+        GrowsOnce,
+        edits_text(),
+        |unit| {
+            let done =
+                unit.rows("t")?.any(|row| row.text_or_null("x").is_ok_and(|x| x.is_some_and(|x| x.ends_with('!'))));
+            if done { Err(Refused::new("done already")) } else { append(unit, "!") }
+        },
+        nothing
+    );
+    Laws::<GrowsOnce>::over(layout()).loses("t", "x").check().expect("the second time is refused");
+}
+
+#[test]
+fn a_refusal_is_caught_unless_allowed() {
+    migration!(Picky, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.text("x").map(drop)), nothing);
+    let violation = Laws::<Picky>::over(layout()).check().expect_err("a refusal");
+    assert!(matches!(&violation, Violation::Refuses { reason, .. } if reason == "`x` of `t` is NULL"), "{violation:?}");
+    Laws::<Picky>::over(layout()).may_refuse().check().expect("refusals are allowed");
+}
+
+#[test]
+fn null_and_empty_are_told_apart() {
+    migration!(Swaps, edits_text(), swap_null_and_empty, nothing);
+    let violation = Laws::<Swaps>::over(layout()).check().expect_err("a swap");
+    assert!(matches!(violation, Violation::NotSettled { .. } | Violation::NotBack { .. }), "{violation:?}");
+}
+
+#[test]
+fn a_written_column_of_unknown_kind_is_named() {
+    fn manifest() -> Manifest {
+        Manifest::new(2, "test").up(Access::to("t").writes(["b"]))
+    }
+    migration!(Untyped, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_null("b")), nothing);
+    let violation = Laws::<Untyped>::over(layout()).check().expect_err("no kind");
+    assert!(violation.to_string().ends_with("declare it as `Write::boolean(\"b\")`"), "{violation}");
+    migration!(
+        Mistyped,
+        Manifest::new(2, "test").up(Access::to("t").writes([Write::text("b")])),
+        |unit| unit.rows("t")?.try_for_each(|row| row.set_null("b")),
+        nothing
+    );
+    let violation = Laws::<Mistyped>::over(layout()).check().expect_err("a wrong kind");
+    assert_eq!(violation.to_string(), "the manifest: up writes `b` as text");
+    migration!(Nowhere, Manifest::new(2, "test").up(Access::to("u").writes(["b"])), nothing, nothing);
+    let violation = Laws::<Nowhere>::over(layout()).check().expect_err("no table");
+    assert_eq!(violation.to_string(), "the manifest: up names `u`, which is not there");
+    migration!(Missing, Manifest::new(2, "test").up(Access::to("t").writes(["c"])), nothing, nothing);
+    let violation = Laws::<Missing>::over(layout()).check().expect_err("no column");
+    assert_eq!(violation.to_string(), "the manifest: up writes `c` of `t`, which is not there");
+}
+
+#[test]
+fn what_the_layout_drops_comes_back() {
+    migration!(
+        Drops,
+        Manifest::new(2, "test").drop_column("t", "x").rename_column("t", "b", "c").rename_table("t", "u"),
+        nothing,
+        nothing
+    );
+    Laws::<Drops>::over(layout()).check().expect("the host keeps what is dropped");
+    migration!(DropsAll, Manifest::new(2, "test").drop_table("t"), nothing, nothing);
+    Laws::<DropsAll>::over(layout()).check().expect("the host keeps what is dropped");
+    migration!(OneWay, Manifest::new(2, "test").drop_column("t", "x").irreversible(), nothing, nothing);
+    Laws::<OneWay>::over(layout()).check().expect("there is no way back to check");
+}
+
+#[test]
+fn what_a_step_says_it_computes_is_not_kept_for_it() {
+    // `up` writes the column, so the host keeps nothing when `down` drops it: the migration has to.
+    fn manifest() -> Manifest {
+        let column = Column::boolean("c").nullable();
+        Manifest::new(2, "test").add_column("t", column).up(Access::to("t").writes(["c"])).leaves_residue()
+    }
+    migration!(Forgets, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_boolean("c", true)), nothing);
+    let violation = Laws::<Forgets>::over(layout()).check().expect_err("a loss on the way down");
+    assert!(matches!(violation, Violation::NotBack { there: Direction::Down, .. }), "{violation:?}");
+}

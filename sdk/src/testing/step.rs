@@ -1,0 +1,258 @@
+//! One step over units held as maps, standing in for the host: builds the batch, changes the layout of the
+//! rows, takes what the row function wrote, and keeps what a dropped column held.
+
+use std::collections::BTreeMap;
+
+use super::data::{Datum, Row, UnitData};
+use crate::columns::{Batch, Builder, NEW_ROW, Outcome, TableData, View};
+use crate::manifest::{Access, Change, Direction, Manifest};
+use crate::migration::{Migration, Refused, Run};
+use crate::schema::Literal;
+use crate::transform::transform;
+
+/// A unit after a step, and what the way back will be given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stepped {
+    pub unit: UnitData,
+    pub residue: Option<Vec<u8>>,
+    /// What the host keeps by itself: by table, the columns that each row lost.
+    kept: BTreeMap<String, Vec<Row>>,
+}
+
+impl Stepped {
+    /// A unit for which nothing was left but this residue.
+    #[must_use]
+    pub fn of(unit: UnitData, residue: Option<Vec<u8>>) -> Self {
+        Self { unit, residue, kept: BTreeMap::new() }
+    }
+}
+
+/// The run that tests use.
+#[must_use]
+pub fn run() -> Run {
+    Run { started_at_ns: 1_700_000_000_000_000_000, namespace: "6f1d2c3b-0a49-4e58-b7a6-95f4e3d2c1b0".to_owned() }
+}
+
+/// Takes units over one step, all in one batch, as the host does. `left` is what the opposite step left for
+/// each unit, or empty. Panics where the migration breaks the contract with the host.
+pub fn step<M: Migration>(
+    direction: Direction,
+    run: &Run,
+    units: &[UnitData],
+    left: &[Stepped],
+) -> Vec<Result<Stepped, Refused>> {
+    let manifest = M::manifest();
+    let moves = moves(&manifest, direction);
+    let tables = manifest.accesses(direction).iter().map(|access| given(&moves, access, units)).collect();
+    let mut batch = Batch { tables, residue: Vec::new() };
+    if left.iter().any(|left| left.residue.is_some()) {
+        batch.residue = left.iter().map(|left| left.residue.clone()).collect();
+    }
+    let outcome = transform::<M>(&manifest, direction, run, &batch)
+        .unwrap_or_else(|fault| panic!("{direction} of {} failed as a whole: {fault}", manifest.name));
+    let refused: BTreeMap<_, _> = outcome.refused.iter().map(|refusal| (refusal.unit, &refusal.reason)).collect();
+    let stepping = Stepping { manifest: &manifest, direction, moves, batch: &batch, outcome: &outcome };
+    let nothing = BTreeMap::new();
+    let stepped = units.iter().enumerate().map(|(index, unit)| match refused.get(&(index as u32)) {
+        Some(reason) => Err(Refused::new(*reason)),
+        None => Ok(stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.kept))),
+    });
+    stepped.collect()
+}
+
+/// A layout change as it concerns rows, in the direction in which the step goes.
+enum Move<'a> {
+    Create(&'a str),
+    Drop(&'a str),
+    Rename { from: &'a str, to: &'a str },
+    Gain { table: &'a str, column: &'a str, default: Option<&'a Literal> },
+    Lose { table: &'a str, column: &'a str },
+    RenameColumn { table: &'a str, from: &'a str, to: &'a str },
+    MoveColumn { column: &'a str, from: &'a str, to: &'a str },
+}
+
+fn moves(manifest: &Manifest, direction: Direction) -> Vec<Move<'_>> {
+    let up = direction == Direction::Up;
+    let moves = manifest.changes.iter().filter_map(|change| {
+        Some(match change {
+            Change::CreateTable(table) if up => Move::Create(&table.name),
+            Change::CreateTable(table) => Move::Drop(&table.name),
+            Change::DropTable { table } if up => Move::Drop(table),
+            Change::DropTable { table } => Move::Create(table),
+            Change::RenameTable { from, to } if up => Move::Rename { from, to },
+            Change::RenameTable { from, to } => Move::Rename { from: to, to: from },
+            Change::AddColumn { table, column } if up => {
+                Move::Gain { table, column: &column.name, default: column.default.as_ref() }
+            }
+            Change::AddColumn { table, column } => Move::Lose { table, column: &column.name },
+            Change::DropColumn { table, column } if up => Move::Lose { table, column },
+            Change::DropColumn { table, column } => Move::Gain { table, column, default: None },
+            Change::RenameColumn { table, from, to } if up => Move::RenameColumn { table, from, to },
+            Change::RenameColumn { table, from, to } => Move::RenameColumn { table, from: to, to: from },
+            Change::MoveColumn { column, from, to } if up => Move::MoveColumn { column, from, to },
+            Change::MoveColumn { column, from, to } => Move::MoveColumn { column, from: to, to: from },
+            Change::AlterColumn { .. }
+            | Change::SetPrimaryKey { .. }
+            | Change::CreateIndex { .. }
+            | Change::DropIndex { .. } => return None,
+        })
+    });
+    let mut moves: Vec<_> = moves.collect();
+    if !up {
+        moves.reverse();
+    }
+    moves
+}
+
+/// The table's name on the side that the step leaves; `None` where the step makes the table.
+fn name_before<'a>(moves: &[Move<'a>], table: &'a str) -> Option<&'a str> {
+    moves.iter().rev().try_fold(table, |name, change| match change {
+        Move::Rename { from, to } if *to == name => Some(*from),
+        Move::Create(created) if *created == name => None,
+        _ => Some(name),
+    })
+}
+
+/// The rows of one access, as the host gives them.
+fn given(moves: &[Move<'_>], access: &Access, units: &[UnitData]) -> TableData {
+    let near = name_before(moves, &access.table);
+    let rows_of = |unit: &UnitData| near.and_then(|near| unit.tables.get(near)).map_or(0, Vec::len);
+    let mut unit_offsets = vec![0];
+    let mut end = 0;
+    for unit in units {
+        end += rows_of(unit) as u32;
+        unit_offsets.push(end);
+    }
+    let rows = || units.iter().filter_map(|unit| unit.tables.get(near?)).flatten();
+    let columns = access.reads.iter().map(|column| {
+        let mut builder = Builder::new(None, end as usize);
+        for row in rows() {
+            let value = row.get(column).unwrap_or_else(|| panic!("a row has no `{column}`, which is read: {row:?}"));
+            builder.push(value.cell());
+        }
+        builder.finish()
+    });
+    TableData { columns: columns.collect(), unit_offsets }
+}
+
+struct Stepping<'a> {
+    manifest: &'a Manifest,
+    direction: Direction,
+    moves: Vec<Move<'a>>,
+    batch: &'a Batch,
+    outcome: &'a Outcome,
+}
+
+impl Stepping<'_> {
+    fn take(&self, index: usize, unit: &UnitData, found: &BTreeMap<String, Vec<Row>>) -> Stepped {
+        let mut tables = unit.tables.clone();
+        let mut found = found.clone();
+        let mut kept = tables.iter().map(|(name, rows)| (name.clone(), vec![Row::new(); rows.len()])).collect();
+        for change in &self.moves {
+            self.change(change, &mut tables, &mut found, &mut kept);
+        }
+        for (at, access) in self.manifest.accesses(self.direction).iter().enumerate() {
+            let rows = tables.remove(&access.table).unwrap_or_default();
+            let lost = kept.remove(&access.table).unwrap_or_default();
+            let (rows, lost) = self.written(at, index, &rows, &lost);
+            tables.insert(access.table.clone(), rows);
+            kept.insert(access.table.clone(), lost);
+        }
+        let residue = self.outcome.residue.get(index).cloned().flatten();
+        Stepped { unit: UnitData { tables }, residue, kept }
+    }
+
+    fn change(
+        &self,
+        change: &Move<'_>,
+        tables: &mut BTreeMap<String, Vec<Row>>,
+        found: &mut BTreeMap<String, Vec<Row>>,
+        kept: &mut BTreeMap<String, Vec<Row>>,
+    ) {
+        let no_rows = Vec::new();
+        match change {
+            Move::Create(table) => {
+                let rows = found.remove(*table).unwrap_or_default();
+                kept.insert((*table).to_owned(), vec![Row::new(); rows.len()]);
+                tables.insert((*table).to_owned(), rows);
+            }
+            Move::Drop(table) => {
+                kept.insert((*table).to_owned(), tables.remove(*table).unwrap_or_default());
+            }
+            Move::Rename { from, to } => {
+                for side in [tables, found, kept] {
+                    if let Some(rows) = side.remove(*from) {
+                        side.insert((*to).to_owned(), rows);
+                    }
+                }
+            }
+            Move::Gain { table, column, default } => {
+                let found = found.get(*table).unwrap_or(&no_rows);
+                for (at, row) in tables.entry((*table).to_owned()).or_default().iter_mut().enumerate() {
+                    let back = found.get(at).and_then(|row| row.get(*column)).cloned();
+                    let plain = || default.map_or(Datum::Null, Datum::from);
+                    row.insert((*column).to_owned(), back.unwrap_or_else(plain));
+                }
+            }
+            Move::Lose { table, column } => {
+                let keeps = self.manifest.reversible && !self.comes_back(table, column);
+                let lost = kept.entry((*table).to_owned()).or_default();
+                for (row, lost) in tables.entry((*table).to_owned()).or_default().iter_mut().zip(lost) {
+                    if let Some(value) = row.remove(*column).filter(|_| keeps) {
+                        lost.insert((*column).to_owned(), value);
+                    }
+                }
+            }
+            Move::RenameColumn { table, from, to } => {
+                for row in tables.entry((*table).to_owned()).or_default() {
+                    if let Some(value) = row.remove(*from) {
+                        row.insert((*to).to_owned(), value);
+                    }
+                }
+            }
+            Move::MoveColumn { column, from, to } => {
+                let values: Vec<_> =
+                    tables.entry((*from).to_owned()).or_default().iter_mut().map(|row| row.remove(*column)).collect();
+                let rows = tables.entry((*to).to_owned()).or_default();
+                assert_eq!(rows.len(), values.len(), "`{column}` moves between tables that differ in rows");
+                for (row, value) in rows.iter_mut().zip(values) {
+                    row.extend(value.map(|value| ((*column).to_owned(), value)));
+                }
+            }
+        }
+    }
+
+    /// Whether the way back computes the column, so that the host keeps nothing.
+    fn comes_back(&self, table: &str, column: &str) -> bool {
+        let opposite = match self.direction {
+            Direction::Up => Direction::Down,
+            Direction::Down => Direction::Up,
+        };
+        let accesses = self.manifest.accesses(opposite).iter();
+        accesses
+            .filter(|access| access.table == table)
+            .any(|access| access.writes.iter().any(|write| write.column == column))
+    }
+
+    /// The rows of one access with what was written to them, and what each of them lost.
+    fn written(&self, at: usize, unit: usize, rows: &[Row], lost: &[Row]) -> (Vec<Row>, Vec<Row>) {
+        let (access, written) = (&self.manifest.accesses(self.direction)[at], &self.outcome.tables[at]);
+        let given = &self.batch.tables[at].unit_offsets;
+        let offsets = written.shape.as_ref().map_or(given, |shape| &shape.unit_offsets);
+        let all = *offsets.last().expect("offsets of a batch") as usize;
+        let views = written.columns.iter().zip(&access.writes).map(|(column, write)| {
+            View::new(column, all).unwrap_or_else(|| panic!("`{}` was written out of form", write.column))
+        });
+        let views: Vec<_> = views.collect();
+        let out = (offsets[unit]..offsets[unit + 1]).map(|row| {
+            let origin = written.shape.as_ref().map_or(row, |shape| shape.origins[row as usize]);
+            let continues = (origin != NEW_ROW).then(|| (origin - given[unit]) as usize);
+            let mut columns = continues.map_or_else(Row::new, |origin| rows[origin].clone());
+            for (view, write) in views.iter().zip(&access.writes) {
+                columns.insert(write.column.clone(), view.cell(row as usize).into());
+            }
+            (columns, continues.map_or_else(Row::new, |origin| lost[origin].clone()))
+        });
+        out.unzip()
+    }
+}
