@@ -1,12 +1,10 @@
 use super::*;
-use crate::columns::{ColumnData, TableData};
+use crate::columns::{Cell, ColumnData, NEW_ROW, TableData, column_of};
 use crate::schema::{Column, Kind};
 use crate::{Unit, Write};
 
 fn column(cells: &[Cell<'_>]) -> ColumnData {
-    let mut builder = Builder::new(None, cells.len());
-    cells.iter().for_each(|cell| builder.push(*cell));
-    builder.finish()
+    column_of(cells.iter().copied())
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -212,8 +210,8 @@ fn everything_undeclared_is_refused_with_what_to_declare() {
         second(unit).set_integer("w", 1)
     };
     let untyped = Access::to("t").writes(["w"]);
-    // Within one unit of an untyped column the builder has no kind yet; the first value settles it.
-    assert_eq!(told(untyped, true, mixed), "`w` of `t` is text and was written as integer");
+    // Nothing declares the kind: the first value settles it.
+    assert_eq!(told(untyped, true, mixed), "`w` of `t` is text, not integer");
 }
 
 #[test]
