@@ -246,3 +246,53 @@ fn a_column_of_no_rows_or_of_nulls_has_the_form_of_its_type() {
     assert_eq!(View::new(&sizes(&[0, 2]), 2).map(|view| view.kind), Some(Kind::Integer));
     assert_eq!(sizes(&[0, 0]), ColumnData::default());
 }
+
+#[test]
+fn a_refused_unit_does_not_settle_the_kind_of_a_column() {
+    upwards!(Mixed, Access::to("t").reads(["x"]).writes(["w"]), |_, unit| {
+        for row in unit.rows("t")? {
+            if row.text("x")? == "bad" {
+                row.set_text("w", "text")?;
+                return Err(Refused::new("it is bad"));
+            }
+            row.set_integer("w", 3)?;
+        }
+        Ok(())
+    });
+    let outcome = up::<Mixed>(&batch(&[0, 1, 2], vec![texts(&["bad", "a"])])).expect("an outcome");
+    assert_eq!(outcome.refused.len(), 1);
+    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Integer(0), Cell::Integer(3)]);
+}
+
+#[test]
+fn a_cell_that_is_written_twice_has_what_was_written_last() {
+    upwards!(Twice, Access::to("t").reads(["x"]).writes(["w", "v"]), |_, unit| {
+        unit.rows("t")?.try_for_each(|row| {
+            row.set_text("w", "first")?;
+            row.set_null("w")?;
+            row.set_text("w", row.text("x")?)
+        })
+    });
+    let outcome = up::<Twice>(&batch(&[0, 1], vec![texts(&["a"])])).expect("an outcome");
+    assert_eq!(outcome.refused[0].reason, "`v` of `t` was declared and not written");
+    upwards!(Once, Access::to("t").reads(["x"]).writes(["w"]), |_, unit| {
+        unit.rows("t")?.try_for_each(|row| {
+            row.set_text("w", "first")?;
+            row.set_text("w", row.text("x")?)
+        })
+    });
+    let outcome = up::<Once>(&batch(&[0, 1, 2], vec![texts(&["a", "b"])])).expect("an outcome");
+    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Text(b"a"), Cell::Text(b"b")]);
+}
+
+#[test]
+fn a_row_removed_twice_is_gone_once() {
+    upwards!(Removes, Access::to("t").reads(["x"]).writes(["x"]).reshapes(), |_, unit| {
+        let rows: Vec<_> = unit.rows("t")?.collect();
+        rows[0].remove()?;
+        rows[0].remove()
+    });
+    let outcome = up::<Removes>(&batch(&[0, 2, 3], vec![texts(&["a", "b", "c"])])).expect("an outcome");
+    let shape = outcome.tables[0].shape.clone().expect("a shape");
+    assert_eq!((shape.unit_offsets, shape.origins), (vec![0, 1, 1], vec![1]));
+}
