@@ -39,7 +39,6 @@ pub struct SourceTable {
 /// Units at the far end, and what the steps lost on the way.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// By table, in the order of [`Composed::sources`] and of its computed columns.
     pub tables: BTreeMap<String, AppliedTable>,
     pub kept: Vec<Kept>,
     /// How many entries of [`Left`] were for records that have changed since.
@@ -49,9 +48,10 @@ pub struct Applied {
 #[derive(Debug, Default)]
 pub struct AppliedTable {
     pub unit_offsets: Vec<u32>,
-    /// For each source table, the row that each row continues.
+    /// In the order of [`Composed::sources`]: the row of it that each row continues.
     pub origins: Vec<Vec<u32>>,
-    pub computed: Vec<ColumnData>,
+    /// By name, plain.
+    pub computed: BTreeMap<String, ColumnData>,
 }
 
 /// Where a column of the far end gets its value.
@@ -224,7 +224,7 @@ impl Lens {
                 .columns
                 .iter()
                 .filter(|(_, provenance)| *provenance == Provenance::Computed)
-                .map(|(column, _)| frame.read(target, &column.name).into_owned())
+                .map(|(column, _)| (column.name.clone(), frame.read(target, &column.name).into_owned()))
                 .collect();
             applied
                 .tables

@@ -1,7 +1,10 @@
 //! The database that Diego's own BBS wrote at 1722634733, and the answers its newest one gave.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bbs::lens::transform::Transform;
+use bbs::modules::catalog::Catalog;
 use bbs::record::Keyring;
 use serde_json::{Map, Value};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
@@ -33,6 +36,13 @@ pub fn expected(call: &str) -> (Vec<u8>, Vec<u8>) {
         std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     };
     (read("request"), read("response"))
+}
+
+/// The default catalog's migrations.
+pub fn migrations() -> Vec<Arc<dyn Transform>> {
+    let catalog = Catalog::load(&super::modules::modules(), &super::modules::sandbox());
+    let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
+    catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }
 
 /// The tables of the layout at [`VERSION`] as Diego made them, in SQLite's words.

@@ -7,6 +7,7 @@ pub mod fixture;
 pub mod host;
 pub mod modules;
 pub mod server;
+pub mod stored;
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {

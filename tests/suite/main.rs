@@ -7,6 +7,7 @@
 mod harness;
 
 mod api;
+mod build;
 mod catalog;
 mod crash;
 mod dev;

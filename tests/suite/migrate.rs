@@ -1,1 +1,118 @@
-//! TODO(migrate)
+//! The default line of migrations on a database: fresh, from the first version, version by version,
+//! and back.
+
+use bbs::layout::dialect;
+use bbs::migrate::{Decision, MigrateError, Strategy, plan, status};
+
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::stored::Stored;
+
+async fn empty() -> (tempfile::TempDir, Stored) {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = Stored::open(&folder.path().join("bbs.db"), fixture::migrations()).await;
+    (folder, stored)
+}
+
+fn versions(stored: &Stored) -> Vec<u64> {
+    stored.context.migrations.iter().map(|migration| migration.manifest().version).collect()
+}
+
+async fn tables(stored: &Stored, version: u64) -> Vec<(String, dialect::PhysicalTable)> {
+    let mut reader = stored.context.database.read().await.unwrap();
+    let mut tables = Vec::new();
+    for name in stored.layout(version).tables.keys() {
+        let mut found = dialect::read_back(&mut reader, name).await.unwrap().expect("the table is there");
+        found.columns.sort_by(|one, other| one.name.cmp(&other.name));
+        tables.push((name.clone(), found));
+    }
+    tables
+}
+
+#[tokio::test]
+async fn a_fresh_database_equals_one_migrated_from_the_first_version() {
+    let (_fresh_folder, fresh) = empty().await;
+    let versions = versions(&fresh);
+    let (first, newest) = (versions[0], *versions.last().unwrap());
+    fresh.up(newest).await.unwrap();
+    let (_stepped_folder, stepped) = empty().await;
+    for version in versions {
+        stepped.up(version).await.unwrap();
+        stepped.assert_layout(version).await;
+    }
+    let (_leapt_folder, leapt) = empty().await;
+    leapt.up(first).await.unwrap();
+    leapt.up(newest).await.unwrap();
+    let wanted = tables(&fresh, newest).await;
+    assert_eq!(tables(&stepped, newest).await, wanted);
+    assert_eq!(tables(&leapt, newest).await, wanted);
+}
+
+#[tokio::test]
+async fn the_way_down_ends_above_the_first_migration() {
+    let (_folder, stored) = empty().await;
+    let versions = versions(&stored);
+    stored.up(*versions.last().unwrap()).await.unwrap();
+    for &version in versions.iter().rev().skip(1) {
+        stored.down(version).await.unwrap();
+        stored.assert_layout(version).await;
+    }
+    let error = stored.down(0).await.unwrap_err();
+    assert!(matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]), "{error}");
+}
+
+#[tokio::test]
+async fn status_and_plan_of_diegos_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("diego.db");
+    fixture::write_to(&path).await;
+    let stored = Stored::open(&path, fixture::migrations()).await;
+    let status = status(&stored.context).await.unwrap();
+    assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
+    assert_eq!(status.encryption_key_label.as_deref(), Some("key-2024"));
+    assert!(status.history.is_empty(), "Diego keeps none");
+    let rows: Vec<_> = status.rows.iter().map(|table| (table.table.as_str(), table.rows)).collect();
+    assert_eq!(rows, [("actual_lrps", 665), ("desired_lrps", 300), ("domains", 3), ("tasks", 60)]);
+
+    let up = plan(&stored.context, status.newest).await.unwrap();
+    let of = |name: &str| up.tables.iter().find(|table| table.table == name).unwrap().strategy.clone();
+    assert_eq!(of("desired_lrps"), Some(Strategy::InPlace));
+    assert_eq!(of("domains"), Some(Strategy::Untouched));
+    assert_eq!(of("bbs_health_check"), Some(Strategy::Create));
+    assert!(up.reversible);
+
+    let down = plan(&stored.context, 1_471_030_898).await.unwrap();
+    let desired = down.tables.iter().find(|table| table.table == "desired_lrps").unwrap();
+    assert_eq!(desired.strategy, Some(Strategy::Copy));
+    assert!(desired.computed.contains(&"routes".to_owned()), "{desired:?}");
+    assert!(!desired.opened.contains(&"volume_placement".to_owned()), "nobody declares it: {desired:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("diego.db");
+    fixture::write_to(&path).await;
+    let stored = Stored::open(&path, fixture::migrations()).await;
+    let before = stored.rows(VERSION).await;
+    let victim = before["desired_lrps"][150]["process_guid"].clone();
+    let set = async |statement: &str| {
+        let mut tx = stored.context.database.write().await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(statement.to_owned())).bind(&victim).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    set("UPDATE desired_lrps SET run_info = substr(run_info, 1, 40) || 'A' || substr(run_info, 42) WHERE process_guid = ?")
+        .await;
+    let error = stored.down(1_471_030_898).await.unwrap_err();
+    assert!(
+        matches!(&error, MigrateError::Record { unit, column, .. } if *unit == victim && column == "run_info"),
+        "{error}"
+    );
+    assert_eq!(stored.version().await, VERSION);
+    set("DELETE FROM desired_lrps WHERE process_guid = ?").await;
+    let decision = stored.down(1_471_030_898).await.unwrap();
+    assert_eq!(decision, Decision::Continue { from: VERSION, to: 1_471_030_898 });
+    stored.up(VERSION).await.unwrap();
+    let after = stored.rows(VERSION).await;
+    assert_eq!(after["desired_lrps"].len(), 299);
+    assert_eq!(after["tasks"], before["tasks"]);
+}

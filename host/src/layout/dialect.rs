@@ -154,8 +154,11 @@ async fn read(connection: &mut SqliteConnection, table: &str) -> Result<Option<P
         if place > 0 {
             key.push((place, name.clone()));
         }
-        let required: bool = row.get(2);
-        columns.push(PhysicalColumn { name, kind: row.get(1), nullable: !required, default: row.get(3) });
+        let kind = affinity(row.get(1));
+        // SQLite alone lets a key be NULL; no host ever writes one.
+        let required = row.get::<bool, _>(2) || place > 0;
+        let default = row.get::<Option<String>, _>(3).map(|default| as_written(&kind, default));
+        columns.push(PhysicalColumn { name, kind, nullable: !required, default });
     }
     key.sort();
     let listed = sqlx::query(
@@ -217,6 +220,29 @@ pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String>
 fn describe(column: &PhysicalColumn) -> String {
     let nullable = if column.nullable { "NULL" } else { "NOT NULL" };
     column.default.as_ref().map_or_else(|| nullable.to_owned(), |default| format!("{nullable} DEFAULT {default}"))
+}
+
+/// One name for all that SQLite treats alike, whatever a table was declared with.
+fn affinity(declared: String) -> String {
+    let upper = declared.to_uppercase();
+    if upper.contains("INT") {
+        return type_name(ColumnType::BigInteger).to_owned();
+    }
+    if upper.contains("BOOL") {
+        return type_name(ColumnType::Boolean).to_owned();
+    }
+    if ["CHAR", "CLOB", "TEXT"].iter().any(|text| upper.contains(text)) {
+        return type_name(ColumnType::Text).to_owned();
+    }
+    declared
+}
+
+fn as_written(kind: &str, default: String) -> String {
+    match default.to_lowercase().as_str() {
+        "false" if kind == type_name(ColumnType::Boolean) => "0".to_owned(),
+        "true" if kind == type_name(ColumnType::Boolean) => "1".to_owned(),
+        _ => default,
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::frame::{Content, Frame, FrameColumn};
-use super::step::Step;
+use super::step::{Fate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, Sealing};
@@ -102,45 +102,44 @@ pub(super) fn given_back(
     residue
 }
 
-/// Keeps the columns that the step takes from a table and the way back does not compute. A value that
-/// the way back would fill in anyway is not worth an entry.
+/// Keeps the columns that the step takes from a table. A value that the way back would fill in anyway
+/// is not worth an entry.
 pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
-    let leaving: Vec<_> =
-        frame.table(table).leaving.iter().filter(|left| !step.comes_back(table, &left.column.name)).cloned().collect();
+    let leaving = frame.table(table).leaving.clone().into_iter();
+    let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
+    let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != Fate::Lost).collect();
     if leaving.is_empty() {
         return;
     }
     frame.note_loss(table);
-    let (keys, digests) = (frame.keys(table), row_digests(frame, table));
-    keep(frame, step, table, &leaving, &keys, &digests, kept);
+    let digests = row_digests(frame, table);
+    keep(frame, step, table, &leaving, &digests, kept);
 }
 
 /// Keeps all that a table holds that is about to go.
 pub(super) fn keep_table(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
     frame.note_loss(table);
-    let (keys, columns) = (frame.keys(table), frame.table(table).columns.clone());
-    let digests = vec![Vec::new(); keys.len()];
-    keep(frame, step, table, &columns, &keys, &digests, kept);
+    let columns: Vec<_> = frame.table(table).columns.iter().map(|column| (Fate::Kept, column.clone())).collect();
+    let digests = vec![Vec::new(); frame.table(table).rows()];
+    keep(frame, step, table, &columns, &digests, kept);
 }
 
 fn keep(
     frame: &Frame<'_>,
     step: &Step,
     table: &str,
-    columns: &[FrameColumn],
-    keys: &[Vec<u8>],
+    columns: &[(Fate, FrameColumn)],
     digests: &[Vec<u8>],
     kept: &mut Vec<Kept>,
 ) {
-    let held = frame.table(table);
-    let data: Vec<_> = columns.iter().map(|column| frame.contents(held, column)).collect();
+    let (held, keys) = (frame.table(table), frame.keys(table));
+    let data: Vec<_> = columns.iter().map(|(_, column)| frame.contents(held, column)).collect();
     for unit in 0..frame.units() {
         for row in held.rows_of(unit) {
             let mut bytes = Vec::new();
-            for (FrameColumn { column, .. }, data) in columns.iter().zip(&data) {
+            for ((fate, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
                 let value = data.get(Encoding::from(column.kind), row);
-                let whole_row = digests[row].is_empty();
-                if whole_row || value != Value::of(column.default.as_ref()) {
+                if *fate == Fate::Kept || value != Value::of(column.default.as_ref()) {
                     Value::Text(column.name.as_bytes()).encode(&mut bytes);
                     value.encode(&mut bytes);
                 }
@@ -198,19 +197,28 @@ pub(super) fn restore(
     }
     let restored: Vec<_> = step
         .brought(table)
-        .filter(|column| matches!(held.find(&column.name).content, Content::Fill(_)))
-        .map(|column| (column.name.clone(), restored_column(column, &found)))
+        .map(|column| {
+            let otherwise = frame.contents(held, held.find(&column.name));
+            (column.name.clone(), restored_column(column, &found, Some(&otherwise)))
+        })
         .collect();
     for (name, data) in restored {
         frame.table_mut(table).set(&name, Content::Given(data));
     }
 }
 
-fn restored_column(column: &Column, found: &[Option<BTreeMap<&[u8], Value<'_>>>]) -> ColumnData {
-    let mut data = ColumnBuilder::new(Encoding::from(column.kind));
-    for values in found {
-        let kept = values.as_ref().and_then(|values| values.get(column.name.as_bytes()));
-        data.push(kept.copied().unwrap_or(Value::of(column.default.as_ref())));
+/// The values that were kept; for a row for which none was, what it has or the default.
+fn restored_column(
+    column: &Column,
+    found: &[Option<BTreeMap<&[u8], Value<'_>>>],
+    otherwise: Option<&ColumnData>,
+) -> ColumnData {
+    let encoding = Encoding::from(column.kind);
+    let mut data = ColumnBuilder::new(encoding);
+    for (row, values) in found.iter().enumerate() {
+        let kept = values.as_ref().and_then(|values| values.get(column.name.as_bytes()).copied());
+        let default = || otherwise.map_or(Value::of(column.default.as_ref()), |data| data.get(encoding, row));
+        data.push(kept.unwrap_or_else(default));
     }
     data.finish()
 }
@@ -226,7 +234,7 @@ fn restore_table(frame: &mut Frame<'_>, version: DataVersion, table: &str, left:
     let held = frame.table_mut(table);
     held.unit_offsets = offsets;
     for FrameColumn { column, content } in &mut held.columns {
-        *content = Content::Given(restored_column(column, &rows));
+        *content = Content::Given(restored_column(column, &rows, None));
     }
 }
 

@@ -23,6 +23,17 @@ pub(super) struct Step {
     encodings: Vec<bisect::Encodings>,
 }
 
+/// What the host does about a dropped column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// There is no way back, or the module itself sees to it with its residue.
+    Lost,
+    /// The way back would fill in the default.
+    KeptUnlessDefault,
+    /// The way back would compute something, which need not be what was there.
+    Kept,
+}
+
 /// The part of a step that concerns one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope {
@@ -107,11 +118,19 @@ impl Step {
         self.far.tables[table].columns.iter().filter(is_new)
     }
 
-    /// Whether there is no way back, or the way back computes the column for every row.
-    pub(super) fn comes_back(&self, table: &str, column: &str) -> bool {
+    /// What happens to a column that the step drops.
+    pub(super) fn fate(&self, table: &str, column: &str) -> Fate {
+        let manifest = self.transform.manifest();
+        if !manifest.reversible {
+            return Fate::Lost;
+        }
         let before = name_before(&self.changes, table).unwrap_or_else(|| table.to_owned());
-        !self.transform.manifest().reversible
-            || self.opposite().iter().any(|access| access.table == before && access.writes.iter().any(|w| w == column))
+        let computed = |access: &Access| access.table == before && access.writes.iter().any(|name| name == column);
+        match (self.opposite().iter().any(computed), manifest.leaves_residue) {
+            (false, _) => Fate::KeptUnlessDefault,
+            (true, false) => Fate::Kept,
+            (true, true) => Fate::Lost,
+        }
     }
 
     /// Takes the frame over the step. Without `rows` it only notes what would be asked for.

@@ -72,7 +72,7 @@ pub(super) fn transform(work: &Work, group: usize, read: Read) -> Result<Transfo
         work.lens.apply(group, &source, &read.left, &work.arguments).map_err(|fault| work.at_fault(fault, &units))?;
     let mut transformed = Transformed { stale: applied.stale, ..Transformed::default() };
     transformed.residue = residue::seal(&work.keyring, applied.kept, &units);
-    for (name, table) in applied.tables {
+    for (name, mut table) in applied.tables {
         let Some(plan) = work.copied(&name).filter(|plan| !plan.by_range()) else { continue };
         let checksum = checksum_of(plan, &table, &read.tables);
         let origins = plan.sources.iter().zip(&table.origins);
@@ -81,8 +81,10 @@ pub(super) fn transform(work: &Work, group: usize, read: Read) -> Result<Transfo
             origins: origins.map(|(source, origins)| row_ids(origins, &read.tables[source].row_ids)).collect(),
             computed: plan
                 .computed()
-                .zip(table.computed)
-                .map(|(column, data)| (column.kind.into(), sealed(&work.keyring, column, data)))
+                .map(|column| {
+                    let data = table.computed.remove(&column.name).expect("the lens gave what it said");
+                    (column.kind.into(), sealed(&work.keyring, column, data))
+                })
                 .collect(),
         };
         transformed.tables.insert(name, (rows, checksum));
@@ -159,12 +161,11 @@ fn sealed(keyring: &Keyring, column: &Column, data: ColumnData) -> ColumnData {
 
 fn checksum_of(plan: &TablePlan, table: &AppliedTable, loaded: &BTreeMap<String, Loaded>) -> Checksum {
     let mut sum = Checksum::default();
-    let mut computed = table.computed.iter();
     let columns: Vec<_> = plan
         .digested()
         .into_iter()
         .filter_map(|(column, provenance)| match provenance {
-            Provenance::Computed => Some((column, computed.next()?, None)),
+            Provenance::Computed => Some((column, &table.computed[&column.name], None)),
             Provenance::Raw { table: source, column: name } => {
                 let at = plan.sources.iter().position(|known| known == source)?;
                 Some((column, &loaded[source].columns[name], Some(&table.origins[at])))

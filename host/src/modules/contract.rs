@@ -24,7 +24,7 @@ pub enum ContractError {
     ForeignImport { import: String },
     #[error(
         "it exports {exports:?}, which is neither a migration (`describe`, `up`, `down`) nor a translator \
-         (`describe`, `call`, `events`); export it with the SDK's macro"
+         (`describe`, `call`, `events`); end it with the SDK's export macro"
     )]
     UnknownWorld { exports: Vec<String> },
     #[error("it is not of the contract it names ({reason}); build it anew with the SDK of this host")]

@@ -148,7 +148,7 @@ fn third() -> Arc<dyn Transform> {
         leaves_residue: true,
         ..manifest(3, "presence", changes)
     };
-    native(manifest, presence)
+    native(manifest, keep_suspects)
 }
 
 const ROW: [Encoding; 6] =
@@ -156,7 +156,7 @@ const ROW: [Encoding; 6] =
 const SUSPECT: Value<'static> = Value::Integer(2);
 
 /// Downwards suspects leave, encoded one after another; upwards they come back.
-fn presence(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
     let mut columns: Vec<_> = match direction {

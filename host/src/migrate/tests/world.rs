@@ -190,7 +190,8 @@ impl World {
         let layout = self.layout(self.version().await.0);
         let known = &layout.tables[table];
         let key = known.primary_key.join(", ");
-        let rows = sqlx::query(AssertSqlSafe(format!("SELECT * FROM {table} ORDER BY {key}")))
+        let names: Vec<_> = known.columns.iter().map(|column| column.name.as_str()).collect();
+        let rows = sqlx::query(AssertSqlSafe(format!("SELECT {} FROM {table} ORDER BY {key}", names.join(", "))))
             .fetch_all(self.context.database.readers())
             .await
             .unwrap();

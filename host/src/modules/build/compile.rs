@@ -15,8 +15,8 @@ use crate::progress::Progress;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
-/// Below the workspace's target folder, so that guests and the host's own builds leave each other alone.
-const TARGET_FOLDER: &str = "target/guests";
+/// Below the target folder, so that guests and the host's own builds leave each other alone.
+const TARGET_FOLDER: &str = "guests";
 
 /// What cargo says of everything it builds.
 #[derive(Debug, Deserialize)]
@@ -60,7 +60,8 @@ fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Pa
     command
         .current_dir(workspace)
         .args(["build", "--lib", "--message-format=json-render-diagnostics"])
-        .args(["--profile", PROFILE, "--target", TARGET, "--target-dir", TARGET_FOLDER])
+        .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
+        .arg(std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from).join(TARGET_FOLDER))
         .args(packages.iter().flat_map(|package| ["--package", package]))
         // It replaces all other ways to give flags, so the surroundings have no say.
         .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)

@@ -1,0 +1,102 @@
+//! A database as a test looks at it: every row of every table of a layout, sealed columns opened, and the engine
+//! ready to run on it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bbs::layout::database::Database;
+use bbs::layout::dialect;
+use bbs::layout::schema::Layout;
+use bbs::lens::transform::Transform;
+use bbs::lock::fence::Fence;
+use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
+use bbs::progress::Progress;
+use sqlx::{AssertSqlSafe, Row};
+
+/// Rows by table, then by column; text after decryption.
+pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
+
+pub struct Stored {
+    pub context: Context,
+}
+
+impl Stored {
+    pub async fn open(path: &Path, migrations: Vec<Arc<dyn Transform>>) -> Self {
+        let context = Context {
+            database: Database::open(path).await.expect("the folder is writable"),
+            migrations,
+            keyring: Arc::new(super::fixture::keyring()),
+            progress: Progress::default(),
+            now_ns: 1_800_000_000_000_000_000,
+            replays: None,
+            // Several batches even for the fixture's few rows.
+            tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
+        };
+        Self { context }
+    }
+
+    pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {
+        let fence = Fence::raise(&self.context.database).await.expect("the fence can be raised");
+        migrate::run(&self.context, &fence, Intent::Up { wanted }).await
+    }
+
+    pub async fn down(&self, to: u64) -> Result<Decision, MigrateError> {
+        let fence = Fence::raise(&self.context.database).await.expect("the fence can be raised");
+        migrate::run(&self.context, &fence, Intent::Down { to }).await
+    }
+
+    pub fn layout(&self, version: u64) -> Layout {
+        let line = migrate::line(&self.context.migrations).expect("the line is sound");
+        line.at(version).expect("a version of the line").clone()
+    }
+
+    /// What the version row says.
+    pub async fn version(&self) -> u64 {
+        let row = sqlx::query("SELECT value FROM configurations WHERE id = 'version'")
+            .fetch_one(self.context.database.readers())
+            .await
+            .expect("there is a version");
+        let row: serde_json::Value = serde_json::from_str(row.get(0)).expect("the version is JSON");
+        row["CurrentVersion"].as_u64().expect("a number")
+    }
+
+    pub async fn assert_layout(&self, version: u64) {
+        let mut reader = self.context.database.read().await.expect("a reader");
+        for (name, table) in &self.layout(version).tables {
+            let found = dialect::read_back(&mut reader, name).await.expect("the schema can be read");
+            let found = found.unwrap_or_else(|| panic!("table {name} is missing"));
+            assert_eq!(dialect::differences(&found, &dialect::expected(table)), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    pub async fn rows(&self, version: u64) -> Rows {
+        let mut everything = Rows::new();
+        for (name, table) in &self.layout(version).tables {
+            let columns: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
+            let statement = format!("SELECT {columns} FROM {name} ORDER BY {key}");
+            let rows = sqlx::query(AssertSqlSafe(statement))
+                .fetch_all(self.context.database.readers())
+                .await
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+            let read = |row: &sqlx::sqlite::SqliteRow| {
+                let columns = table.columns.iter().enumerate();
+                let value = |at: usize| row.try_get_unchecked::<Option<Vec<u8>>, _>(at).expect("a value");
+                columns
+                    .map(|(at, column)| {
+                        let plain = value(at).map(|text| match text.is_empty() {
+                            true => text,
+                            false => self.context.keyring.open(column.sealing, &text).expect("records open"),
+                        });
+                        let text =
+                            plain.map_or("NULL".to_owned(), |plain| String::from_utf8_lossy(&plain).into_owned());
+                        (column.name.clone(), text)
+                    })
+                    .collect()
+            };
+            everything.insert(name.clone(), rows.iter().map(read).collect());
+        }
+        everything
+    }
+}
