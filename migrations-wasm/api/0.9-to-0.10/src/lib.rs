@@ -30,7 +30,7 @@ pub struct OneMessage;
 
 impl Translator for OneMessage {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::new(ApiVersion::new(0, 9), ApiVersion::new(0, 10), "0.9-to-0.10")
+        TranslatorManifest::new(ApiVersion::new(0, 9), ApiVersion::new(0, 10), "whole-desired-lrp")
             .summary("Describes a desired LRP in one message, as before its split")
             .method("CreateDesiredLRP_0_9", "desired_lrps/create")
             .paged_method("ListDesiredLRPs_0_9", "desired_lrps/list")
