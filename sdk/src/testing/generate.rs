@@ -90,7 +90,7 @@ impl Generator {
     }
 
     fn json(&mut self) -> String {
-        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::Value::from(self.text(20))));
+        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::Value::from(self.text(20).as_str())));
         let object = crate::json::Value::Object(members.collect());
         let null = crate::json::Value::Null;
         crate::json::to_go_string(if self.once_in(8) { &null } else { &object })

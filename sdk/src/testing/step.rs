@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::data::{Datum, Row, UnitData};
-use crate::columns::{Batch, Builder, NEW_ROW, Outcome, TableData, View};
+use crate::columns::{Batch, NEW_ROW, Outcome, TableData, View, column_of};
 use crate::manifest::{Access, Change, Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::schema::Literal;
@@ -125,12 +125,11 @@ fn given(moves: &[Move<'_>], access: &Access, units: &[UnitData]) -> TableData {
     }
     let rows = || units.iter().filter_map(|unit| unit.tables.get(near?)).flatten();
     let columns = access.reads.iter().map(|column| {
-        let mut builder = Builder::new(None, end as usize);
-        for row in rows() {
-            let value = row.get(column).unwrap_or_else(|| panic!("a row has no `{column}`, which is read: {row:?}"));
-            builder.push(value.cell());
-        }
-        builder.finish()
+        let cells = rows().map(|row| match row.get(column) {
+            Some(value) => value.cell(),
+            None => panic!("a row has no `{column}`, which is read: {row:?}"),
+        });
+        column_of(cells)
     });
     TableData { columns: columns.collect(), unit_offsets }
 }

@@ -127,7 +127,7 @@ fn what_cannot_be_read_is_refused_by_name() {
     let refused = |unit| down(unit).expect_err("a refusal").reason;
     let told = |json: &str| refused(unit(b"", json));
     assert_eq!(told("[]"), "`metric_tags` cannot be read: not a JSON object");
-    assert_eq!(told("{"), "`metric_tags` cannot be read: not JSON: the error is at line 1, column 1");
+    assert_eq!(told("{"), "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2");
     for json in [r#"{"a":1}"#, r#"{"a":{"static":1}}"#, r#"{"a":{"dynamic":1}}"#, r#"{"a":[]}"#] {
         assert_eq!(told(json), "`metric_tags` cannot be read: tag `a` is not a metric tag", "{json}");
     }
