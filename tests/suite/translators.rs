@@ -105,7 +105,8 @@ async fn what_a_native_client_desires_old_ones_list() {
     assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 1));
     assert_eq!((found.action, &found.annotation[..], found.start_timeout_s), (Some(run_action()), &b"new"[..], 2));
 
-    let list: v0_10::ListMutableDesiredLrPsResponse = server.post("/v0.10/mutable_desired_lrps/list", []).await.message();
+    let list: v0_10::ListMutableDesiredLrPsResponse =
+        server.post("/v0.10/mutable_desired_lrps/list", []).await.message();
     let expected = v0_10::MutableDesiredLrp {
         process_guid: b"guid".to_vec(),
         instances: 1,
