@@ -105,7 +105,8 @@ async fn what_a_native_client_desires_old_ones_list() {
     assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 1));
     assert_eq!((found.action, &found.annotation[..], found.start_timeout_s), (Some(run_action()), &b"new"[..], 2));
 
-    let list: v0_10::ListMutableDesiredLrPsResponse = server.post("/v0.10/mutable_desired_lrps/list", []).await.message();
+    let list: v0_10::ListMutableDesiredLrPsResponse =
+        server.post("/v0.10/mutable_desired_lrps/list", []).await.message();
     let expected = v0_10::MutableDesiredLrp {
         process_guid: b"guid".to_vec(),
         instances: 1,
@@ -175,6 +176,27 @@ async fn lists_go_through_the_chain_page_by_page() {
         let chunked = if page_units < 100 { "chunked" } else { "" };
         assert_eq!(reply.header("transfer-encoding"), chunked, "{page_units}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_clients_than_instances_are_all_answered() {
+    let options = Options { translators: translators(), page_units: Some(1), ..Options::default() };
+    let server = Arc::new(Server::start(options).await);
+    for number in 0..3 {
+        desire_native(&server, &format!("guid-{number}"), "domain").await;
+    }
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let server = Arc::clone(&server);
+        clients.spawn(async move {
+            assert_eq!(create_old(&server, old_lrp(&format!("old-{number}"))).await, None);
+            list_old(&server, "domain").await.len()
+        });
+    }
+    while let Some(listed) = clients.join_next().await {
+        assert!(listed.unwrap() >= 4);
+    }
+    assert_eq!(list_native(&server).await.len(), 63);
 }
 
 #[tokio::test(flavor = "multi_thread")]

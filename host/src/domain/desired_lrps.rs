@@ -5,7 +5,7 @@ use super::{DomainError, Page};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::tags::MetricTag;
 use crate::model::{ModificationTag, Text};
-use crate::store::Store;
+use crate::store::{Reader, Store};
 
 const SOURCE_ID: &[u8] = b"source_id";
 
@@ -68,8 +68,8 @@ pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<Desi
     Ok(lrps)
 }
 
-pub async fn get(store: &Store, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
-    let mut lrp = store.reader().await?.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
+    let mut lrp = reader.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     fill_source_id(&mut lrp);
     Ok(lrp)
 }
@@ -80,8 +80,8 @@ pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Res
     Ok(page.reader.scheduling_infos(filter, &range).await?)
 }
 
-pub async fn scheduling_info(store: &Store, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
-    store.reader().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
+    reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
 }
 
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
