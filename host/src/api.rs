@@ -105,6 +105,11 @@ impl Api {
         self.line.by_path(version, path)
     }
 
+    /// The answer to a request whose body broke off.
+    pub fn broken_off(&self) -> Answer {
+        Answer::Whole(errors::broken_off())
+    }
+
     pub async fn call(self: &Arc<Self>, target: Target, request: Bytes) -> Answer {
         if target.is_paged() {
             let mut pages = Pages::new(Arc::clone(self), target, request);

@@ -240,6 +240,17 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    // Beyond what is desired: convergence will judge it, not an update that is about something else.
+    server.sql("UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1").await;
+    update(&server, "guid", proto::DesiredLrpUpdate { annotation: Some(b"x".to_vec()), ..Default::default() }).await;
+    update(&server, "guid", proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() }).await;
+    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_there_is_not_found() {
     let server = Server::empty().await;
     let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
