@@ -26,7 +26,10 @@ pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainErro
         writer.insert_unclaimed(&info.process_guid, &info.domain, 0..first).await?;
     }
     writer.commit().await?;
-    create_instances(store, &info.process_guid, &info.domain, first, info.instances).await
+    if first < info.instances {
+        create_instances(store, &info.process_guid, &info.domain, first).await?;
+    }
+    Ok(())
 }
 
 /// Changes what the update names, and how many instances wait.
@@ -47,7 +50,10 @@ pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdat
         writer.delete_waiting(process_guid, new).await?;
     }
     writer.commit().await?;
-    create_instances(store, process_guid, &before.scheduling.domain, old, new).await
+    if new > old {
+        create_instances(store, process_guid, &before.scheduling.domain, old).await?;
+    }
+    Ok(())
 }
 
 /// Removes it and the instances that no cell runs.
@@ -98,22 +104,21 @@ async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), Domai
     Ok(())
 }
 
-async fn create_instances(
-    store: &Store,
-    process_guid: &[u8],
-    domain: &[u8],
-    from: i32,
-    to: i32,
-) -> Result<(), DomainError> {
+/// The instances from this one on, as many as are desired by then: an update or a removal in between
+/// is not undone.
+async fn create_instances(store: &Store, process_guid: &[u8], domain: &[u8], from: i32) -> Result<(), DomainError> {
     let mut first = from;
-    while first < to {
-        let end = to.min(first.saturating_add(INSTANCES_AT_ONCE));
+    loop {
         let mut writer = store.writer().await?;
+        let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
+        let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
+        if first >= end {
+            return Ok(());
+        }
         writer.insert_unclaimed(process_guid, domain, first..end).await?;
         writer.commit().await?;
         first = end;
     }
-    Ok(())
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

@@ -120,6 +120,21 @@ async fn more_instances_than_one_transaction_takes_are_all_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removal_in_the_middle_leaves_no_instances_behind() {
+    let server = std::sync::Arc::new(Server::empty().await);
+    let desiring = {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move { desire(&server, proto::DesiredLrp { instances: 10_000, ..lrp("guid") }).await })
+    };
+    while server.texts(INSTANCES).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(remove(&server, "guid").await, None);
+    desiring.await.unwrap();
+    assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_guid_twice_is_refused_and_changes_nothing() {
     let server = Server::empty().await;
     desire(&server, lrp("guid")).await;
