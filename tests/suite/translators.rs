@@ -179,6 +179,27 @@ async fn lists_go_through_the_chain_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn more_clients_than_instances_are_all_answered() {
+    let options = Options { translators: translators(), page_units: Some(1), ..Options::default() };
+    let server = Arc::new(Server::start(options).await);
+    for number in 0..3 {
+        desire_native(&server, &format!("guid-{number}"), "domain").await;
+    }
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let server = Arc::clone(&server);
+        clients.spawn(async move {
+            assert_eq!(create_old(&server, old_lrp(&format!("old-{number}"))).await, None);
+            list_old(&server, "domain").await.len()
+        });
+    }
+    while let Some(listed) = clients.join_next().await {
+        assert!(listed.unwrap() >= 4);
+    }
+    assert_eq!(list_native(&server).await.len(), 63);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_version_may_be_said_in_the_path_or_in_the_header() {
     let server = server().await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);

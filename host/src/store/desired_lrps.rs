@@ -127,6 +127,13 @@ impl Writer {
         row.map(|row| read_row(&self.store, &row, whole)).transpose()
     }
 
+    /// How many instances are desired, whether or not the rest of the record can be read.
+    pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
+        let select = reader::scan(TABLE, &[TABLE.key, "instances"], is(process_guid), &Range::default());
+        let row = reader::fetch(&mut self.tx, select, "count the desired instances").await?.pop();
+        row.map(|row| read_row(&self.store, &row, |record| record.number("instances"))).transpose()
+    }
+
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };

@@ -42,6 +42,10 @@ impl Reader {
         Ok(Self { store, tx })
     }
 
+    pub fn now_ns(&self) -> i64 {
+        self.store.now_ns()
+    }
+
     /// The last of the next `units` keys. `None` where that many are not left.
     pub(super) async fn page_end(
         &mut self,
