@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
-#[command(name = "bbs", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "bbs", version, max_term_width = 100)]
 #[command(
     after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
 )]

@@ -104,7 +104,7 @@ impl Store {
 
     /// Sees one state of the database for as long as it lives; keep it short.
     pub async fn reader(&self) -> Result<Reader, StoreError> {
-        Ok(Reader::new(self.clone(), self.0.database.read().await?))
+        Reader::begin(self.clone(), self.0.database.read().await?).await
     }
 
     /// Writes as the master, or not at all.

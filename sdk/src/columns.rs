@@ -77,6 +77,15 @@ pub(crate) enum Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// A value that nobody will read.
+    pub(crate) fn filler(kind: Kind) -> Self {
+        match kind {
+            Kind::Boolean => Self::Boolean(false),
+            Kind::Integer => Self::Integer(0),
+            Kind::Text => Self::Text(&[]),
+        }
+    }
+
     pub(crate) fn kind(self) -> Option<Kind> {
         match self {
             Cell::Null => None,
@@ -87,6 +96,7 @@ impl Cell<'_> {
     }
 }
 
+#[inline]
 fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
@@ -121,6 +131,7 @@ impl<'a> View<'a> {
         Some(Self { data, kind })
     }
 
+    #[inline]
     pub(crate) fn cell(&self, row: usize) -> Cell<'a> {
         let data = self.data;
         if !data.validity.is_empty() && !bit(&data.validity, row) {
@@ -139,91 +150,82 @@ impl<'a> View<'a> {
 }
 
 /// A column being written, row after row.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Builder {
-    kind: Option<Kind>,
+    kind: Kind,
     rows: usize,
     data: ColumnData,
 }
 
 impl Builder {
-    pub(crate) fn new(kind: Option<Kind>, rows: usize) -> Self {
-        let mut builder = Self::default();
+    pub(crate) fn new(kind: Kind, rows: usize) -> Self {
+        let mut data = ColumnData::default();
         match kind {
-            Some(Kind::Text) => builder.data.offsets.reserve(rows + 1),
-            Some(Kind::Integer) => builder.data.values.reserve(rows * 8),
-            Some(Kind::Boolean) | None => {}
+            Kind::Text => {
+                data.offsets.reserve(rows + 1);
+                data.offsets.push(0);
+            }
+            Kind::Integer => data.values.reserve(rows * 8),
+            Kind::Boolean => data.values.reserve(rows.div_ceil(8)),
         }
-        if let Some(kind) = kind {
-            builder.settle(kind);
-        }
-        builder
+        Self { kind, rows: 0, data }
     }
 
-    pub(crate) fn kind(&self) -> Option<Kind> {
-        self.kind
-    }
-
-    /// Gives the column its kind; rows pushed before, all of them NULL, take that kind's form.
-    fn settle(&mut self, kind: Kind) {
-        if self.kind.is_some() {
-            return;
-        }
-        self.kind = Some(kind);
-        match kind {
-            Kind::Text => self.data.offsets.resize(self.rows + 1, 0),
-            Kind::Integer => self.data.values.resize(self.rows * 8, 0),
-            Kind::Boolean => self.data.values.resize(self.rows.div_ceil(8), 0),
-        }
-    }
-
-    /// Appends a value, which must be of the column's kind.
+    /// Appends a value, which must be NULL or of the column's kind.
+    #[inline]
     pub(crate) fn push(&mut self, cell: Cell<'_>) {
-        if let Some(kind) = cell.kind() {
-            self.settle(kind);
-        }
         let row = self.rows;
         self.rows += 1;
-        if cell == Cell::Null && self.data.validity.is_empty() {
-            self.data.validity.resize(row / 8, 0xff);
-            self.data.validity.push((1 << (row % 8)) - 1);
-        } else if !self.data.validity.is_empty() {
-            self.data.validity.resize(self.rows.div_ceil(8), 0);
-            self.data.validity[row / 8] |= u8::from(cell != Cell::Null) << (row % 8);
+        let null = matches!(cell, Cell::Null);
+        if null || !self.data.validity.is_empty() {
+            self.push_validity(row, !null);
         }
         match self.kind {
-            Some(Kind::Text) => {
+            Kind::Text => {
                 if let Cell::Text(bytes) = cell {
                     self.data.values.extend_from_slice(bytes);
                 }
                 self.data.offsets.push(self.data.values.len() as u32);
             }
-            Some(Kind::Integer) => {
+            Kind::Integer => {
                 let value = if let Cell::Integer(value) = cell { value } else { 0 };
                 self.data.values.extend_from_slice(&value.to_le_bytes());
             }
-            Some(Kind::Boolean) => {
-                self.data.values.resize(self.rows.div_ceil(8), 0);
-                self.data.values[row / 8] |= u8::from(cell == Cell::Boolean(true)) << (row % 8);
+            Kind::Boolean => {
+                if row.is_multiple_of(8) {
+                    self.data.values.push(0);
+                }
+                self.data.values[row / 8] |= u8::from(matches!(cell, Cell::Boolean(true))) << (row % 8);
             }
-            None => {}
         }
     }
 
-    /// Appends a value that nobody will read: the row belongs to a refused unit.
-    pub(crate) fn push_filler(&mut self) {
-        self.push(match self.kind {
-            Some(Kind::Text) => Cell::Text(&[]),
-            Some(Kind::Integer) => Cell::Integer(0),
-            Some(Kind::Boolean) => Cell::Boolean(false),
-            None => Cell::Null,
-        });
+    /// Notes whether the row has a value. The first NULL makes the rows before it valid.
+    fn push_validity(&mut self, row: usize, valid: bool) {
+        if self.data.validity.is_empty() {
+            self.data.validity.resize(row.div_ceil(8), 0xff);
+            if !row.is_multiple_of(8) {
+                self.data.validity[row / 8] = (1 << (row % 8)) - 1;
+            }
+        }
+        if row.is_multiple_of(8) {
+            self.data.validity.push(0);
+        }
+        self.data.validity[row / 8] |= u8::from(valid) << (row % 8);
     }
 
-    pub(crate) fn finish(mut self) -> ColumnData {
-        self.settle(Kind::Text);
+    pub(crate) fn finish(self) -> ColumnData {
         self.data
     }
+}
+
+/// A column of these cells. Without any value it has the form of text.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn column_of<'a>(cells: impl Iterator<Item = Cell<'a>> + Clone) -> ColumnData {
+    let kind = cells.clone().find_map(Cell::kind).unwrap_or(Kind::Text);
+    let mut builder = Builder::new(kind, 0);
+    cells.for_each(|cell| builder.push(cell));
+    builder.finish()
 }
 
 #[cfg(test)]
@@ -235,7 +237,7 @@ mod tests {
         (0..rows).map(|row| view.cell(row)).collect()
     }
 
-    fn built(kind: Option<Kind>, cells: &[Cell<'_>]) -> ColumnData {
+    fn built(kind: Kind, cells: &[Cell<'_>]) -> ColumnData {
         let mut builder = Builder::new(kind, cells.len());
         for cell in cells {
             builder.push(*cell);
@@ -248,27 +250,26 @@ mod tests {
         for nulls in 0..20 {
             let mut texts = vec![Cell::Null; nulls];
             texts.extend([Cell::Text(b""), Cell::Null, Cell::Text(b"x"), Cell::Text("é\u{0}".as_bytes())]);
-            assert_eq!(cells(&built(None, &texts), texts.len()), texts);
-            assert_eq!(cells(&built(Some(Kind::Text), &texts), texts.len()), texts);
+            assert_eq!(cells(&built(Kind::Text, &texts), texts.len()), texts);
             let mut integers = vec![Cell::Integer(7); nulls];
             integers.extend([Cell::Integer(i64::MIN), Cell::Null, Cell::Integer(i64::MAX), Cell::Integer(0)]);
-            assert_eq!(cells(&built(None, &integers), integers.len()), integers);
+            assert_eq!(cells(&built(Kind::Integer, &integers), integers.len()), integers);
             let mut booleans = vec![Cell::Boolean(true); nulls];
             booleans.extend([Cell::Boolean(false), Cell::Null, Cell::Boolean(true)]);
-            assert_eq!(cells(&built(None, &booleans), booleans.len()), booleans);
+            assert_eq!(cells(&built(Kind::Boolean, &booleans), booleans.len()), booleans);
         }
     }
 
     #[test]
     fn a_column_without_null_has_no_validity() {
-        assert_eq!(built(None, &[Cell::Integer(1)]).validity, Vec::<u8>::new());
-        assert_eq!(built(None, &[Cell::Null]).validity, vec![0]);
+        assert_eq!(built(Kind::Integer, &[Cell::Integer(1)]).validity, Vec::<u8>::new());
+        assert_eq!(built(Kind::Text, &[Cell::Null]).validity, vec![0]);
     }
 
     #[test]
     fn an_empty_column_has_the_form_of_its_kind() {
-        assert_eq!(built(Some(Kind::Text), &[]).offsets, vec![0]);
-        assert_eq!(built(Some(Kind::Integer), &[]).offsets, Vec::<u32>::new());
+        assert_eq!(built(Kind::Text, &[]).offsets, vec![0]);
+        assert_eq!(built(Kind::Integer, &[]).offsets, Vec::<u32>::new());
     }
 
     #[test]

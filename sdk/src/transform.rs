@@ -1,12 +1,13 @@
 //! Runs a migration's row function over a batch: resolves the manifest's declarations against the
-//! columns, shows each unit to its author, and appends what was written to the outcome. One pass, and
-//! nothing is allocated for a row. A refused unit leaves fillers, never half of what it wrote.
+//! columns, shows each unit to its author, and makes columns of what was written. Nothing is allocated for a
+//! row. A refused unit leaves fillers, never half of what it wrote.
 
-use crate::columns::{Batch, Builder, Cell, NEW_ROW, Outcome, Refusal, Shape, View, Written};
+use crate::columns::{Batch, Outcome, Refusal, Shape, View, Written};
 use crate::manifest::{Access, Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::translator::Fault;
-use crate::unit::{Draft, Plan, Unit};
+use crate::unit::Unit;
+use crate::unit::draft::{Draft, Plan};
 
 /// Runs `up` or `down` over a batch. `manifest` is the migration's own, passed so that a guest
 /// builds it once and not at every call.
@@ -18,7 +19,6 @@ pub fn transform<M: Migration>(
 ) -> Result<Outcome, Fault> {
     let units = check_units(manifest.accesses(direction), direction, batch)?;
     let plans = plan(manifest, direction, batch)?;
-    let mut outputs: Vec<Output> = plans.iter().map(|plan| Output::new(plan, units)).collect();
     let mut refused = Vec::new();
     let mut residue = Vec::new();
     let mut unit = Unit::new(direction, &plans, manifest.leaves_residue);
@@ -28,28 +28,29 @@ pub fn transform<M: Migration>(
             Direction::Up => M::up(run, &mut unit),
             Direction::Down => M::down(run, &mut unit),
         };
-        let (drafts, left) = unit.close();
-        let complete = ran.and_then(|()| {
-            plans.iter().zip(drafts).zip(&outputs).try_for_each(|((plan, draft), output)| output.check(plan, draft))
-        });
-        for ((plan, draft), output) in plans.iter().zip(drafts).zip(&mut outputs) {
-            match complete {
-                Ok(()) => output.append(plan, draft),
-                Err(_) => output.fill(plan, index),
+        match unit.close(index, ran) {
+            Err(Refused { reason }) => refused.push(Refusal { unit: index as u32, reason }),
+            Ok(None) => {}
+            Ok(left) => {
+                residue.resize(index, None);
+                residue.push(left);
             }
-        }
-        if let Err(Refused { reason }) = complete {
-            refused.push(Refusal { unit: index as u32, reason });
-        } else if let Some(left) = left {
-            residue.resize(index, None);
-            residue.push(Some(left));
         }
     }
     if !residue.is_empty() {
         residue.resize(units, None);
     }
-    let tables = outputs.into_iter().map(Output::finish).collect();
+    let tables = unit.finish().zip(&plans).map(|(draft, plan)| written(draft, plan)).collect();
     Ok(Outcome { tables, refused, residue })
+}
+
+fn written(draft: Draft, plan: &Plan<'_>) -> Written {
+    let columns = (0..plan.access.writes.len()).map(|at| draft.column(plan, at)).collect();
+    let shape = plan.access.reshapes.then(|| Shape {
+        origins: draft.slots.iter().filter(|slot| !slot.removed).map(|slot| slot.origin).collect(),
+        unit_offsets: draft.ends,
+    });
+    Written { shape, columns }
 }
 
 /// How many units the batch holds, once its tables agree on it.
@@ -97,80 +98,6 @@ fn plan<'b>(manifest: &'b Manifest, direction: Direction, batch: &'b Batch) -> R
             Ok(Plan { access, unit_offsets: &table.unit_offsets, views, through, kinds })
         })
         .collect()
-}
-
-/// What one table gives back.
-struct Output {
-    shape: Option<Shape>,
-    columns: Vec<Builder>,
-}
-
-impl Output {
-    fn new(plan: &Plan<'_>, units: usize) -> Self {
-        let rows = plan.unit_offsets[units] as usize;
-        let shape = plan.access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::with_capacity(rows) });
-        let columns = plan.kinds.iter().map(|kind| Builder::new(*kind, rows)).collect();
-        Self { shape, columns }
-    }
-
-    /// Refuses a unit in which a column was left out or took another kind than before.
-    fn check(&self, plan: &Plan<'_>, draft: &Draft) -> Result<(), Refused> {
-        let writes = plan.access.writes.len();
-        for (at, builder) in self.columns.iter().enumerate() {
-            let named = || format!("`{}` of `{}`", plan.access.writes[at].column, plan.access.table);
-            let mut settled = builder.kind();
-            for (row, slot) in draft.slots.iter().enumerate().filter(|(_, slot)| !slot.removed) {
-                let Some(cell) = draft.written(row * writes + at) else {
-                    if slot.origin == NEW_ROW || plan.through[at].is_none() {
-                        return Err(Refused::new(format!("{} was declared and not written", named())));
-                    }
-                    continue;
-                };
-                match (cell.kind(), settled) {
-                    (Some(given), Some(before)) if given != before => {
-                        return Err(Refused::new(format!("{} is {before} and was written as {given}", named())));
-                    }
-                    (given, before) => settled = before.or(given),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn append(&mut self, plan: &Plan<'_>, draft: &Draft) {
-        let writes = plan.access.writes.len();
-        for (row, slot) in draft.slots.iter().enumerate().filter(|(_, slot)| !slot.removed) {
-            for (at, builder) in self.columns.iter_mut().enumerate() {
-                let through =
-                    || plan.through[at].map_or(Cell::Null, |read| plan.views[read].cell(slot.origin as usize));
-                builder.push(draft.written(row * writes + at).unwrap_or_else(through));
-            }
-            if let Some(shape) = &mut self.shape {
-                shape.origins.push(slot.origin);
-            }
-        }
-        self.end_unit();
-    }
-
-    /// A refused unit keeps its rows where their number is fixed, and has none where it is not.
-    fn fill(&mut self, plan: &Plan<'_>, unit: usize) {
-        if self.shape.is_none() {
-            for _ in plan.unit_offsets[unit]..plan.unit_offsets[unit + 1] {
-                self.columns.iter_mut().for_each(Builder::push_filler);
-            }
-        }
-        self.end_unit();
-    }
-
-    fn end_unit(&mut self) {
-        if let Some(shape) = &mut self.shape {
-            shape.unit_offsets.push(shape.origins.len() as u32);
-        }
-    }
-
-    fn finish(self) -> Written {
-        Written { shape: self.shape, columns: self.columns.into_iter().map(Builder::finish).collect() }
-    }
 }
 
 #[cfg(test)]

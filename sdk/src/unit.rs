@@ -2,77 +2,22 @@
 //! Refuses, with a reason, everything the manifest does not declare. Moves no data across the
 //! boundary: that is [`crate::transform`].
 
+pub(crate) mod draft;
+
 use std::cell::RefCell;
 
-use crate::columns::{Cell, NEW_ROW, View};
-use crate::manifest::{Access, Direction};
+use self::draft::{Draft, Pending, Plan, Slot};
+use crate::columns::{Cell, NEW_ROW};
+use crate::manifest::Direction;
 use crate::migration::Refused;
 use crate::schema::Kind;
-
-/// One access of the direction, resolved against the batch.
-#[derive(Debug)]
-pub(crate) struct Plan<'b> {
-    pub(crate) access: &'b Access,
-    pub(crate) unit_offsets: &'b [u32],
-    /// In the order of the access's reads.
-    pub(crate) views: Vec<View<'b>>,
-    /// In the order of the access's writes: the column that is also read, which passes through
-    /// where the row function writes nothing.
-    pub(crate) through: Vec<Option<usize>>,
-    pub(crate) kinds: Vec<Option<Kind>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
-    pub(crate) origin: u32,
-    pub(crate) removed: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Pending {
-    Unset,
-    Null,
-    Boolean(bool),
-    Integer(i64),
-    Text { start: usize, end: usize },
-}
-
-/// What the row function wrote to one table of the unit so far.
-#[derive(Debug, Default)]
-pub(crate) struct Draft {
-    pub(crate) slots: Vec<Slot>,
-    /// One a slot and written column.
-    pending: Vec<Pending>,
-    bytes: Vec<u8>,
-}
-
-impl Draft {
-    fn reset(&mut self, rows: std::ops::Range<u32>, writes: usize) {
-        self.slots.clear();
-        self.slots.extend(rows.map(|origin| Slot { origin, removed: false }));
-        self.pending.clear();
-        self.pending.resize(self.slots.len() * writes, Pending::Unset);
-        self.bytes.clear();
-    }
-
-    /// The value written to a row; `None` where there is none.
-    pub(crate) fn written(&self, at: usize) -> Option<Cell<'_>> {
-        match self.pending[at] {
-            Pending::Unset => None,
-            Pending::Null => Some(Cell::Null),
-            Pending::Boolean(value) => Some(Cell::Boolean(value)),
-            Pending::Integer(value) => Some(Cell::Integer(value)),
-            Pending::Text { start, end } => Some(Cell::Text(&self.bytes[start..end])),
-        }
-    }
-}
 
 /// All rows, over the declared tables, that share one partition key.
 #[derive(Debug)]
 pub struct Unit<'b> {
     direction: Direction,
     plans: &'b [Plan<'b>],
-    drafts: RefCell<Vec<Draft>>,
+    drafts: Vec<RefCell<Draft>>,
     may_leave: bool,
     found: Option<&'b [u8]>,
     left: RefCell<Option<Vec<u8>>>,
@@ -80,28 +25,44 @@ pub struct Unit<'b> {
 
 impl<'b> Unit<'b> {
     pub(crate) fn new(direction: Direction, plans: &'b [Plan<'b>], may_leave: bool) -> Self {
-        let drafts = RefCell::new(plans.iter().map(|_| Draft::default()).collect());
+        let drafts = plans.iter().map(|plan| RefCell::new(Draft::new(plan))).collect();
         Self { direction, plans, drafts, may_leave, found: None, left: RefCell::default() }
     }
 
-    /// Shows the rows of one unit of the batch, forgetting the one before.
+    /// Shows the rows of one unit of the batch.
     pub(crate) fn open(&mut self, unit: usize, found: Option<&'b [u8]>) {
-        for (plan, draft) in self.plans.iter().zip(self.drafts.get_mut()) {
-            draft.reset(plan.unit_offsets[unit]..plan.unit_offsets[unit + 1], plan.access.writes.len());
+        for (plan, draft) in self.plans.iter().zip(&mut self.drafts) {
+            draft.get_mut().open(plan.rows_of(unit), plan);
         }
         self.found = found;
         *self.left.get_mut() = None;
     }
 
-    pub(crate) fn close(&mut self) -> (&[Draft], Option<Vec<u8>>) {
-        (self.drafts.get_mut(), self.left.get_mut().take())
+    /// Ends the open unit with what its row function returned, and gives the residue that it left.
+    pub(crate) fn close(&mut self, unit: usize, ran: Result<(), Refused>) -> Result<Option<Vec<u8>>, Refused> {
+        let mut drafts = self.plans.iter().zip(&mut self.drafts);
+        let complete = ran.and_then(|()| drafts.try_for_each(|(plan, draft)| draft.get_mut().check(plan)));
+        for (plan, draft) in self.plans.iter().zip(&mut self.drafts) {
+            match complete {
+                Ok(()) => draft.get_mut().accept(),
+                Err(_) => draft.get_mut().refuse(plan.rows_of(unit), plan),
+            }
+        }
+        complete.map(|()| self.left.get_mut().take())
+    }
+
+    /// All that was written, table by table.
+    pub(crate) fn finish(self) -> impl Iterator<Item = Draft> {
+        self.drafts.into_iter().map(RefCell::into_inner)
     }
 
     /// The table's rows, in the order in which they came; added ones last. One that is added while these are
     /// walked is not among them.
     pub fn rows(&self, table: &str) -> Result<Rows<'_>, Refused> {
         let table = self.table(table)?;
-        Ok(Rows { unit: self, table, next: 0, end: self.drafts.borrow()[table].slots.len() })
+        let (plan, draft) = (&self.plans[table], &self.drafts[table]);
+        let (next, end) = (draft.borrow().first, draft.borrow().slots.len());
+        Ok(Rows { plan, draft, next, end })
     }
 
     /// The table's only row.
@@ -118,13 +79,11 @@ impl<'b> Unit<'b> {
 
     /// Adds a row. Every column that is not written gets its default.
     pub fn add_row(&self, table: &str) -> Result<Row<'_>, Refused> {
-        let table = self.reshaped(self.table(table)?)?;
-        let mut drafts = self.drafts.borrow_mut();
-        let draft = &mut drafts[table];
-        draft.slots.push(Slot { origin: NEW_ROW, removed: false });
-        let cells = draft.slots.len() * self.plans[table].access.writes.len();
-        draft.pending.resize(cells, Pending::Unset);
-        Ok(Row { unit: self, table, slot: draft.slots.len() - 1 })
+        let table = self.table(table)?;
+        let (plan, draft) = (&self.plans[table], &self.drafts[table]);
+        plan.reshaped()?;
+        let slot = draft.borrow_mut().add(plan);
+        Ok(Row { plan, draft, slot, origin: NEW_ROW })
     }
 
     /// What the opposite step left for this unit.
@@ -147,22 +106,13 @@ impl<'b> Unit<'b> {
             Refused::new(format!("table `{name}` is not declared: add `.{direction}(Access::to(\"{name}\")…)`"))
         })
     }
-
-    fn reshaped(&self, table: usize) -> Result<usize, Refused> {
-        let access = &self.plans[table].access;
-        if access.reshapes {
-            return Ok(table);
-        }
-        let name = &access.table;
-        Err(Refused::new(format!("rows of `{name}` may not be added or removed: declare `.reshapes()`")))
-    }
 }
 
 /// The rows of one table of a unit.
 #[derive(Debug, Clone)]
 pub struct Rows<'u> {
-    unit: &'u Unit<'u>,
-    table: usize,
+    plan: &'u Plan<'u>,
+    draft: &'u RefCell<Draft>,
     next: usize,
     end: usize,
 }
@@ -171,12 +121,13 @@ impl<'u> Iterator for Rows<'u> {
     type Item = Row<'u>;
 
     fn next(&mut self) -> Option<Row<'u>> {
-        let drafts = self.unit.drafts.borrow();
-        let slots = &drafts[self.table].slots;
+        let draft = self.draft.borrow();
         while self.next < self.end {
+            let slot = self.next;
             self.next += 1;
-            if !slots[self.next - 1].removed {
-                return Some(Row { unit: self.unit, table: self.table, slot: self.next - 1 });
+            let Slot { origin, removed } = draft.slots[slot];
+            if !removed {
+                return Some(Row { plan: self.plan, draft: self.draft, slot, origin });
             }
         }
         None
@@ -186,13 +137,15 @@ impl<'u> Iterator for Rows<'u> {
 /// One row. Reading gives what came, whatever has been written since.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'u> {
-    unit: &'u Unit<'u>,
-    table: usize,
+    plan: &'u Plan<'u>,
+    draft: &'u RefCell<Draft>,
     slot: usize,
+    origin: u32,
 }
 
 impl<'u> Row<'u> {
     /// A text column's bytes, `None` for NULL.
+    #[inline]
     pub fn bytes_or_null(&self, column: &str) -> Result<Option<&'u [u8]>, Refused> {
         match self.cell(column)? {
             Cell::Null => Ok(None),
@@ -202,6 +155,7 @@ impl<'u> Row<'u> {
     }
 
     /// A text column's bytes; refuses NULL.
+    #[inline]
     pub fn bytes(&self, column: &str) -> Result<&'u [u8], Refused> {
         self.bytes_or_null(column)?.ok_or_else(|| self.null(column))
     }
@@ -276,60 +230,68 @@ impl<'u> Row<'u> {
 
     /// Removes the row.
     pub fn remove(&self) -> Result<(), Refused> {
-        let table = self.unit.reshaped(self.table)?;
-        self.unit.drafts.borrow_mut()[table].slots[self.slot].removed = true;
+        self.plan.reshaped()?;
+        let draft = &mut *self.draft.borrow_mut();
+        let removed = std::mem::replace(&mut draft.slots[self.slot].removed, true);
+        draft.removed += u32::from(!removed);
         Ok(())
     }
 
-    fn access(&self) -> &'u Access {
-        self.unit.plans[self.table].access
-    }
-
     fn named(&self, column: &str) -> String {
-        format!("`{column}` of `{}`", self.access().table)
+        format!("`{column}` of `{}`", self.plan.access.table)
     }
 
+    #[cold]
     fn null(&self, column: &str) -> Refused {
         Refused::new(format!("{} is NULL", self.named(column)))
     }
 
+    #[cold]
     fn mismatch(&self, column: &str, found: Option<Kind>, asked: Kind) -> Refused {
         let found = found.map_or_else(|| "NULL".to_owned(), |kind| kind.to_string());
         Refused::new(format!("{} is {found}, not {asked}", self.named(column)))
     }
 
-    fn cell(&self, column: &str) -> Result<Cell<'u>, Refused> {
-        let plan = &self.unit.plans[self.table];
-        let at =
-            plan.access.reads.iter().position(|read| read == column).ok_or_else(|| {
-                Refused::new(format!("{} is not declared: add it to `.reads([…])`", self.named(column)))
-            })?;
-        let origin = self.unit.drafts.borrow()[self.table].slots[self.slot].origin;
-        if origin == NEW_ROW {
-            return Err(Refused::new(format!("{} cannot be read: the row is new", self.named(column))));
-        }
-        Ok(plan.views[at].cell(origin as usize))
+    #[cold]
+    fn undeclared(&self, column: &str, list: &str) -> Refused {
+        Refused::new(format!("{} is not declared: add it to `.{list}([…])`", self.named(column)))
     }
 
+    #[cold]
+    fn unread(&self, column: &str) -> Refused {
+        Refused::new(format!("{} cannot be read: the row is new", self.named(column)))
+    }
+
+    #[inline]
+    fn cell(&self, column: &str) -> Result<Cell<'u>, Refused> {
+        let mut reads = self.plan.access.reads.iter();
+        let Some(at) = reads.position(|read| read == column) else { return Err(self.undeclared(column, "reads")) };
+        if self.origin == NEW_ROW {
+            return Err(self.unread(column));
+        }
+        Ok(self.plan.views[at].cell(self.origin as usize))
+    }
+
+    #[inline]
     fn set(
         &self,
         column: &str,
         kind: Option<Kind>,
         value: impl FnOnce(&mut Vec<u8>) -> Pending,
     ) -> Result<(), Refused> {
-        let plan = &self.unit.plans[self.table];
-        let at =
-            plan.access.writes.iter().position(|write| write.column == column).ok_or_else(|| {
-                Refused::new(format!("{} is not declared: add it to `.writes([…])`", self.named(column)))
-            })?;
-        if let (Some(declared), Some(given)) = (plan.kinds[at], kind)
-            && declared != given
-        {
-            return Err(self.mismatch(column, Some(declared), given));
+        let mut writes = self.plan.access.writes.iter();
+        let Some(at) = writes.position(|write| write.column == column) else {
+            return Err(self.undeclared(column, "writes"));
+        };
+        let draft = &mut *self.draft.borrow_mut();
+        match (draft.kinds[at], kind) {
+            (Some(before), Some(given)) if before != given => return Err(self.mismatch(column, Some(before), given)),
+            (before, given) => draft.kinds[at] = before.or(given),
         }
-        let mut drafts = self.unit.drafts.borrow_mut();
-        let draft = &mut drafts[self.table];
-        draft.pending[self.slot * plan.access.writes.len() + at] = value(&mut draft.bytes);
+        let value = value(&mut draft.bytes);
+        let pending = &mut draft.pending[self.slot * self.plan.access.writes.len() + at];
+        draft.unset -= usize::from(matches!(pending, Pending::Unset));
+        *pending = value;
         Ok(())
     }
 }

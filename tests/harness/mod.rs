@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 pub mod fixture;
 pub mod host;
 pub mod modules;
+pub mod server;
 pub mod stored;
 
 /// The root of the workspace.

@@ -1,1 +1,62 @@
-//! TODO(api)
+//! The API over real HTTP on a real database: what each method does, and what each refusal says.
+
+pub(crate) mod answers;
+mod changes;
+mod damage;
+mod framing;
+mod pages;
+
+use bbs_proto::models as proto;
+
+use crate::harness::server::Server;
+
+fn run_action() -> proto::Action {
+    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+    proto::Action { run_action: Some(run), ..Default::default() }
+}
+
+fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
+    let value = proto::MetricTagValue { r#static: value.into(), ..Default::default() };
+    proto::MetricTagEntry { key: key.into(), value: Some(value) }
+}
+
+fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
+    let entry = |(key, value): &(&str, &str)| proto::RouteEntry { key: (*key).into(), value: (*value).into() };
+    proto::ProtoRoutes { routes: entries.iter().map(entry).collect() }
+}
+
+/// The least that today's rules accept.
+fn lrp(process_guid: &str) -> proto::DesiredLrp {
+    proto::DesiredLrp {
+        process_guid: process_guid.into(),
+        domain: b"domain".to_vec(),
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        instances: 2,
+        action: Some(run_action()),
+        metric_tags: vec![tag("source_id", "source")],
+        ..Default::default()
+    }
+}
+
+async fn desire(server: &Server, lrp: proto::DesiredLrp) {
+    let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+}
+
+async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
+    let reply = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+    let answer: proto::DesiredLrpResponse = reply.message();
+    assert_eq!(answer.error, None);
+    answer.desired_lrp.expect("an answer without an error has the LRP")
+}
+
+async fn list(server: &Server, request: proto::DesiredLrPsRequest) -> Vec<proto::DesiredLrp> {
+    let answer: proto::DesiredLrPsResponse = server.call("/v1/desired_lrps/list.r3", &request).await.message();
+    assert_eq!(answer.error, None);
+    answer.desired_lrps
+}
+
+fn guids(lrps: &[proto::DesiredLrp]) -> Vec<String> {
+    lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect()
+}

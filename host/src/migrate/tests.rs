@@ -412,6 +412,18 @@ async fn serving_at_an_older_version_throws_an_unfinished_copy_away() {
 }
 
 #[tokio::test]
+async fn a_key_that_nobody_has_is_refused_before_anything_else() {
+    let world = World::empty().await;
+    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
+    world.up(1).await.unwrap();
+    world.execute("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', 'gone')").await;
+    let error = reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap_err();
+    assert!(error.to_string().contains("(gone)"), "{error}");
+    world.execute("UPDATE configurations SET value = 'key' WHERE id = 'encryption_key_label'").await;
+    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
+}
+
+#[tokio::test]
 async fn run_arguments_are_drawn_once() {
     let world = World::with_rows(1).await;
     world.up(4).await.unwrap();

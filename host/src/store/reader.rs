@@ -31,8 +31,15 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(store: Store, tx: Transaction<'static, Sqlite>) -> Self {
-        Self { store, tx }
+    /// Fixes the state that is seen, and makes the connection look at the tables as they now are. SQLite
+    /// takes the quoted name of a column that it does not know for text, so a connection that has not
+    /// noticed a migration would otherwise give the name of a new column instead of its value.
+    pub(super) async fn begin(store: Store, mut tx: Transaction<'static, Sqlite>) -> Result<Self, StoreError> {
+        sqlx::query("SELECT 1 FROM sqlite_schema LIMIT 1")
+            .execute(&mut *tx)
+            .await
+            .map_err(|source| StoreError::Statement { what: "begin to read", source })?;
+        Ok(Self { store, tx })
     }
 
     /// The last of the next `units` keys. `None` where that many are not left.

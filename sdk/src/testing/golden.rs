@@ -1,11 +1,12 @@
 //! Golden units: a folder with `input.json` and `expected.json` is a case, and a new case is a new folder.
 //! Owns the reading of cases and their comparison; runs steps through the rest of the kit.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::data::{Datum, Row, UnitData};
 use super::step::{Stepped, run, step};
-use crate::json::{self, Map, Value};
+use crate::json::{self, Value};
 use crate::manifest::Direction;
 use crate::migration::{Migration, Refused};
 
@@ -65,7 +66,7 @@ fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Map<String, Value>, GoldenError> {
+fn read(path: &Path) -> Result<BTreeMap<String, Value>, GoldenError> {
     let text = std::fs::read(path).map_err(|error| GoldenError::Unreadable { path: path.to_owned(), error })?;
     let malformed = |reason| GoldenError::Malformed { path: path.to_owned(), reason };
     match json::parse(&text).map_err(|error| malformed(error.to_string()))? {
@@ -74,7 +75,7 @@ fn read(path: &Path) -> Result<Map<String, Value>, GoldenError> {
     }
 }
 
-fn stepped(case: &Map<String, Value>) -> Result<(UnitData, Option<Vec<u8>>), String> {
+fn stepped(case: &BTreeMap<String, Value>) -> Result<(UnitData, Option<Vec<u8>>), String> {
     let tables = case.get("unit").and_then(Value::as_object).ok_or("`unit` is not an object of tables")?;
     let mut unit = UnitData::default();
     for (table, rows) in tables {
@@ -90,7 +91,7 @@ fn stepped(case: &Map<String, Value>) -> Result<(UnitData, Option<Vec<u8>>), Str
 }
 
 fn row(row: &Value) -> Result<Row, String> {
-    let columns = row.as_object().ok_or_else(|| format!("a row is {row}, not an object"))?;
+    let columns = row.as_object().ok_or_else(|| format!("a row is {}, not an object", json::to_go_string(row)))?;
     columns.iter().map(|(column, value)| Ok((column.clone(), datum(value)?))).collect()
 }
 
@@ -98,14 +99,19 @@ fn datum(value: &Value) -> Result<Datum, String> {
     Ok(match value {
         Value::Null => Datum::Null,
         Value::Bool(value) => Datum::Boolean(*value),
-        Value::Number(number) => Datum::Integer(number.as_i64().ok_or_else(|| format!("{number} has no place"))?),
+        Value::Number(number) => {
+            Datum::Integer(number.parse().map_err(|_| format!("{number} is not an integer of 64 bits"))?)
+        }
         Value::String(text) => text.as_str().into(),
         Value::Object(members) => match members.iter().next() {
             Some((kind, Value::String(digits))) if kind == "hex" => hex(digits)?.into(),
             Some((kind, value)) if kind == "json" => json::to_go_string(value).as_str().into(),
-            _ => return Err(format!("{value} is neither {{\"hex\": …}} nor {{\"json\": …}}")),
+            _ => {
+                let value = json::to_go_string(value);
+                return Err(format!("{value} is neither {{\"hex\": …}} nor {{\"json\": …}}"));
+            }
         },
-        Value::Array(_) => return Err(format!("{value} has no place in a row")),
+        Value::Array(_) => return Err(format!("{} has no place in a row", json::to_go_string(value))),
     })
 }
 

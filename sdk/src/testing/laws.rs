@@ -90,6 +90,7 @@ impl<M: Migration> Laws<M> {
         self
     }
 
+    /// Which units are made. The same seed makes the same ones on every machine.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

@@ -1,12 +1,12 @@
+//! The row engine: what is written where, what is refused and how it is told.
+
 use super::*;
-use crate::columns::{ColumnData, TableData};
+use crate::columns::{Cell, ColumnData, NEW_ROW, TableData, column_of};
 use crate::schema::{Column, Kind};
 use crate::{Unit, Write};
 
 fn column(cells: &[Cell<'_>]) -> ColumnData {
-    let mut builder = Builder::new(None, cells.len());
-    cells.iter().for_each(|cell| builder.push(*cell));
-    builder.finish()
+    column_of(cells.iter().copied())
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -149,9 +149,12 @@ fn a_row_added_while_rows_are_walked_is_seen_by_the_next_walk() {
     assert_eq!(outcome.tables[0].shape.clone().expect("a shape").origins, [1, NEW_ROW]);
 }
 
+/// What a row function does.
+type Act = fn(&Unit<'_>) -> Result<(), Refused>;
+
 /// What a row function that does this is told.
-fn told(access: Access, leaves_residue: bool, act: fn(&Unit<'_>) -> Result<(), Refused>) -> String {
-    thread_local!(static ACT: std::cell::Cell<fn(&Unit<'_>) -> Result<(), Refused>> = const { std::cell::Cell::new(|_| Ok(())) });
+fn told(access: Access, leaves_residue: bool, act: Act) -> String {
+    thread_local!(static ACT: std::cell::Cell<Act> = const { std::cell::Cell::new(|_| Ok(())) });
     struct Acts;
 
     impl Migration for Acts {
@@ -183,7 +186,7 @@ fn second<'u>(unit: &'u Unit<'_>) -> crate::Row<'u> {
 #[test]
 fn everything_undeclared_is_refused_with_what_to_declare() {
     let t = || Access::to("t").writes([Write::text("w")]);
-    let cases: [(fn(&Unit<'_>) -> Result<(), Refused>, &str); 16] = [
+    let cases: [(Act, &str); 16] = [
         (|unit| unit.rows("u").map(drop), "table `u` is not declared: add `.up(Access::to(\"u\")…)`"),
         (|unit| unit.row("t").map(drop), "`t` has several rows for this key, one was expected"),
         (|unit| first(unit).text("y").map(drop), "`y` of `t` is not declared: add it to `.reads([…])`"),
@@ -212,8 +215,8 @@ fn everything_undeclared_is_refused_with_what_to_declare() {
         second(unit).set_integer("w", 1)
     };
     let untyped = Access::to("t").writes(["w"]);
-    // Within one unit of an untyped column the builder has no kind yet; the first value settles it.
-    assert_eq!(told(untyped, true, mixed), "`w` of `t` is text and was written as integer");
+    // Nothing declares the kind: the first value settles it.
+    assert_eq!(told(untyped, true, mixed), "`w` of `t` is text, not integer");
 }
 
 #[test]
@@ -247,4 +250,54 @@ fn a_column_of_no_rows_or_of_nulls_has_the_form_of_its_type() {
     let sizes = |offsets| up::<Nulls>(&batch(offsets, vec![])).expect("an outcome").tables.remove(0).columns.remove(0);
     assert_eq!(View::new(&sizes(&[0, 2]), 2).map(|view| view.kind), Some(Kind::Integer));
     assert_eq!(sizes(&[0, 0]), ColumnData::default());
+}
+
+#[test]
+fn a_refused_unit_does_not_settle_the_kind_of_a_column() {
+    upwards!(Mixed, Access::to("t").reads(["x"]).writes(["w"]), |_, unit| {
+        for row in unit.rows("t")? {
+            if row.text("x")? == "bad" {
+                row.set_text("w", "text")?;
+                return Err(Refused::new("it is bad"));
+            }
+            row.set_integer("w", 3)?;
+        }
+        Ok(())
+    });
+    let outcome = up::<Mixed>(&batch(&[0, 1, 2], vec![texts(&["bad", "a"])])).expect("an outcome");
+    assert_eq!(outcome.refused.len(), 1);
+    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Integer(0), Cell::Integer(3)]);
+}
+
+#[test]
+fn a_cell_that_is_written_twice_has_what_was_written_last() {
+    upwards!(Twice, Access::to("t").reads(["x"]).writes(["w", "v"]), |_, unit| {
+        unit.rows("t")?.try_for_each(|row| {
+            row.set_text("w", "first")?;
+            row.set_null("w")?;
+            row.set_text("w", row.text("x")?)
+        })
+    });
+    let outcome = up::<Twice>(&batch(&[0, 1], vec![texts(&["a"])])).expect("an outcome");
+    assert_eq!(outcome.refused[0].reason, "`v` of `t` was declared and not written");
+    upwards!(Once, Access::to("t").reads(["x"]).writes(["w"]), |_, unit| {
+        unit.rows("t")?.try_for_each(|row| {
+            row.set_text("w", "first")?;
+            row.set_text("w", row.text("x")?)
+        })
+    });
+    let outcome = up::<Once>(&batch(&[0, 1, 2], vec![texts(&["a", "b"])])).expect("an outcome");
+    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Text(b"a"), Cell::Text(b"b")]);
+}
+
+#[test]
+fn a_row_removed_twice_is_gone_once() {
+    upwards!(Removes, Access::to("t").reads(["x"]).writes(["x"]).reshapes(), |_, unit| {
+        let rows: Vec<_> = unit.rows("t")?.collect();
+        rows[0].remove()?;
+        rows[0].remove()
+    });
+    let outcome = up::<Removes>(&batch(&[0, 2, 3], vec![texts(&["a", "b", "c"])])).expect("an outcome");
+    let shape = outcome.tables[0].shape.clone().expect("a shape");
+    assert_eq!((shape.unit_offsets, shape.origins), (vec![0, 1, 1], vec![1]));
 }

@@ -19,6 +19,7 @@ const README: &str = include_str!("new/README.md.template");
 /// A migration's NAME is lower-case words joined by `-`, such as `add-colour`. A translator's says which API version
 /// it serves and in terms of which it is written, such as `0.8-to-0.9`. The crate is a folder of that name.
 #[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
     name: String,
     #[arg(long, value_enum, default_value_t = Kind::Migration)]

@@ -1,1 +1,122 @@
+//! The laws, the golden cases, and what the residue holds.
 
+use bbs_sdk::layout::Layout;
+use bbs_sdk::testing::{Datum, Laws, Row, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::{Column, Direction, Table};
+
+use super::residue::{Kept, Residue, Suspect};
+use super::{AddPresence, INTEGERS, TEXTS};
+
+fn actual_lrps() -> Layout {
+    let table = Table::new("actual_lrps")
+        .column(Column::varchar("process_guid", 255))
+        .column(Column::integer("instance_index"))
+        .column(Column::boolean("evacuating").default(false))
+        .column(Column::varchar("domain", 255))
+        .column(Column::varchar("state", 255))
+        .column(Column::varchar("instance_guid", 255).default(""))
+        .column(Column::varchar("cell_id", 255).default(""))
+        .column(Column::varchar("placement_error", 1024).default(""))
+        .column(Column::big_integer("since").nullable().default(0))
+        .column(Column::medium_text("net_info").enveloped())
+        .column(Column::varchar("modification_tag_epoch", 255))
+        .column(Column::integer("modification_tag_index").nullable())
+        .column(Column::integer("crash_count").default(0))
+        .column(Column::varchar("crash_reason", 1024).default(""))
+        .column(Column::big_integer("expire_time").nullable().default(0))
+        .primary_key(["process_guid", "instance_index", "evacuating"])
+        .partition_key("process_guid");
+    Layout::of([table])
+}
+
+#[test]
+fn laws() {
+    let laws = Laws::<AddPresence>::over(actual_lrps())
+        .fill("actual_lrps", "instance_index", |generator| Datum::Integer(generator.below(2) as i64))
+        .fill("actual_lrps", "presence", |generator| Datum::Integer(generator.below(4) as i64));
+    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn golden() {
+    check_golden::<AddPresence>(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"))
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_row_put_aside_takes_every_column_with_it() {
+    let layout = actual_lrps();
+    let columns = layout.tables["actual_lrps"].columns.iter().map(|column| column.name.as_str());
+    let mut columns: Vec<_> = columns.filter(|name| !["instance_index", "evacuating"].contains(name)).collect();
+    let mut carried: Vec<_> = TEXTS.into_iter().chain(INTEGERS).collect();
+    columns.sort_unstable();
+    carried.sort_unstable();
+    assert_eq!(carried, columns);
+}
+
+fn row(presence: i64, cell_id: &str) -> Row {
+    let texts = TEXTS.iter().map(|name| ((*name).to_owned(), Datum::from("t")));
+    let integers = INTEGERS.iter().map(|name| ((*name).to_owned(), Datum::Integer(1)));
+    let mut row: Row = texts.chain(integers).collect();
+    row.insert("cell_id".to_owned(), cell_id.into());
+    row.insert("instance_index".to_owned(), 0.into());
+    row.insert("evacuating".to_owned(), false.into());
+    row.insert("presence".to_owned(), presence.into());
+    row
+}
+
+fn unit(rows: impl IntoIterator<Item = Row>) -> UnitData {
+    UnitData { tables: [("actual_lrps".to_owned(), rows.into_iter().collect())].into() }
+}
+
+fn down(unit: UnitData) -> Stepped {
+    step::<AddPresence>(Direction::Down, &run(), &[unit], &[]).remove(0).expect("a step")
+}
+
+#[test]
+fn a_slot_of_three_keeps_the_two_that_the_old_key_can_tell_apart() {
+    // In an order of the database's choosing.
+    let stepped = down(unit([row(2, "suspect"), row(1, "evacuating"), row(0, "ordinary")]));
+    let left: Vec<_> = stepped.unit.tables["actual_lrps"]
+        .iter()
+        .map(|row| (row["cell_id"].clone(), row["evacuating"].clone()))
+        .collect();
+    assert_eq!(left, [("evacuating".into(), Datum::from(true)), ("ordinary".into(), Datum::from(false))]);
+    let residue = Residue::decode(&stepped.residue.clone().expect("residue")).expect("residue of ours");
+    assert_eq!(residue.suspects.len(), 1);
+    // The new BBS never writes the old flag, so the evacuating row's was not what its presence says.
+    assert_eq!(residue.kept, [Kept { index: 0, key: true, presence: 1, evacuating: Some(false) }]);
+}
+
+#[test]
+fn a_lone_suspect_stays_and_remembers_what_it_was() {
+    let stepped = down(unit([row(2, "suspect")]));
+    assert_eq!(stepped.unit.tables["actual_lrps"].len(), 1);
+    let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
+    assert_eq!(residue.suspects, []);
+    assert_eq!(residue.kept, [Kept { index: 0, key: false, presence: 2, evacuating: Some(false) }]);
+}
+
+#[test]
+fn residue_reads_back_as_it_was_written() {
+    let suspect = Suspect {
+        index: -1,
+        presence: 2,
+        evacuating: None,
+        texts: vec![None, Some(vec![]), Some(b"\xff".to_vec())],
+        integers: vec![None, Some(0), Some(i64::MIN)],
+    };
+    let kept = Kept { index: i64::MAX, key: false, presence: -1, evacuating: None };
+    let other = Kept { index: 0, key: true, presence: 0, evacuating: Some(true) };
+    let residue = Residue { kept: vec![kept, other], suspects: vec![suspect] };
+    assert_eq!(Residue::decode(&residue.encode()), Ok(residue));
+}
+
+#[test]
+fn damaged_residue_is_refused() {
+    let mut row = row(0, "c");
+    row.remove("presence");
+    let left = Stepped::of(UnitData::default(), Some(vec![0x0a]));
+    let refused = step::<AddPresence>(Direction::Up, &run(), &[unit([row])], &[left]).remove(0).expect_err("a refusal");
+    assert_eq!(refused.reason, "the residue cannot be read: the protobuf message ends inside a field, at byte 1");
+}

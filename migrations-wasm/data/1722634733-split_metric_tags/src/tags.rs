@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bbs_sdk::Refused;
-use bbs_sdk::json::{self, Map, Value};
+use bbs_sdk::json::{self, Value};
 use bbs_sdk::wire::{self, Field, WireError};
 
 use super::METRIC_TAGS;
@@ -59,9 +59,27 @@ impl Tags {
         Ok(Self(tags.collect::<Result<_, _>>()?))
     }
 
+    /// As Go writes it: names in order, and of a tag what is not zero, in the order of its fields.
     pub(crate) fn to_json(&self) -> String {
-        let members = self.0.iter().map(|(name, tag)| (name.clone(), tag.to_json()));
-        json::to_go_string(&Value::Object(members.collect()))
+        let mut text = String::from("{");
+        for (name, tag) in &self.0 {
+            if text.len() > 1 {
+                text.push(',');
+            }
+            json::write_go_string(&mut text, name);
+            text.push_str(":{");
+            if !tag.fixed.is_empty() {
+                text.push_str("\"static\":");
+                json::write_go_string(&mut text, &tag.fixed);
+            }
+            if let Some(dynamic) = tag.dynamic.name() {
+                text.push_str(if tag.fixed.is_empty() { "\"dynamic\":" } else { ",\"dynamic\":" });
+                json::write_go_string(&mut text, dynamic);
+            }
+            text.push('}');
+        }
+        text.push('}');
+        text
     }
 
     /// Adds the entries to a message that has none.
@@ -104,20 +122,16 @@ impl Tag {
         };
         Some(Self { fixed: text("static")?.unwrap_or_default().to_owned(), dynamic })
     }
+}
 
-    fn to_json(&self) -> Value {
-        let mut members = Map::new();
-        if !self.fixed.is_empty() {
-            members.insert("static".to_owned(), Value::from(self.fixed.as_str()));
+impl Dynamic {
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Index => Some("INDEX"),
+            Self::InstanceGuid => Some("INSTANCE_GUID"),
+            Self::Unnamed => Some(""),
         }
-        let dynamic = match self.dynamic {
-            Dynamic::None => return Value::Object(members),
-            Dynamic::Index => "INDEX",
-            Dynamic::InstanceGuid => "INSTANCE_GUID",
-            Dynamic::Unnamed => "",
-        };
-        members.insert("dynamic".to_owned(), Value::from(dynamic));
-        Value::Object(members)
     }
 }
 

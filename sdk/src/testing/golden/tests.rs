@@ -1,3 +1,5 @@
+//! Golden cases that pass, that differ and that cannot be read.
+
 use tempfile::TempDir;
 
 use super::*;
@@ -70,14 +72,14 @@ fn a_case_that_cannot_be_read_says_what_is_wrong() {
         error.split_once(": ").expect("a path, then the reason").1.to_owned()
     };
     assert_eq!(message("[]"), "not a JSON object");
-    assert_eq!(message("{"), "not JSON: the error is at line 1, column 1");
+    assert_eq!(message("{"), "not JSON: the error is at line 1, column 2");
     assert_eq!(message(r#"{"unit": {}}"#), "`direction` is neither \"up\" nor \"down\"");
     assert_eq!(message(r#"{"direction": "up"}"#), "`unit` is not an object of tables");
     assert_eq!(message(r#"{"direction": "up", "unit": {"t": 1}}"#), "`t` is not a list of rows");
     assert_eq!(message(r#"{"direction": "up", "unit": {"t": [1]}}"#), "a row is 1, not an object");
     let row = |value: &str| message(&format!(r#"{{"direction": "up", "unit": {{"t": [{{"n": {value}}}]}}}}"#));
     assert_eq!(row("[]"), "[] has no place in a row");
-    assert_eq!(row("1.5"), "1.5 has no place");
+    assert_eq!(row("1.5"), "1.5 is not an integer of 64 bits");
     assert_eq!(row(r#"{"base64": "AA=="}"#), r#"{"base64":"AA=="} is neither {"hex": …} nor {"json": …}"#);
     assert_eq!(row(r#"{"hex": "0"}"#), "\"0\" is not hexadecimal");
     assert_eq!(row(r#"{"hex": "0g"}"#), "\"0g\" is not hexadecimal");

@@ -1,0 +1,112 @@
+//! API 0.10 in terms of Diego's current methods: a desired LRP in two messages, what may change and the
+//! rest. Works on the wire, so that fields which neither version knows pass through.
+
+mod lrp;
+
+use bbs_proto::models::error::Type;
+use bbs_proto::models::{DesiredLrPsRequest, Error};
+use bbs_proto::v0_10::{CreateDesiredLrpResponse, ListMutableDesiredLrPsRequest};
+use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
+use prost::Message;
+
+/// Of the request that creates here, and of Diego's.
+const MUTABLE_DESIRED_LRP: u32 = 1;
+const IMMUTABLE_DESIRED_LRP: u32 = 2;
+const DESIRED_LRP: u32 = 1;
+
+/// Of all answers that list.
+const ERROR: u32 = 1;
+const ITEMS: u32 = 2;
+
+#[derive(Debug)]
+pub struct TwoMessages;
+
+impl Translator for TwoMessages {
+    fn manifest() -> TranslatorManifest {
+        TranslatorManifest::new(ApiVersion::new(0, 10), ApiVersion::new(1, 1), "split-desired-lrp")
+            .summary("Describes a desired LRP in two messages, a mutable and an immutable one")
+            .method("CreateDesiredLRP", "desired_lrps/create")
+            .paged_method("ListMutableDesiredLRPs", "mutable_desired_lrps/list")
+            .paged_method("ListImmutableDesiredLRPs", "immutable_desired_lrps/list")
+            .hides("DesireDesiredLRP_r2")
+            .hides("DesiredLRPs_r3")
+            .hides("DesiredLRPByProcessGuid_r3")
+    }
+
+    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        match method {
+            "CreateDesiredLRP" => match native_request(request) {
+                Ok(Native::Request(request)) => next.call("DesireDesiredLRP_r2", &request),
+                Ok(Native::TwoGuids) => Ok(invalid("Invalid field: process_guid")),
+                Err(_) => Ok(invalid("the request received is invalid")),
+            },
+            "ListMutableDesiredLRPs" => list(request, next, lrp::mutable),
+            "ListImmutableDesiredLRPs" => list(request, next, lrp::immutable),
+            other => Err(Fault::new(format!("API 0.10 has no method {other}"))),
+        }
+    }
+}
+
+/// What a request to create comes to.
+enum Native {
+    Request(Vec<u8>),
+    /// The two messages are not about the same process.
+    TwoGuids,
+}
+
+fn native_request(request: &[u8]) -> Result<Native, WireError> {
+    let mutable = part(request, MUTABLE_DESIRED_LRP)?;
+    let immutable = part(request, IMMUTABLE_DESIRED_LRP)?;
+    let mut native = Vec::new();
+    if mutable.is_none() && immutable.is_none() {
+        return Ok(Native::Request(native));
+    }
+    let (mutable, immutable) = (mutable.unwrap_or_default(), immutable.unwrap_or_default());
+    if !lrp::same_process(&mutable, &immutable)? {
+        return Ok(Native::TwoGuids);
+    }
+    wire::append(&mut native, DESIRED_LRP, Value::Bytes(&lrp::native(&mutable, &immutable)?));
+    Ok(Native::Request(native))
+}
+
+/// An embedded message, which may be given in several parts.
+fn part(request: &[u8], number: u32) -> Result<Option<Vec<u8>>, WireError> {
+    let parts = wire::get_all(request, number)?;
+    let mut whole = Vec::new();
+    for part in &parts {
+        whole.extend_from_slice(part.bytes()?);
+    }
+    Ok((!parts.is_empty()).then_some(whole))
+}
+
+type View = fn(&[u8]) -> Result<Vec<u8>, WireError>;
+
+fn list(request: &[u8], next: &dyn Next, view: View) -> Result<Vec<u8>, Fault> {
+    let Ok(ListMutableDesiredLrPsRequest { domain }) = Message::decode(request) else {
+        return Ok(invalid("the request received is invalid"));
+    };
+    let request = DesiredLrPsRequest { domain, ..Default::default() };
+    let native = next.call("DesiredLRPs_r3", &request.encode_to_vec())?;
+    let mut answer = Vec::with_capacity(native.len());
+    for field in wire::fields(&native) {
+        let field = field?;
+        match field.number {
+            ERROR => answer.extend_from_slice(field.raw),
+            ITEMS => wire::append(&mut answer, ITEMS, Value::Bytes(&view(field.bytes()?)?)),
+            _ => {}
+        }
+    }
+    Ok(answer)
+}
+
+/// An answer of any of the methods: all have their error in the same field.
+fn invalid(message: &str) -> Vec<u8> {
+    let error = Error { r#type: Type::InvalidRequest.into(), message: message.into() };
+    CreateDesiredLrpResponse { error: Some(error) }.encode_to_vec()
+}
+
+export_translator!(TwoMessages);
+
+#[cfg(test)]
+mod tests;

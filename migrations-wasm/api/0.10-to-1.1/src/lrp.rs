@@ -1,0 +1,152 @@
+//! One desired LRP between its two messages and Diego's one. Times changed their unit between the
+//! versions; metric tags came after 0.10, and today there must be one.
+
+use bbs_proto::models::{Action, MetricTagEntry, MetricTagValue};
+use bbs_sdk::wire::{self, Value, WireError};
+use prost::Message;
+
+const PROCESS_GUID: u32 = 1;
+const ACTIONS: [u32; 3] = [6, 7, 9];
+const START_TIMEOUT_S: u32 = 8;
+const METRICS_GUID: u32 = 18;
+const START_TIMEOUT_MS: u32 = 27;
+const METRIC_TAGS: u32 = 35;
+
+/// The fields that may change: their numbers in the mutable message, and in Diego's.
+const MUTABLE: [(u32, u32); 3] = [(2, 4), (3, 15), (4, 19)];
+
+const MS_PER_S: u64 = 1_000;
+const NS_PER_MS: i64 = 1_000_000;
+
+/// Whether the two messages name one process, or one of them none.
+pub(crate) fn same_process(mutable: &[u8], immutable: &[u8]) -> Result<bool, WireError> {
+    let (one, other) = (text(mutable, PROCESS_GUID)?, text(immutable, PROCESS_GUID)?);
+    Ok(one.is_empty() || other.is_empty() || one == other)
+}
+
+/// Diego's message. Every value is one that its current rules accept if 0.10's did.
+pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut lrp = immutable.to_vec();
+    if text(&lrp, PROCESS_GUID)?.is_empty() {
+        lrp = wire::replace(&lrp, PROCESS_GUID, Value::Bytes(text(mutable, PROCESS_GUID)?))?;
+    }
+    // What the mutable message says counts, even if the other one has a field by that number.
+    for (_, number) in MUTABLE {
+        lrp = wire::remove(&lrp, number)?;
+    }
+    for field in wire::fields(mutable) {
+        let field = field?;
+        if let Some((_, number)) = MUTABLE.iter().find(|(number, _)| *number == field.number) {
+            wire::append(&mut lrp, *number, field.value);
+        }
+    }
+    lrp = with_start_timeout_ms(lrp)?;
+    lrp = with_actions(lrp, |timeout_ms, timeout_ns| {
+        // A client that sends back what it read sends both; they agree unless it changed the one it knows.
+        if *timeout_ns != 0 && timeout_ms.checked_mul(NS_PER_MS) != Some(*timeout_ns) {
+            *timeout_ms = timeout_ns.saturating_add(NS_PER_MS - 1).div_euclid(NS_PER_MS);
+        }
+        *timeout_ns = 0;
+    })?;
+    with_metric_tag(lrp)
+}
+
+pub(crate) fn mutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut mutable = Vec::new();
+    for field in wire::fields(lrp) {
+        let field = field?;
+        if field.number == PROCESS_GUID {
+            mutable.extend_from_slice(field.raw);
+        } else if let Some((number, _)) = MUTABLE.iter().find(|(_, number)| *number == field.number) {
+            wire::append(&mut mutable, *number, field.value);
+        }
+    }
+    Ok(mutable)
+}
+
+/// Everything else, newer fields too: a client ignores them, and one that sends them back loses nothing.
+pub(crate) fn immutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut immutable = lrp.to_vec();
+    for (_, number) in MUTABLE {
+        immutable = wire::remove(&immutable, number)?;
+    }
+    if let Some(timeout_ms) = number(&immutable, START_TIMEOUT_MS)? {
+        immutable = wire::replace(&immutable, START_TIMEOUT_S, Value::Varint(seconds(timeout_ms)))?;
+    }
+    with_actions(immutable, |timeout_ms, timeout_ns| *timeout_ns = timeout_ms.saturating_mul(NS_PER_MS))
+}
+
+fn with_start_timeout_ms(lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    let Some(timeout_s) = number(&lrp, START_TIMEOUT_S)? else { return Ok(lrp) };
+    let lrp = wire::remove(&lrp, START_TIMEOUT_S)?;
+    match number(&lrp, START_TIMEOUT_MS)? {
+        Some(timeout_ms) if seconds(timeout_ms) == timeout_s => Ok(lrp),
+        Some(_) | None => {
+            let timeout_ms = Value::Varint(timeout_s.saturating_mul(MS_PER_S));
+            wire::replace(&lrp, START_TIMEOUT_MS, timeout_ms)
+        }
+    }
+}
+
+/// Rounded up: a client must not give up sooner than it was told to. What is negative is none.
+fn seconds(timeout_ms: u64) -> u64 {
+    if timeout_ms > i64::MAX as u64 { 0 } else { timeout_ms.div_ceil(MS_PER_S) }
+}
+
+/// Diego wants at least one tag, and `source_id` to be the metrics guid where there is one.
+fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    if wire::get(&lrp, METRIC_TAGS)?.is_some() {
+        return Ok(lrp);
+    }
+    let metrics_guid = text(&lrp, METRICS_GUID)?;
+    let source_id = if metrics_guid.is_empty() { text(&lrp, PROCESS_GUID)? } else { metrics_guid };
+    let value = MetricTagValue { r#static: source_id.to_vec(), ..Default::default() };
+    let tag = MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) };
+    wire::append(&mut lrp, METRIC_TAGS, Value::Bytes(&tag.encode_to_vec()));
+    Ok(lrp)
+}
+
+/// The message with the timeouts of its actions, in milliseconds and in nanoseconds, edited. An action
+/// that no timeout is in, or that is no action, stays as it is, byte for byte.
+fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<Vec<u8>, WireError> {
+    for number in ACTIONS {
+        let mut parts = Vec::new();
+        for part in wire::get_all(&lrp, number)? {
+            parts.extend_from_slice(part.bytes()?);
+        }
+        let Ok(mut action) = Action::decode(&parts[..]) else { continue };
+        if edit_timeouts(&mut action, &edit) {
+            lrp = wire::replace(&lrp, number, Value::Bytes(&action.encode_to_vec()))?;
+        }
+    }
+    Ok(lrp)
+}
+
+/// Whether anything changed.
+fn edit_timeouts(action: &mut Action, edit: &impl Fn(&mut i64, &mut i64)) -> bool {
+    let mut changed = false;
+    let mut inner = Vec::new();
+    if let Some(timeout) = &mut action.timeout_action {
+        let before = (timeout.timeout_ms, timeout.deprecated_timeout_ns);
+        edit(&mut timeout.timeout_ms, &mut timeout.deprecated_timeout_ns);
+        changed = before != (timeout.timeout_ms, timeout.deprecated_timeout_ns);
+        inner.extend(timeout.action.as_deref_mut());
+    }
+    inner.extend(action.emit_progress_action.as_mut().and_then(|outer| outer.action.as_deref_mut()));
+    inner.extend(action.try_action.as_mut().and_then(|outer| outer.action.as_deref_mut()));
+    inner.extend(action.parallel_action.iter_mut().flat_map(|outer| &mut outer.actions));
+    inner.extend(action.serial_action.iter_mut().flat_map(|outer| &mut outer.actions));
+    inner.extend(action.codependent_action.iter_mut().flat_map(|outer| &mut outer.actions));
+    for action in inner {
+        changed |= edit_timeouts(action, edit);
+    }
+    changed
+}
+
+fn text(message: &[u8], number: u32) -> Result<&[u8], WireError> {
+    wire::get(message, number)?.map_or(Ok(&b""[..]), |field| field.bytes())
+}
+
+fn number(message: &[u8], number: u32) -> Result<Option<u64>, WireError> {
+    wire::get(message, number)?.map(|field| field.varint()).transpose()
+}

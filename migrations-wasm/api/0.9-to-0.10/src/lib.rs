@@ -1,0 +1,132 @@
+//! API 0.9 in terms of 0.10: one message describes a desired LRP, where 0.10 has one for what may
+//! change and one for the rest. Works on the wire, so that fields which neither version knows pass through.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models::Error;
+use bbs_proto::models::error::Type;
+use bbs_proto::v0_9::CreateDesiredLrpResponse;
+use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
+use prost::Message;
+
+/// In either message, and in the two that it became.
+const PROCESS_GUID: u32 = 1;
+
+/// The fields that may change: their numbers in the one message, and in the mutable one.
+const MUTABLE: [(u32, u32); 3] = [(4, 2), (15, 3), (19, 4)];
+
+/// Of both requests that create.
+const DESIRED_LRP: u32 = 1;
+const MUTABLE_DESIRED_LRP: u32 = 1;
+const IMMUTABLE_DESIRED_LRP: u32 = 2;
+
+/// Of all answers that list.
+const ERROR: u32 = 1;
+const ITEMS: u32 = 2;
+
+#[derive(Debug)]
+pub struct OneMessage;
+
+impl Translator for OneMessage {
+    fn manifest() -> TranslatorManifest {
+        TranslatorManifest::new(ApiVersion::new(0, 9), ApiVersion::new(0, 10), "whole-desired-lrp")
+            .summary("Describes a desired LRP in one message, as before its split")
+            .method("CreateDesiredLRP_0_9", "desired_lrps/create")
+            .paged_method("ListDesiredLRPs_0_9", "desired_lrps/list")
+            .hides("CreateDesiredLRP")
+            .hides("ListMutableDesiredLRPs")
+            .hides("ListImmutableDesiredLRPs")
+    }
+
+    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        match method {
+            "CreateDesiredLRP_0_9" => match split_request(request) {
+                Ok(request) => next.call("CreateDesiredLRP", &request),
+                Err(_) => Ok(invalid_request()),
+            },
+            "ListDesiredLRPs_0_9" => {
+                let mutable = next.call("ListMutableDesiredLRPs", request)?;
+                let immutable = next.call("ListImmutableDesiredLRPs", request)?;
+                Ok(join(&mutable, &immutable)?)
+            }
+            other => Err(Fault::new(format!("API 0.9 has no method {other}"))),
+        }
+    }
+}
+
+fn split_request(request: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut split = Vec::new();
+    let parts = wire::get_all(request, DESIRED_LRP)?;
+    if parts.is_empty() {
+        return Ok(split);
+    }
+    // A message given in several parts is all of them, one after another.
+    let mut lrp = Vec::new();
+    for part in parts {
+        lrp.extend_from_slice(part.bytes()?);
+    }
+    let (mutable, immutable) = split_lrp(&lrp)?;
+    wire::append(&mut split, MUTABLE_DESIRED_LRP, Value::Bytes(&mutable));
+    wire::append(&mut split, IMMUTABLE_DESIRED_LRP, Value::Bytes(&immutable));
+    Ok(split)
+}
+
+fn split_lrp(lrp: &[u8]) -> Result<(Vec<u8>, Vec<u8>), WireError> {
+    let (mut mutable, mut immutable) = (Vec::new(), Vec::new());
+    for field in wire::fields(lrp) {
+        let field = field?;
+        if field.number == PROCESS_GUID {
+            mutable.extend_from_slice(field.raw);
+            immutable.extend_from_slice(field.raw);
+        } else if let Some((_, number)) = MUTABLE.iter().find(|(number, _)| *number == field.number) {
+            wire::append(&mut mutable, *number, field.value);
+        } else {
+            immutable.extend_from_slice(field.raw);
+        }
+    }
+    Ok((mutable, immutable))
+}
+
+/// Pairs the two lists by process guid. What is in one of them alone is not whole and is left out.
+fn join(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut joined = Vec::new();
+    if let Some(error) = wire::get(mutable, ERROR)?.or(wire::get(immutable, ERROR)?) {
+        joined.extend_from_slice(error.raw);
+    }
+    let mut by_guid = BTreeMap::new();
+    for item in wire::get_all(mutable, ITEMS)? {
+        by_guid.insert(process_guid(item.bytes()?)?, item.bytes()?);
+    }
+    for item in wire::get_all(immutable, ITEMS)? {
+        if let Some(mutable) = by_guid.get(process_guid(item.bytes()?)?) {
+            wire::append(&mut joined, ITEMS, Value::Bytes(&merge_lrp(mutable, item.bytes()?)?));
+        }
+    }
+    Ok(joined)
+}
+
+fn process_guid(message: &[u8]) -> Result<&[u8], WireError> {
+    wire::get(message, PROCESS_GUID)?.map_or(Ok(&b""[..]), |field| field.bytes())
+}
+
+fn merge_lrp(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut lrp = immutable.to_vec();
+    for field in wire::fields(mutable) {
+        let field = field?;
+        if let Some((number, _)) = MUTABLE.iter().find(|(_, number)| *number == field.number) {
+            wire::append(&mut lrp, *number, field.value);
+        }
+    }
+    Ok(lrp)
+}
+
+fn invalid_request() -> Vec<u8> {
+    let error = Error { r#type: Type::InvalidRequest.into(), message: b"the request received is invalid".to_vec() };
+    CreateDesiredLrpResponse { error: Some(error) }.encode_to_vec()
+}
+
+export_translator!(OneMessage);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The line against Diego's documented schema.
+
+use bbs_sdk::layout::Layout;
+use bbs_sdk::schema::{ColumnType, Literal, Sealing};
+use bbs_sdk::{Manifest, Table};
+
+use super::manifests;
+
+/// Diego's schema after its last migration, as its documentation lists it, and our column.
+const TABLES: &str = "
+domains: domain -
+  domain                 varchar(255) not-null
+  expire_time            bigint       null     default 0
+  index domains_expire_time_idx expire_time
+desired_lrps: process_guid partition process_guid
+  process_guid           varchar(255) not-null
+  domain                 varchar(255) not-null
+  log_guid               varchar(255) not-null
+  annotation             longtext     null
+  instances              int          not-null
+  memory_mb              int          not-null
+  disk_mb                int          not-null
+  rootfs                 varchar(1024) not-null default ''
+  routes                 longtext     not-null sealed
+  volume_placement       longtext     not-null enveloped
+  modification_tag_epoch varchar(255) not-null
+  modification_tag_index int          null
+  run_info               longtext     not-null enveloped
+  placement_tags         text         null
+  max_pids               int          null     default 0
+  metric_tags            mediumtext   null     sealed
+  update_strategy        int          not-null default 0
+  record_version         bigint       null
+  index desired_lrps_domain_idx domain
+actual_lrps: process_guid,instance_index,presence partition process_guid
+  process_guid           varchar(255) not-null
+  instance_index         int          not-null
+  evacuating             bool         not-null default false
+  domain                 varchar(255) not-null
+  state                  varchar(255) not-null
+  instance_guid          varchar(255) not-null default ''
+  cell_id                varchar(255) not-null default ''
+  placement_error        varchar(1024) not-null default ''
+  since                  bigint       null     default 0
+  net_info               longtext     not-null enveloped
+  modification_tag_epoch varchar(255) not-null
+  modification_tag_index int          null
+  crash_count            int          not-null default 0
+  crash_reason           varchar(1024) not-null default ''
+  expire_time            bigint       null     default 0
+  presence               int          not-null default 0
+  internal_routes        mediumtext   null     sealed
+  metric_tags            mediumtext   null     sealed
+  routable               bool         null     default false
+  availability_zone      varchar(255) not-null default ''
+  record_version         bigint       null
+  index actual_lrps_domain_idx domain
+  index actual_lrps_cell_id_idx cell_id
+  index actual_lrps_since_idx since
+  index actual_lrps_state_idx state
+  index actual_lrps_expire_time_idx expire_time
+tasks: guid partition guid
+  guid                   varchar(255) not-null
+  domain                 varchar(255) not-null
+  updated_at             bigint       null     default 0
+  created_at             bigint       null     default 0
+  first_completed_at     bigint       null     default 0
+  state                  int          null
+  cell_id                varchar(255) not-null default ''
+  result                 longtext     null
+  failed                 bool         null     default false
+  failure_reason         varchar(1024) not-null default ''
+  task_definition        longtext     not-null enveloped
+  rejection_count        int          not-null default 0
+  rejection_reason       varchar(1024) not-null default ''
+  record_version         bigint       null
+  index tasks_domain_idx domain
+  index tasks_state_idx state
+  index tasks_cell_id_idx cell_id
+  index tasks_updated_at_idx updated_at
+  index tasks_created_at_idx created_at
+  index tasks_first_completed_at_idx first_completed_at
+bbs_health_check: id -
+  id                     int          not-null
+  time                   bigint       not-null
+";
+
+/// A table as the list above shows it, without the padding.
+fn shown(table: &Table) -> Vec<String> {
+    let partition = table.partition_key.as_ref().map_or("-".to_owned(), |column| format!("partition {column}"));
+    let mut lines = vec![format!("{}: {} {partition}", table.name, table.primary_key.join(","))];
+    for column in &table.columns {
+        let kind = match column.kind {
+            ColumnType::Boolean => "bool".to_owned(),
+            ColumnType::Integer => "int".to_owned(),
+            ColumnType::BigInteger => "bigint".to_owned(),
+            ColumnType::Varchar(length) => format!("varchar({length})"),
+            ColumnType::Text => "text".to_owned(),
+            ColumnType::MediumText => "mediumtext".to_owned(),
+            ColumnType::LongText => "longtext".to_owned(),
+        };
+        let mut line = format!("{} {kind} {}", column.name, if column.nullable { "null" } else { "not-null" });
+        match &column.default {
+            None => {}
+            Some(Literal::Boolean(value)) => line += &format!(" default {value}"),
+            Some(Literal::Integer(value)) => line += &format!(" default {value}"),
+            Some(Literal::Text(value)) => line += &format!(" default '{value}'"),
+        }
+        line += match column.sealing {
+            Sealing::Plain => "",
+            Sealing::Sealed => " sealed",
+            Sealing::Enveloped => " enveloped",
+        };
+        lines.push(line);
+    }
+    lines.extend(table.indexes.iter().map(|index| format!("index {} {}", index.name, index.columns.join(","))));
+    lines
+}
+
+/// The listed tables, each with its lines, the padding taken out.
+fn listed() -> Vec<Vec<String>> {
+    let mut tables: Vec<Vec<String>> = Vec::new();
+    for line in TABLES.lines().filter(|line| !line.is_empty()) {
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.starts_with(' ') {
+            false => tables.push(vec![words]),
+            true => tables.last_mut().expect("a table before its columns").push(words),
+        }
+    }
+    tables.sort();
+    tables
+}
+
+fn after(manifests: &[Manifest]) -> Layout {
+    Layout::after(manifests).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_line_adds_up_to_the_documented_schema() {
+    let layout = after(&manifests());
+    let mut tables: Vec<_> = layout.tables.values().map(shown).collect();
+    tables.sort();
+    for (found, listed) in tables.iter().zip(listed()) {
+        assert_eq!(*found, listed);
+    }
+    assert_eq!(tables.len(), listed().len());
+}
+
+#[test]
+fn the_first_version_is_as_narrow_as_it_was() {
+    let layout = after(&manifests()[..1]);
+    let kind = |table: &str, column: &str| {
+        let found = layout.tables[table].columns.iter().find(|found| found.name == column);
+        found.unwrap_or_else(|| panic!("no {column}")).kind
+    };
+    for (table, column) in [
+        ("desired_lrps", "rootfs"),
+        ("actual_lrps", "placement_error"),
+        ("actual_lrps", "crash_reason"),
+        ("tasks", "failure_reason"),
+    ] {
+        assert_eq!(kind(table, column), ColumnType::Varchar(255), "{column}");
+    }
+    for (table, column) in [
+        ("desired_lrps", "annotation"),
+        ("desired_lrps", "routes"),
+        ("desired_lrps", "volume_placement"),
+        ("desired_lrps", "run_info"),
+        ("actual_lrps", "net_info"),
+        ("tasks", "result"),
+        ("tasks", "task_definition"),
+    ] {
+        assert_eq!(kind(table, column), ColumnType::MediumText, "{column}");
+    }
+    assert_eq!(layout.tables["actual_lrps"].primary_key, ["process_guid", "instance_index", "evacuating"]);
+    let routes = &layout.tables["desired_lrps"].columns[8];
+    assert_eq!((routes.name.as_str(), routes.sealing), ("routes", Sealing::Plain));
+    let columns = layout.tables.values().map(|table| (table.columns.len(), table.indexes.len()));
+    assert_eq!(columns.collect::<Vec<_>>(), [(15, 5), (13, 1), (2, 1), (11, 6)], "columns and indexes of each table");
+}
+
+#[test]
+fn versions_rise_and_the_catalog_lists_the_same_line() {
+    let manifests = manifests();
+    assert_eq!(manifests.len(), 20);
+    assert!(manifests.windows(2).all(|pair| pair[0].version < pair[1].version));
+    let catalog = include_str!("../../catalog.toml").lines().filter_map(|line| line.strip_prefix("crate = \"data/"));
+    let listed: Vec<_> = catalog.map(|line| line.trim_end_matches('"').to_owned()).collect();
+    let line = manifests.iter().map(|manifest| format!("{}-{}", manifest.version, manifest.name.replace('-', "_")));
+    assert_eq!(listed, line.collect::<Vec<_>>());
+}
+
+#[test]
+fn only_the_first_has_no_way_back_and_only_three_touch_rows() {
+    let manifests = manifests();
+    let irreversible: Vec<_> = manifests.iter().filter(|manifest| !manifest.reversible).map(|m| m.version).collect();
+    assert_eq!(irreversible, [1_461_790_966]);
+    let touches = manifests.iter().filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty());
+    let touches: Vec<_> = touches.map(|manifest| (manifest.name.as_str(), manifest.leaves_residue)).collect();
+    let named = ["add-presence-to-actual-lrp", "add-routable-to-actual-lrps", "split-metric-tags"];
+    assert_eq!(touches, named.map(|name| (name, true)));
+}

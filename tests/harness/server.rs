@@ -1,0 +1,205 @@
+//! The API in this process: a database of its own, real HTTP on a free port, a clock that stands
+//! still. For what needs no start sequence; the host as a process is `host`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bbs::api::Api;
+use bbs::clock::StoppedClock;
+use bbs::http::{self, Gate};
+use bbs::layout::database::Database;
+use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs::lock::fence::Fence;
+use bbs::modules::translate::Translate;
+use bbs::progress::Progress;
+use bbs::record::Keyring;
+use bbs::store::Store;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::fixture;
+
+/// What new records are marked with.
+pub const RECORD_VERSION: u64 = 1_722_634_733;
+
+pub const NOW_NS: i64 = 1_800_000_000_000_000_000;
+
+/// How a server differs from the one that most tests want: empty, native, large pages.
+#[derive(Default)]
+pub struct Options {
+    pub with_fixture: bool,
+    pub translators: Vec<Arc<dyn Translate>>,
+    pub pin: Option<&'static str>,
+    pub page_units: Option<u32>,
+}
+
+pub struct Server {
+    pub gate: Gate,
+    pub progress: Progress,
+    pub api: Arc<Api>,
+    pub store: Store,
+    pub database: Database,
+    pub clock: Arc<StoppedClock>,
+    pub address: SocketAddr,
+    client: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    #[track_caller]
+    pub fn message<M: Message + Default>(&self) -> M {
+        assert_eq!((self.status, self.header("content-type")), (200, "application/x-protobuf"), "{}", self.text());
+        M::decode(&self.body[..]).expect("the answer is the message that it should be")
+    }
+
+    /// The type and text of the error in the answer.
+    #[track_caller]
+    pub fn error(&self) -> (proto::error::Type, String) {
+        let error = self.message::<proto::DesiredLrpLifecycleResponse>().error.expect("the answer has an error");
+        (error.r#type(), String::from_utf8(error.message).unwrap())
+    }
+
+    /// An empty header is one that is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Server {
+    pub async fn empty() -> Self {
+        Self::start(Options::default()).await
+    }
+
+    pub async fn with_fixture() -> Self {
+        Self::start(Options { with_fixture: true, ..Options::default() }).await
+    }
+
+    pub async fn start(options: Options) -> Self {
+        let server = Self::closed(options).await;
+        server.gate.open(Arc::clone(&server.api));
+        server
+    }
+
+    /// Ready to serve, with its gate still shut.
+    pub async fn closed(options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = newest_layout(folder.path().join("bbs.db"), options.with_fixture).await;
+        let fence = Fence::raise(&database).await.unwrap();
+        let clock = Arc::new(StoppedClock::at(NOW_NS));
+        let store = Store::new(database.clone(), fence, Arc::new(fixture::keyring()), clock.clone())
+            .with_layout(&limits(), RECORD_VERSION);
+        let mut api = Api::new(store.clone(), options.translators, options.pin).unwrap();
+        if let Some(units) = options.page_units {
+            api = api.with_page_units(units);
+        }
+        let progress = Progress::default();
+        let gate = Gate::new(progress.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(http::serve(listener, http::router(gate.clone()), std::future::pending()));
+        let client = reqwest::Client::new();
+        Self { gate, progress, api: Arc::new(api), store, database, clock, address, client, _folder: folder }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub async fn send(&self, verb: &str, path: &str, headers: &[(&'static str, &str)], body: Vec<u8>) -> Reply {
+        let mut request = self.client.request(verb.parse().unwrap(), self.url(path)).body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Reply { status, headers, body: response.bytes().await.unwrap().to_vec() }
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Reply {
+        self.send("POST", path, &[], body.into()).await
+    }
+
+    pub async fn call(&self, path: &str, request: &impl Message) -> Reply {
+        self.post(path, request.encode_to_vec()).await
+    }
+
+    /// Runs a statement past the host, as an operator or another BBS might.
+    pub async fn sql(&self, statement: &str) {
+        let mut tx = self.database.write().await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// The first column of each row, as text.
+    pub async fn texts(&self, query: &str) -> Vec<String> {
+        let rows = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_all(self.database.readers()).await.unwrap();
+        rows.iter().map(|row| row.get_unchecked::<Option<String>, _>(0).unwrap_or_default()).collect()
+    }
+}
+
+/// The tables as the default catalog leaves them, with or without the fixture's rows.
+async fn newest_layout(path: PathBuf, with_rows: bool) -> Database {
+    fixture::write_to(&path).await;
+    let database = Database::open(&path).await.unwrap();
+    let mut tx = database.write().await.unwrap();
+    let statements = [
+        "ALTER TABLE desired_lrps ADD COLUMN update_strategy INT NOT NULL DEFAULT 0",
+        "ALTER TABLE desired_lrps ADD COLUMN record_version BIGINT",
+        "ALTER TABLE actual_lrps ADD COLUMN record_version BIGINT",
+        "ALTER TABLE tasks ADD COLUMN record_version BIGINT",
+    ];
+    for statement in statements {
+        sqlx::query(statement).execute(&mut *tx).await.unwrap();
+    }
+    if !with_rows {
+        for table in fixture::TABLES {
+            sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *tx).await.unwrap();
+        }
+    }
+    tx.commit().await.unwrap();
+    database
+}
+
+/// Of the layout, what the store asks it for.
+fn limits() -> Layout {
+    let column = |(name, kind): &(&str, ColumnType)| Column {
+        name: (*name).to_owned(),
+        kind: *kind,
+        nullable: true,
+        default: None,
+        sealing: Sealing::Plain,
+    };
+    let table = |name: &str, columns: &[(&str, ColumnType)]| Table {
+        name: name.to_owned(),
+        columns: columns.iter().map(column).collect(),
+        primary_key: Vec::new(),
+        indexes: Vec::new(),
+        partition_key: None,
+    };
+    let key = |name| (name, ColumnType::Varchar(255));
+    let version = ("record_version", ColumnType::BigInteger);
+    let desired = [key("process_guid"), key("domain"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024)), version];
+    let tables = [
+        table("domains", &[key("domain")]),
+        table("desired_lrps", &desired),
+        table("actual_lrps", &[key("process_guid"), key("domain"), version]),
+    ];
+    Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
+}
+
+/// Another passphrase under the fixture's label: nothing that it seals or should open is readable.
+pub fn other_keyring() -> Keyring {
+    Keyring::new([("key-2024", "another passphrase")], "key-2024").unwrap()
+}

@@ -1,0 +1,332 @@
+//! What changes: desired LRPs with the instances that wait, and domains.
+
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+
+use super::{desire, get, guids, list, lrp, routes, tag};
+use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
+
+const INSTANCES: &str = "SELECT process_guid || '/' || instance_index || '/' || state || '/' || presence \
+     FROM actual_lrps ORDER BY process_guid, instance_index, presence";
+
+fn exists() -> (Type, String) {
+    (Type::ResourceExists, "the requested resource already exists".into())
+}
+
+fn not_found() -> (Type, String) {
+    (Type::ResourceNotFound, "the requested resource could not be found".into())
+}
+
+fn invalid(text: &str) -> (Type, String) {
+    (Type::InvalidRequest, text.into())
+}
+
+fn refused() -> (Type, String) {
+    invalid("the request received is invalid")
+}
+
+async fn update(server: &Server, guid: &str, update: proto::DesiredLrpUpdate) {
+    let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
+    let reply = server.call("/v1/desired_lrp/update", &request).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+}
+
+async fn remove(server: &Server, guid: &str) -> Option<proto::Error> {
+    let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
+    server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>().error
+}
+
+async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String) {
+    server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await.error()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_desired_is_got_back_with_what_the_host_adds() {
+    let server = Server::empty().await;
+    let given = proto::DesiredLrp {
+        annotation: b"an annotation".to_vec(),
+        ports: vec![8080, 2222, 8080],
+        routes: Some(routes(&[("cf-router", "[ {\"port\": 8080, \"a\":\"<&>\"} ]"), ("gone", "null")])),
+        volume_mounts: vec![
+            proto::VolumeMount { driver: b"nfs".to_vec(), mode: b"r".to_vec(), ..Default::default() },
+            proto::VolumeMount { driver: b"local".to_vec(), mode: b"rw".to_vec(), ..Default::default() },
+            proto::VolumeMount { driver: b"nfs".to_vec(), mode: b"r".to_vec(), ..Default::default() },
+        ],
+        placement_tags: vec![b"gpu".to_vec(), b"<b>".to_vec()],
+        metric_tags: vec![tag("source_id", "source"), tag("app", "x")],
+        modification_tag: Some(proto::ModificationTag { epoch: b"mine".to_vec(), index: 9 }),
+        update_strategy: proto::desired_lrp::UpdateStrategy::Recreate.into(),
+        deprecated_start_timeout_s: 5,
+        start_timeout_ms: 6,
+        max_pids: 7,
+        ..lrp("guid")
+    };
+    desire(&server, given.clone()).await;
+    let mut found = get(&server, "guid").await;
+    found.metric_tags.sort_by(|a, b| b.key.cmp(&a.key));
+    let tag = found.modification_tag.take().unwrap();
+    assert_eq!((tag.epoch.len(), tag.index), (36, 0));
+    let expected = proto::DesiredLrp {
+        ports: vec![8080, 2222],
+        routes: Some(routes(&[("cf-router", r#"[{"port":8080,"a":"\u003c\u0026\u003e"}]"#)])),
+        metrics_guid: b"source".to_vec(),
+        modification_tag: None,
+        deprecated_start_timeout_s: 0,
+        ..given
+    };
+    assert_eq!(found, expected);
+
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
+    let info =
+        reply.message::<proto::DesiredLrpSchedulingInfoByProcessGuidResponse>().desired_lrp_scheduling_info.unwrap();
+    assert_eq!(info.volume_placement.unwrap().driver_names, [b"nfs".to_vec(), b"local".to_vec(), b"nfs".to_vec()]);
+    assert_eq!(info.placement_tags, [b"gpu".to_vec(), b"<b>".to_vec()]);
+    assert_eq!(server.texts("SELECT placement_tags FROM desired_lrps").await, [r#"["gpu","\u003cb\u003e"]"#]);
+    assert_eq!(server.texts("SELECT record_version FROM desired_lrps").await, [RECORD_VERSION.to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_wait_from_the_moment_they_are_desired() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    desire(&server, proto::DesiredLrp { instances: 0, ..lrp("none") }).await;
+    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0"]);
+    let request = proto::ActualLrPsRequest { process_guid: b"guid".to_vec(), index: Some(1), ..Default::default() };
+    let answer: proto::ActualLrPsResponse = server.call("/v1/actual_lrps/list", &request).await.message();
+    let [mut found] = <[_; 1]>::try_from(answer.actual_lrps).unwrap();
+    assert_eq!(found.modification_tag.take().unwrap().epoch.len(), 36);
+    let key = proto::ActualLrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
+    let expected = proto::ActualLrp {
+        actual_lrp_key: Some(key),
+        actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey::default()),
+        actual_lrp_net_info: Some(proto::ActualLrpNetInfo::default()),
+        state: b"UNCLAIMED".to_vec(),
+        since: NOW_NS,
+        routable: Some(false),
+        ..Default::default()
+    };
+    assert_eq!(found, expected);
+    assert_eq!(server.texts("SELECT DISTINCT record_version FROM actual_lrps").await, [RECORD_VERSION.to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_instances_than_one_transaction_takes_are_all_created() {
+    let server = Server::empty().await;
+    desire(&server, proto::DesiredLrp { instances: 1_203, ..lrp("guid") }).await;
+    let indices =
+        server.texts("SELECT count(*) || '/' || min(instance_index) || '/' || max(instance_index) FROM actual_lrps");
+    assert_eq!(indices.await, ["1203/0/1202"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_guid_twice_is_refused_and_changes_nothing() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    let before = get(&server, "guid").await;
+    let again = proto::DesiredLrp { instances: 5, annotation: b"again".to_vec(), ..lrp("guid") };
+    assert_eq!(desire_error(&server, again).await, exists());
+    assert_eq!(get(&server, "guid").await, before);
+    assert_eq!(server.texts(INSTANCES).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept() {
+    let server = Server::empty().await;
+    let broken = || b"\xff\xfe".to_vec();
+    let refusals = [
+        proto::DesiredLrp { domain: broken(), ..lrp("a") },
+        proto::DesiredLrp { annotation: broken(), ..lrp("a") },
+        proto::DesiredLrp { log_guid: broken(), ..lrp("a") },
+        proto::DesiredLrp { root_fs: b"docker://x/\xff".to_vec(), ..lrp("a") },
+        proto::DesiredLrp { domain: "d".repeat(256).into(), ..lrp("a") },
+        proto::DesiredLrp { root_fs: format!("docker://{}", "x".repeat(1016)).into(), ..lrp("a") },
+        lrp(&"g".repeat(256)),
+        proto::DesiredLrp { routes: Some(routes(&[("cf-router", "not JSON")])), ..lrp("a") },
+        proto::DesiredLrp { routes: Some(routes(&[("cf-router", "")])), ..lrp("a") },
+    ];
+    for given in refusals {
+        assert_eq!(desire_error(&server, given.clone()).await, refused(), "{given:?}");
+    }
+    assert_eq!(guids(&list(&server, Default::default()).await), Vec::<String>::new());
+    assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
+
+    let kept = proto::DesiredLrp {
+        log_source: broken(),
+        environment_variables: vec![proto::EnvironmentVariable { name: broken(), value: broken() }],
+        domain: "é".repeat(255).into(),
+        ..lrp(&"g".repeat(255))
+    };
+    desire(&server, kept.clone()).await;
+    let found = get(&server, &"g".repeat(255)).await;
+    assert_eq!((found.log_source, found.environment_variables), (kept.log_source, kept.environment_variables));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_changes_what_it_names_and_counts_itself() {
+    let server = Server::empty().await;
+    desire(
+        &server,
+        proto::DesiredLrp { annotation: b"old".to_vec(), routes: Some(routes(&[("a", "1")])), ..lrp("guid") },
+    )
+    .await;
+    let before = get(&server, "guid").await;
+
+    update(&server, "guid", proto::DesiredLrpUpdate::default()).await;
+    let mut expected = before.clone();
+    expected.modification_tag.as_mut().unwrap().index = 1;
+    assert_eq!(get(&server, "guid").await, expected);
+
+    update(
+        &server,
+        "guid",
+        proto::DesiredLrpUpdate {
+            instances: Some(3),
+            annotation: Some(vec![]),
+            routes: Some(routes(&[])),
+            metric_tags: vec![tag("source_id", "other")],
+            image_username: Some(b"user".to_vec()),
+            image_password: Some(b"password".to_vec()),
+        },
+    )
+    .await;
+    expected.modification_tag.as_mut().unwrap().index = 2;
+    let changed = proto::DesiredLrp {
+        instances: 3,
+        annotation: vec![],
+        routes: Some(routes(&[])),
+        metric_tags: vec![tag("source_id", "other")],
+        metrics_guid: b"other".to_vec(),
+        image_username: b"user".to_vec(),
+        image_password: b"password".to_vec(),
+        ..expected
+    };
+    assert_eq!(get(&server, "guid").await, changed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_follow_an_update_as_far_as_no_cell_runs_them() {
+    let server = Server::empty().await;
+    desire(&server, proto::DesiredLrp { instances: 5, ..lrp("guid") }).await;
+    desire(&server, lrp("other")).await;
+    server.sql(
+        "UPDATE actual_lrps SET state = 'CRASHED' WHERE process_guid = 'guid' AND instance_index = 3; \
+         UPDATE actual_lrps SET state = 'RUNNING' WHERE process_guid = 'guid' AND instance_index = 4; \
+         INSERT INTO actual_lrps (process_guid, instance_index, domain, state, net_info, modification_tag_epoch, presence) \
+         SELECT process_guid, instance_index, domain, 'UNCLAIMED', net_info, modification_tag_epoch, 1 \
+         FROM actual_lrps WHERE process_guid = 'guid' AND instance_index = 2",
+    ).await;
+    let instances = |count| proto::DesiredLrpUpdate { instances: Some(count), ..Default::default() };
+    update(&server, "guid", instances(1)).await;
+    // One that runs is its cell's to stop, and one that evacuates goes by itself.
+    let others = ["other/0/UNCLAIMED/0", "other/1/UNCLAIMED/0"];
+    let waiting = ["guid/0/UNCLAIMED/0", "guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"];
+    assert_eq!(server.texts(INSTANCES).await, [&waiting[..], &others].concat());
+
+    update(&server, "guid", instances(3)).await;
+    let waiting =
+        ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0", "guid/2/UNCLAIMED/0", "guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"];
+    assert_eq!(server.texts(INSTANCES).await, [&waiting[..], &others].concat());
+
+    update(&server, "guid", instances(6)).await;
+    assert_eq!(
+        server.texts("SELECT state FROM actual_lrps WHERE process_guid = 'guid' AND instance_index = 4").await,
+        ["RUNNING"]
+    );
+
+    assert_eq!(remove(&server, "guid").await, None);
+    assert_eq!(server.texts(INSTANCES).await, [&["guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"][..], &others].concat());
+    assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_is_not_found() {
+    let server = Server::empty().await;
+    let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
+    assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error(), not_found());
+    let request = proto::RemoveDesiredLrpRequest { process_guid: b"no".to_vec() };
+    assert_eq!(server.call("/v1/desired_lrp/remove", &request).await.error(), not_found());
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"\xff".to_vec() };
+    for path in ["desired_lrps/get_by_process_guid.r3", "desired_lrp_scheduling_infos/get_by_process_guid"] {
+        assert_eq!(server.call(&format!("/v1/{path}"), &request).await.error(), not_found());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_method_judges_its_request() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    let no_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: None };
+    assert_eq!(server.call("/v1/desired_lrp/update", &no_update).await.error(), invalid("Invalid field: update"));
+    let negative = proto::DesiredLrpUpdate { instances: Some(-1), ..Default::default() };
+    let negative = proto::UpdateDesiredLrpRequest { update: Some(negative), ..no_update };
+    assert_eq!(server.call("/v1/desired_lrp/update", &negative).await.error(), invalid("Invalid field: instances"));
+    for path in [
+        "desired_lrp/remove",
+        "desired_lrps/get_by_process_guid.r3",
+        "desired_lrp_scheduling_infos/get_by_process_guid",
+    ] {
+        assert_eq!(server.post(&format!("/v1/{path}"), []).await.error(), invalid("Invalid field: process_guid"));
+    }
+    assert_eq!(server.post("/v1/desired_lrp/desire.r2", []).await.error(), invalid("Invalid field: desired_lrp"));
+    assert_eq!(server.post("/v1/domains/upsert", []).await.error(), invalid("Invalid field: domain"));
+    let reply = server.post("/v1/actual_lrps/list_by_process_guids", []).await;
+    assert_eq!(reply.error(), invalid("process_guids must not be empty"));
+    let bad_update = proto::DesiredLrpUpdate { annotation: Some(b"\xff".to_vec()), ..Default::default() };
+    let bad_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(bad_update) };
+    assert_eq!(server.call("/v1/desired_lrp/update", &bad_update).await.error(), refused());
+    assert_eq!(get(&server, "guid").await.modification_tag.unwrap().index, 0);
+}
+
+async fn upsert(server: &Server, domain: &[u8], ttl: u32) -> crate::harness::server::Reply {
+    server.call("/v1/domains/upsert", &proto::UpsertDomainRequest { domain: domain.to_vec(), ttl }).await
+}
+
+async fn domains(server: &Server) -> Vec<String> {
+    let answer: proto::DomainsResponse = server.post("/v1/domains/list", []).await.message();
+    answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be() {
+    const SECOND: i64 = 1_000_000_000;
+    let server = Server::empty().await;
+    for (domain, ttl) in [("short", 10), ("long", 20), ("ever", 0), ("ever", 0)] {
+        assert_eq!(upsert(&server, domain.as_bytes(), ttl).await.message::<proto::UpsertDomainResponse>().error, None);
+    }
+    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
+    server.clock.set(NOW_NS + 10 * SECOND - SECOND / 2 - 1);
+    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
+    server.clock.set(NOW_NS + 10 * SECOND - SECOND / 2);
+    assert_eq!(domains(&server).await, ["ever", "long"]);
+    upsert(&server, b"short", 1).await;
+    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
+    upsert(&server, b"ever", 1).await;
+    server.clock.set(NOW_NS + 100 * SECOND);
+    assert_eq!(domains(&server).await, Vec::<String>::new());
+    assert_eq!(server.texts("SELECT domain FROM domains ORDER BY domain").await, ["ever", "long", "short"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_that_the_column_cannot_hold_is_refused() {
+    let server = Server::empty().await;
+    assert_eq!(upsert(&server, b"\xff", 1).await.error(), refused());
+    assert_eq!(upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(), refused());
+    assert_eq!(
+        upsert(&server, "d".repeat(255).as_bytes(), u32::MAX).await.message::<proto::UpsertDomainResponse>().error,
+        None
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_lost_the_lock_changes_nothing() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    server.sql("UPDATE bbs_fence SET token = token + 1").await;
+    let (kind, text) = desire_error(&server, lrp("late")).await;
+    assert_eq!(kind, Type::UnknownError);
+    assert!(text.contains("no longer the master"), "{text}");
+    assert_eq!(remove(&server, "guid").await.unwrap().r#type(), Type::UnknownError);
+    assert_eq!(upsert(&server, b"d", 1).await.error().0, Type::UnknownError);
+    assert_eq!(guids(&list(&server, Default::default()).await), ["guid"]);
+}

@@ -1,0 +1,113 @@
+//! Records that cannot be read: left out of lists, counted, named where they are asked for, and
+//! never deleted.
+
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+
+use super::{desire, get, guids, list, lrp};
+use crate::harness::server::{Server, other_keyring};
+use bbs::layout::schema::Sealing;
+
+/// Values that a column of a desired LRP may have been left with, each as an SQL expression.
+fn damages() -> Vec<(&'static str, String)> {
+    let foreign = |sealing| format!("'{}'", String::from_utf8(other_keyring().seal(sealing, b"{}")).unwrap());
+    let own = |sealing, plain: &[u8]| {
+        let sealed = crate::harness::fixture::keyring().seal(sealing, plain);
+        format!("'{}'", String::from_utf8(sealed).unwrap())
+    };
+    vec![
+        ("run_info", "''".into()),
+        ("run_info", "'00plain'".into()),
+        ("run_info", "'02!!'".into()),
+        ("run_info", "'02AAAA'".into()),
+        ("run_info", foreign(Sealing::Enveloped)),
+        ("run_info", own(Sealing::Enveloped, b"\xff\xff")),
+        ("volume_placement", "'02AAAA'".into()),
+        ("volume_placement", own(Sealing::Enveloped, b"\x0a\x05x")),
+        ("routes", "''".into()),
+        ("routes", own(Sealing::Sealed, b"[]")),
+        ("routes", own(Sealing::Sealed, b"{")),
+        ("metric_tags", own(Sealing::Sealed, b"{\"a\":1}")),
+        ("placement_tags", "'{}'".into()),
+        ("placement_tags", "''".into()),
+        ("memory_mb", "99999999999".into()),
+        ("modification_tag_index", "-1".into()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_read_is_left_out_of_lists_and_named_when_asked_for() {
+    for (column, value) in damages() {
+        let server = Server::empty().await;
+        desire(&server, lrp("a")).await;
+        desire(&server, lrp("b")).await;
+        desire(&server, lrp("c")).await;
+        server.sql(&format!("UPDATE desired_lrps SET {column} = {value} WHERE process_guid = 'b'")).await;
+
+        assert_eq!(guids(&list(&server, Default::default()).await), ["a", "c"], "{column} = {value}");
+        assert_eq!(server.store.left_out(), 1, "{column} = {value}");
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"b".to_vec() };
+        let damaged = || (Type::Deserialize, "could not deserialize record".to_owned());
+        assert_eq!(server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await.error(), damaged());
+        let update = proto::DesiredLrpUpdate { instances: Some(9), ..Default::default() };
+        let update = proto::UpdateDesiredLrpRequest { process_guid: b"b".to_vec(), update: Some(update) };
+        assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error(), damaged());
+
+        assert_eq!(server.texts("SELECT process_guid FROM desired_lrps").await, ["a", "b", "c"]);
+        assert_eq!(server.texts("SELECT instances FROM desired_lrps WHERE process_guid = 'b'").await, ["2"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_needs_only_the_columns_that_it_shows() {
+    let server = Server::empty().await;
+    desire(&server, lrp("a")).await;
+    server.sql("UPDATE desired_lrps SET run_info = '02AAAA'").await;
+    let infos: proto::DesiredLrpSchedulingInfosResponse =
+        server.post("/v1/desired_lrp_scheduling_infos/list", []).await.message();
+    assert_eq!(infos.desired_lrp_scheduling_infos.len(), 1);
+    server.sql("UPDATE desired_lrps SET volume_placement = '02AAAA'").await;
+    let infos: proto::DesiredLrPsResponse = server.post("/v1/desired_lrp_routing_infos/list", []).await.message();
+    assert_eq!(infos.desired_lrps.len(), 1);
+    assert_eq!(server.store.left_out(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn null_is_empty_where_a_column_may_be_null() {
+    let server = Server::empty().await;
+    desire(&server, lrp("a")).await;
+    server.sql("UPDATE desired_lrps SET annotation = NULL, placement_tags = NULL, metric_tags = NULL, modification_tag_index = NULL").await;
+    server.sql("UPDATE actual_lrps SET internal_routes = NULL, metric_tags = '', routable = NULL, net_info = ''").await;
+    let found = get(&server, "a").await;
+    assert_eq!((found.annotation, found.metric_tags), (vec![], vec![]));
+    let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+    assert_eq!((found.actual_lrps.len(), found.actual_lrps[0].routable), (2, Some(false)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_that_is_not_utf8_in_a_column_is_shown_as_it_is() {
+    let server = Server::empty().await;
+    desire(&server, lrp("a")).await;
+    desire(&server, lrp("b")).await;
+    server.sql("UPDATE desired_lrps SET annotation = CAST(x'ff41' AS TEXT), process_guid = CAST(x'61ff' AS TEXT) WHERE process_guid = 'a'").await;
+    let found = list(&server, Default::default()).await;
+    assert_eq!(found.iter().map(|lrp| &lrp.process_guid[..]).collect::<Vec<_>>(), [&b"a\xff"[..], b"b"]);
+    assert_eq!(found[0].annotation, b"\xffA");
+    let one = list(&server, proto::DesiredLrPsRequest { domain: b"\xff".to_vec(), ..Default::default() }).await;
+    assert_eq!(guids(&one), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_and_tasks_that_cannot_be_read_are_left_out_too() {
+    let server = Server::with_fixture().await;
+    server.sql("UPDATE actual_lrps SET net_info = '02AAAA' WHERE process_guid = (SELECT min(process_guid) FROM actual_lrps)").await;
+    let damaged: u64 =
+        server.texts("SELECT count(*) FROM actual_lrps WHERE net_info = '02AAAA'").await[0].parse().unwrap();
+    let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+    assert_eq!((found.error, found.actual_lrps.len() as u64), (None, 665 - damaged));
+    server.sql("UPDATE tasks SET task_definition = '' WHERE guid = (SELECT max(guid) FROM tasks)").await;
+    let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
+    assert_eq!((found.error, found.tasks.len()), (None, 59));
+    assert_eq!(server.store.left_out(), damaged + 1);
+    assert_eq!(server.texts("SELECT count(*) FROM actual_lrps").await, ["665"]);
+}

@@ -1,0 +1,146 @@
+//! Lists: filters, pages, and what a client sees of them on the wire.
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use super::{desire, guids, list, lrp};
+use crate::harness::server::{Options, Server};
+
+async fn with_pages_of(units: u32) -> Server {
+    Server::start(Options { page_units: Some(units), ..Options::default() }).await
+}
+
+fn filter(process_guids: &[&str], app_guids: &[&str]) -> proto::DesiredLrPsRequest {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    proto::DesiredLrPsRequest { domain: vec![], process_guids: texts(process_guids), app_guids: texts(app_guids) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_hold_together_whatever_the_size_of_a_page() {
+    for units in [1, 2, 100] {
+        let server = with_pages_of(units).await;
+        for guid in ["app1-v1", "app1-v2", "app2-v1", "App1-v3", "app_-v1", "a*b-v1"] {
+            desire(&server, lrp(&guid.replace('*', "-"))).await;
+        }
+        desire(&server, proto::DesiredLrp { domain: b"other".to_vec(), ..lrp("app1-v9") }).await;
+        let found = |request| async { guids(&list(&server, request).await) };
+        assert_eq!(
+            found(filter(&[], &[])).await,
+            ["App1-v3", "a-b-v1", "app1-v1", "app1-v2", "app1-v9", "app2-v1", "app_-v1"]
+        );
+        assert_eq!(found(filter(&["app1-v1", "nothing", "app2-v1", "app1-v1"], &[])).await, ["app1-v1", "app2-v1"]);
+        assert_eq!(found(filter(&["nothing"], &[])).await, Vec::<String>::new());
+        assert_eq!(found(filter(&[], &["app1"])).await, ["app1-v1", "app1-v2", "app1-v9"]);
+        assert_eq!(found(filter(&[], &["app2", "App"])).await, ["App1-v3", "app2-v1"]);
+        assert_eq!(found(filter(&[], &["app_-v1"])).await, ["app1-v1", "app2-v1", "app_-v1"]);
+        assert_eq!(found(filter(&[], &["%v9"])).await, ["app1-v9"]);
+        assert_eq!(found(filter(&[], &["a*", "["])).await, Vec::<String>::new());
+        let all = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..filter(&["app1-v1", "app1-v9"], &["app"]) };
+        assert_eq!(found(all).await, ["app1-v9"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_lists_honour_the_filters_that_diego_lets_them() {
+    let server = with_pages_of(1).await;
+    desire(&server, lrp("a")).await;
+    desire(&server, proto::DesiredLrp { domain: b"other".to_vec(), ..lrp("b") }).await;
+    let request = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..filter(&["a", "b"], &["none"]) };
+    let infos: proto::DesiredLrpSchedulingInfosResponse =
+        server.call("/v1/desired_lrp_scheduling_infos/list", &request).await.message();
+    let keys: Vec<_> =
+        infos.desired_lrp_scheduling_infos.into_iter().map(|info| info.desired_lrp_key.unwrap()).collect();
+    assert_eq!(keys.iter().map(|key| &key.process_guid[..]).collect::<Vec<_>>(), [b"b"]);
+    let request = proto::DesiredLrPsRequest { domain: b"none".to_vec(), ..filter(&["a"], &["none"]) };
+    let infos: proto::DesiredLrPsResponse = server.call("/v1/desired_lrp_routing_infos/list", &request).await.message();
+    assert_eq!(guids(&infos.desired_lrps), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for() {
+    let server = Server::empty().await;
+    desire(&server, lrp("wanted")).await;
+    let mut many: Vec<_> = (0..40_000).map(|number| format!("guid-{number}").into_bytes()).collect();
+    many.push(b"\xff".to_vec());
+    many.push(b"wanted".to_vec());
+    for request in [
+        proto::DesiredLrPsRequest { process_guids: many.clone(), ..Default::default() },
+        proto::DesiredLrPsRequest { app_guids: many, ..Default::default() },
+    ] {
+        assert_eq!(guids(&list(&server, request).await), ["wanted"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_page_has_a_length_and_more_come_in_chunks() {
+    let server = with_pages_of(2).await;
+    for guid in ["a", "b"] {
+        desire(&server, lrp(guid)).await;
+    }
+    let headers = |reply: crate::harness::server::Reply| {
+        (reply.header("content-length").to_owned(), reply.header("transfer-encoding").to_owned(), reply.body.len())
+    };
+    // A full page may be followed by another, so its length is not promised; the client sees no difference.
+    desire(&server, lrp("c")).await;
+    let request = filter(&["a"], &[]).encode_to_vec();
+    let (length, encoding, size) = headers(server.post("/v1/desired_lrps/list.r3", request).await);
+    assert_eq!((length, encoding), (size.to_string(), String::new()));
+    let (length, encoding, _) = headers(server.post("/v1/desired_lrps/list.r3", []).await);
+    assert_eq!((length.as_str(), encoding.as_str()), ("", "chunked"));
+    assert_eq!(guids(&list(&server, Default::default()).await), ["a", "b", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_instances_of_a_process_are_on_one_page() {
+    let server = with_pages_of(1).await;
+    for guid in ["a", "b", "c"] {
+        desire(&server, proto::DesiredLrp { instances: 3, ..lrp(guid) }).await;
+    }
+    let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+    let slots: Vec<_> = found.actual_lrps.into_iter().map(|lrp| lrp.actual_lrp_key.unwrap()).collect();
+    let slots: Vec<_> = slots.iter().map(|key| format!("{}{}", key.process_guid.escape_ascii(), key.index)).collect();
+    assert_eq!(slots, ["a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2"]);
+
+    let request = proto::ActualLrPsByProcessGuidsRequest { process_guids: vec![b"c".to_vec(), b"a".to_vec()] };
+    let found: proto::ActualLrPsResponse =
+        server.call("/v1/actual_lrps/list_by_process_guids", &request).await.message();
+    assert_eq!(found.actual_lrps.len(), 6);
+    let request = proto::ActualLrPsRequest { index: Some(0), domain: b"domain".to_vec(), ..Default::default() };
+    let found: proto::ActualLrPsResponse = server.call("/v1/actual_lrps/list", &request).await.message();
+    assert_eq!(found.actual_lrps.len(), 3);
+    let request = proto::ActualLrPsRequest { cell_id: b"cell".to_vec(), ..Default::default() };
+    let found: proto::ActualLrPsResponse = server.call("/v1/actual_lrps/list", &request).await.message();
+    assert_eq!(found.actual_lrps.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_comes_once_and_after_what_was_read() {
+    let server = with_pages_of(1).await;
+    for guid in ["a", "b", "c"] {
+        desire(&server, lrp(guid)).await;
+    }
+    // The first page is read before the table goes; the client takes its time over it.
+    let response = reqwest::Client::new().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    server.sql("ALTER TABLE desired_lrps RENAME TO gone").await;
+    let body = response.bytes().await.unwrap();
+    let answer = proto::DesiredLrPsResponse::decode(body).unwrap();
+    assert!(!answer.desired_lrps.is_empty());
+    let failed: proto::DesiredLrPsResponse = server.post("/v1/desired_lrps/list.r3", []).await.message();
+    assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::UnknownError));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_cut_off_when_the_gate_closes() {
+    let server = with_pages_of(1).await;
+    // Far more than the buffers between the host and a client that does not read.
+    let annotation = vec![b'x'; 10_000];
+    for number in 0..1_500 {
+        let lrp =
+            proto::DesiredLrp { instances: 0, annotation: annotation.clone(), ..lrp(&format!("guid-{number:04}")) };
+        desire(&server, lrp).await;
+    }
+    let response = reqwest::Client::new().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    server.gate.close();
+    assert!(response.bytes().await.is_err(), "a list that is not whole must not look whole");
+}
