@@ -189,6 +189,12 @@ fn the_partition_key_leads_the_key_or_an_index() {
 }
 
 #[test]
+fn without_units_the_primary_key_stays() {
+    let rekeyed = Change::SetPrimaryKey { table: "plain".into(), columns: names(&["guid"]) };
+    assert_eq!(refused(vec![rekeyed]), Problem::RekeyWithoutUnits { table: "plain".into() });
+}
+
+#[test]
 fn columns_in_keys_and_indexes_stay() {
     for column in ["guid", "domain"] {
         let in_use = Problem::ColumnInUse { table: "apps".into(), column: column.into() };
