@@ -300,6 +300,16 @@ async fn no_version_with_empty_or_foreign_tables_is_a_fresh_start_and_with_rows_
 }
 
 #[tokio::test]
+async fn a_table_of_somebody_else_survives_whatever_it_is_called() {
+    let world = World::with_rows(3).await;
+    world.execute("CREATE TABLE locks__2024 (path TEXT)").await;
+    world.execute("CREATE TABLE things__77 (mine TEXT)").await;
+    world.up(5).await.unwrap();
+    world.down(1).await.unwrap();
+    assert_eq!((world.count("locks__2024").await, world.count("things__77").await), (0, 0), "both are there, empty");
+}
+
+#[tokio::test]
 async fn a_table_in_the_way_that_holds_rows_is_not_dropped() {
     let world = World::with_rows(1).await;
     world.execute("CREATE TABLE bbs_health_check (mine TEXT)").await;
