@@ -206,6 +206,13 @@ impl Work {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     }
 
+    /// Whether a group's units have to be read: something is computed or would be lost, or rows come together
+    /// from several tables.
+    fn visits_units(&self, group: usize) -> bool {
+        let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
+        self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
+    }
+
     /// The versions whose steps run.
     fn versions(&self) -> std::ops::RangeInclusive<DataVersion> {
         versions(self.from, self.to)

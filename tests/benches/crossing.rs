@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bbs::layout::columns::{Batch, ColumnData, RunArguments, TableData};
 use bbs::layout::manifest::Direction;
 use bbs::lens::transform::Transform;
+use bbs::modules::catalog::Catalog;
 use bbs_proto::models::{Action, DesiredLrpKey, DesiredLrpRunInfo, EnvironmentVariable, RunAction};
 use prost::Message;
 
@@ -21,6 +22,7 @@ const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(200);
 
 fn main() {
+    load();
     let sandbox = harness::modules::sandbox();
     let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
     let passes = harness::modules::migration("passes-through", &sandbox);
@@ -54,6 +56,22 @@ fn main() {
         per_unit(native),
         sandboxed.as_secs_f64() / native.as_secs_f64()
     );
+}
+
+/// How long a start takes until all modules are there, with everything compiled before.
+fn load() {
+    let folder = harness::modules::modules();
+    let modules = || {
+        let sandbox = harness::modules::sandbox();
+        let catalog = Catalog::load(&folder, &sandbox).expect("the default modules");
+        catalog.migrations().len() + catalog.translators().len()
+    };
+    let count = modules();
+    let time = median(|| {
+        black_box(modules());
+    });
+    let each = time.as_secs_f64() * 1e3 / count as f64;
+    println!("loading {count} compiled modules: {time:.1?}, so {:.0} ms for 40 (bound 200)", each * 40.0);
 }
 
 /// The time of one call: the median of rounds of many.

@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
     ("lock", &["layout"]),
-    ("modules", &["layout", "lens"]),
+    ("modules", &["layout", "lens", "progress"]),
     ("store", &["clock", "layout", "lens", "lock", "model", "record"]),
     ("migrate", &["clock", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
     ("domain", &["clock", "model", "store"]),

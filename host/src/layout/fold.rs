@@ -39,6 +39,11 @@ pub enum Problem {
     Name { name: String },
     #[error("table {table:?} has no columns")]
     NoColumns { table: String },
+    #[error(
+        "table {table:?} has no partition key, so its primary key tells its units and has to stay; \
+         make a new table instead"
+    )]
+    RekeyWithoutUnits { table: String },
     #[error("table {table:?} has no primary key")]
     NoKey { table: String },
     #[error("the key of table {table:?} names column {column:?} twice")]

@@ -39,14 +39,14 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for group in 0..work.lens.groups.len() {
-        if work.has_copies(group) || work.lens.groups[group].visits_units {
+        if work.has_copies(group) || work.visits_units(group) {
             total += units_in(&mut reader, work, group).await?;
         }
     }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
     for group in 0..work.lens.groups.len() {
-        if work.has_copies(group) || work.lens.groups[group].visits_units {
+        if work.has_copies(group) || work.visits_units(group) {
             copy_group(context, fence, work, group).await?;
         }
     }
@@ -148,7 +148,7 @@ async fn read_batch(
     let Some(last) = found.units.last().cloned() else { return Ok(None) };
     let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
     let batch = Batch { after: after.clone(), last, units, transformed: Transformed::default() };
-    if !work.lens.groups[group].visits_units {
+    if !work.visits_units(group) {
         return Ok(Some((batch, None)));
     }
     let mut read = Read::default();

@@ -37,7 +37,7 @@ pub enum CatalogError {
     #[error("{} cannot be read; check its permissions", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not a catalog; write it anew with `bbs module build`", .path.display())]
-    Syntax { path: PathBuf, source: toml::de::Error },
+    Syntax { path: PathBuf, source: Box<toml::de::Error> },
     #[error("{}: the entry of {file:?} is not one: {what}; write it anew with `bbs module build`", .path.display())]
     Entry { path: PathBuf, file: String, what: &'static str },
     #[error("{file} is listed twice; delete one of its entries from the catalog")]

@@ -275,11 +275,17 @@ fn sixth() -> Arc<dyn Transform> {
     native(manifest(6, "split-apps", changes), none)
 }
 
-/// The whole line, oldest first.
-pub(super) fn all() -> Vec<Arc<dyn Transform>> {
-    vec![first(), second(), third(), fourth(), fifth(), sixth()]
+/// 7: a longer key, with a column that is the same in every row.
+fn seventh() -> Arc<dyn Transform> {
+    let kind = defaulted("kind", ColumnType::Varchar(20), Literal::Text("it's".into()));
+    let changes = vec![
+        Change::AddColumn { table: "fixed_lrps".into(), column: kind },
+        Change::SetPrimaryKey { table: "fixed_lrps".into(), columns: vec!["guid".into(), "kind".into()] },
+    ];
+    native(manifest(7, "kinds", changes), none)
 }
 
-pub(super) fn up_to(version: DataVersion) -> Vec<Arc<dyn Transform>> {
-    all().into_iter().filter(|migration| migration.manifest().version <= version).collect()
+/// The whole line, oldest first.
+pub(super) fn all() -> Vec<Arc<dyn Transform>> {
+    vec![first(), second(), third(), fourth(), fifth(), sixth(), seventh()]
 }

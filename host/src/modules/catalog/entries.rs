@@ -90,7 +90,8 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError> {
         }
         Err(source) => return Err(CatalogError::Read { path, source }),
     };
-    let file: File = toml::from_str(&text).map_err(|source| CatalogError::Syntax { path: path.clone(), source })?;
+    let file: File =
+        toml::from_str(&text).map_err(|source| CatalogError::Syntax { path: path.clone(), source: source.into() })?;
     let entries = file.module.into_iter().map(|written| entry(&path, written)).collect::<Result<Vec<_>, _>>()?;
     let mut files = BTreeSet::new();
     if let Some(twice) = entries.iter().find(|entry| !files.insert(&entry.file)) {
