@@ -11,7 +11,8 @@ use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, 
 use crate::model::routes::Routes;
 use crate::model::{Text, tags};
 
-const TABLE: Table = Table { name: "desired_lrps", key: "process_guid" };
+const TABLE: Table =
+    Table { name: "desired_lrps", key: "process_guid", heavy: &["run_info", "routes", "metric_tags", "annotation"] };
 
 const SCHEDULING: [&str; 14] = [
     "process_guid",
