@@ -134,7 +134,7 @@ fn words(applied: &Applied, column: &str) -> Vec<String> {
     (0..data.offsets.len() - 1).map(text).collect()
 }
 
-fn read<'a>(batch: &'a Batch, column: usize, row: usize) -> &'a [u8] {
+fn read(batch: &Batch, column: usize, row: usize) -> &[u8] {
     match batch.tables[0].columns[column].get(Encoding::Text, row) {
         Value::Text(bytes) => bytes,
         _ => b"",
@@ -224,7 +224,7 @@ fn steps_are_chained_in_memory_in_both_directions() {
     let down = lens(&steps, 4, 1);
     assert_eq!(down.steps().map(|step| step.manifest().version).collect::<Vec<_>>(), [4, 3, 2]);
     assert_eq!(down.tables["apps"].columns[1].1, Provenance::Raw { table: "apps".into(), column: "loud".into() });
-    assert!(lens(&steps, 4, 4).is_empty());
+    assert_eq!(lens(&steps, 4, 4).steps().count(), 0);
 }
 
 #[test]

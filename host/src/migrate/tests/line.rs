@@ -182,13 +182,13 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
             shape.origins.push(row);
         }
         let mut kept = batch.residue.get(unit).and_then(Option::as_deref).unwrap_or_default();
-        while let Some((value, rest)) = Value::decode(kept) {
-            let at = columns[0..].iter().position(|column| column.rows() == shape.origins.len()).unwrap();
-            columns[at].push(value);
-            kept = rest;
-            if at == 5 {
-                shape.origins.push(NEW_ROW);
+        while !kept.is_empty() {
+            for column in &mut columns {
+                let (value, rest) = Value::decode(kept).unwrap();
+                column.push(value);
+                kept = rest;
             }
+            shape.origins.push(NEW_ROW);
         }
         shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
         residue.push((!left.is_empty()).then_some(left));
