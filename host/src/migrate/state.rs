@@ -28,7 +28,7 @@ const TABLES: [&str; 7] = [
     "CREATE TABLE IF NOT EXISTS bbs_migration (id INTEGER PRIMARY KEY, from_version BIGINT NOT NULL, \
      to_version BIGINT NOT NULL, going_down BOOLEAN NOT NULL, fingerprint TEXT NOT NULL, token BIGINT NOT NULL, \
      phase TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS bbs_copy (group_number BIGINT PRIMARY KEY, last_key TEXT, finished BOOLEAN NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS bbs_copy (group_number BIGINT PRIMARY KEY, last_key TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS bbs_copy_table (table_name TEXT PRIMARY KEY, rows_out BIGINT NOT NULL, \
      digest TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS bbs_residue (unit TEXT NOT NULL, table_name TEXT NOT NULL, row_key TEXT NOT NULL, \

@@ -399,6 +399,25 @@ async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
     }
 }
 
+/// Where nothing is computed there is no digest, so the rows themselves have to tell.
+#[tokio::test]
+async fn a_copy_in_which_nothing_is_computed_is_compared_all_the_same() {
+    for damage in [
+        "DELETE FROM mutable_lrps__6 WHERE guid = 'app-00002'",
+        "UPDATE mutable_lrps__6 SET note = 'x' WHERE guid = 'app-00002'",
+        "UPDATE mutable_lrps__6 SET note = NULL WHERE guid = 'app-00002'",
+        "UPDATE fixed_lrps__6 SET run_info = 'x' WHERE guid = 'app-00002'",
+        "UPDATE fixed_lrps__6 SET guid = 'x' WHERE guid = 'app-00002'",
+        "INSERT INTO fixed_lrps__6 (guid, run_info, strategy) SELECT 'x', run_info, strategy FROM fixed_lrps__6 LIMIT 1",
+    ] {
+        let world = World::with_rows(5).await;
+        world.up(5).await.unwrap();
+        let error = world.damaged_before_verify(6, damage).await;
+        assert!(matches!(error, MigrateError::Verify { .. }), "{damage}: {error}");
+        assert_eq!(world.version().await, (5, 6));
+    }
+}
+
 #[tokio::test]
 async fn a_host_that_lost_the_lock_writes_nothing_more() {
     let world = World::with_rows(5).await;
