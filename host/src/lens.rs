@@ -129,8 +129,6 @@ pub struct Lens {
     pub near: Layout,
     pub far: Layout,
     pub tables: BTreeMap<String, Composed>,
-    /// Tables of the near end that the far end does not have.
-    pub dropped: Vec<String>,
     pub groups: Vec<Group>,
     /// By source table, the columns that have to be opened and handed over.
     pub needed: BTreeMap<String, BTreeSet<String>>,
@@ -179,7 +177,6 @@ impl Lens {
             near: line_at(line, near).clone(),
             far: line_at(line, far).clone(),
             tables: BTreeMap::new(),
-            dropped: Vec::new(),
             groups: Vec::new(),
             needed: BTreeMap::new(),
             restorable,
@@ -191,10 +188,6 @@ impl Lens {
     /// The versions of the steps in the order in which they run.
     pub fn steps(&self) -> impl Iterator<Item = &Arc<dyn Transform>> {
         self.steps.iter().map(|step| &step.transform)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
     }
 
     /// What earlier steps in the other direction left and this lens gives back.
@@ -292,7 +285,6 @@ impl Lens {
                 self.groups[group].scopes.push(narrowed);
             }
         }
-        self.dropped = frame.vanished();
         self.needed = frame.needed();
     }
 }

@@ -206,6 +206,13 @@ impl Work {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     }
 
+    /// Whether a group's units have to be read: something is computed or would be lost, or rows come together
+    /// from several tables.
+    fn visits_units(&self, group: usize) -> bool {
+        let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
+        self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
+    }
+
     /// The versions whose steps run.
     fn versions(&self) -> std::ops::RangeInclusive<DataVersion> {
         versions(self.from, self.to)
@@ -374,7 +381,7 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
             && (found.token == work.token || found.token + 1 == work.token)
     });
     if !resumed {
-        state::drop_leftovers(&mut tx).await?;
+        state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
         state::forget_underway(&mut tx).await?;
         residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
@@ -446,7 +453,7 @@ async fn make_way(connection: &mut SqliteConnection, table: &str) -> Result<(), 
 async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("start-over", work.describe(), None);
     let mut tx = fence.begin().await?;
-    state::drop_leftovers(&mut tx).await?;
+    state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
     state::forget_underway(&mut tx).await?;
     residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;

@@ -6,7 +6,8 @@ use crate::columns::{Batch, Outcome, Refusal, Shape, View, Written};
 use crate::manifest::{Access, Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::translator::Fault;
-use crate::unit::{Draft, Plan, Unit};
+use crate::unit::Unit;
+use crate::unit::draft::{Draft, Plan};
 
 /// Runs `up` or `down` over a batch. `manifest` is the migration's own, passed so that a guest
 /// builds it once and not at every call.

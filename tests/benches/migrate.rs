@@ -8,6 +8,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +42,10 @@ async fn main() {
     let own = insert_select(&start, &folder, &base, newest).await;
     println!("INSERT … SELECT   {:8.2} s", own.as_secs_f64());
     let chain = migrate(&start, &folder, &all, &steps[2..]).await;
-    println!("chain, copy       {:8.2} s   {:.2} x", chain.copying.as_secs_f64(), ratio(chain.copying, own));
+    for (phase, spent) in &chain.phases {
+        println!("chain, {phase:<11}{:8.2} s   {:.2} x", spent.as_secs_f64(), ratio(*spent, own));
+    }
+    println!("chain, no verify  {:8.2} s   {:.2} x", chain.copying.as_secs_f64(), ratio(chain.copying, own));
     println!("chain, with verify{:8.2} s   {:.2} x", chain.whole.as_secs_f64(), ratio(chain.whole, own));
     let layers = migrate(&start, &folder, &all, &steps).await;
     println!(
@@ -118,6 +122,8 @@ struct Spent {
     /// Without verification.
     copying: Duration,
     whole: Duration,
+    /// By the name that progress gives them.
+    phases: BTreeMap<String, Duration>,
 }
 
 /// Migrates to each of these versions in turn.
@@ -126,17 +132,15 @@ async fn migrate(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>],
     stored.context.tuning = Tuning::default();
     let progress = stored.context.progress.clone();
     let watch = tokio::spawn(async move {
-        let mut verifying = Duration::ZERO;
+        let mut phases = BTreeMap::<String, Duration>::new();
         let mut last = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let snapshot = progress.snapshot();
             if snapshot.phase == "done" {
-                return verifying;
+                return phases;
             }
-            if snapshot.phase == "verify" {
-                verifying += last.elapsed();
-            }
+            *phases.entry(snapshot.phase).or_default() += last.elapsed();
             last = Instant::now();
         }
     });
@@ -146,9 +150,10 @@ async fn migrate(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>],
     }
     let whole = began.elapsed();
     stored.context.progress.enter("done", "", None);
-    let verifying = watch.await.expect("the watch ends");
+    let phases = watch.await.expect("the watch ends");
     stored.context.database.close().await;
-    Spent { copying: whole - verifying, whole }
+    let verifying = phases.get("verify").copied().unwrap_or_default();
+    Spent { copying: whole.saturating_sub(verifying), whole, phases }
 }
 
 fn peak_memory_kb() -> u64 {

@@ -1,6 +1,6 @@
 //! The API over real HTTP on a real database: what each method does, and what each refusal says.
 
-mod answers;
+pub(crate) mod answers;
 mod changes;
 mod damage;
 mod framing;

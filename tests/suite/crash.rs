@@ -24,6 +24,7 @@ async fn process() {
         "up" => stored.up(version).await.unwrap(),
         _ => stored.down(version).await.unwrap(),
     };
+    stored.context.database.close().await;
 }
 
 /// Runs the process; gives whether it was killed.

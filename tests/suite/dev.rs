@@ -56,9 +56,9 @@ fn a_new_migration_runs_at_the_next_start_of_the_same_host() {
     let before = status(&installation);
 
     let workbench = tempfile::tempdir().unwrap();
-    let krate = workbench.path().join("add-owner");
-    module(&["new", "add-owner", "--into", workbench.path().to_str().unwrap()]);
-    module(&["build", krate.to_str().unwrap(), "--into", built.path().to_str().unwrap()]);
+    let sdk = harness::workspace().join("sdk");
+    module(workbench.path(), &["new", "add-owner", "--sdk", sdk.to_str().unwrap()]);
+    module(workbench.path(), &["build", "add-owner", "--into", built.path().to_str().unwrap()]);
 
     assert!(installation.serve().terminate().success());
     let after = status(&installation);
@@ -71,7 +71,8 @@ fn status(installation: &Installation) -> serde_json::Value {
 }
 
 #[track_caller]
-fn module(arguments: &[&str]) {
-    let output = Command::new(harness::bbs()).arg("module").args(arguments).output().expect("the executable starts");
+fn module(folder: &Path, arguments: &[&str]) {
+    let mut command = Command::new(harness::bbs());
+    let output = command.arg("module").args(arguments).current_dir(folder).output().expect("the executable starts");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -11,6 +11,7 @@ mod build;
 mod catalog;
 mod crash;
 mod dev;
+mod first_light;
 mod migrate;
 mod sandbox;
 mod takeover;

@@ -297,7 +297,7 @@ fn next_is_no_way_around_the_deadline() {
 
 #[test]
 fn a_translator_that_fails_is_named_and_thrown_away() {
-    let sandbox = sandbox_with(impatient());
+    let sandbox = sandbox();
     let chatty = translator("chatty-translator", &sandbox);
     for (method, words) in
         [("Trap", "broke off"), ("Grow", "bytes of memory"), ("Unknown", "it refused: no method Unknown")]

@@ -1,1 +1,337 @@
-//! TODO(translators)
+//! Old clients over real HTTP, through the translators as components: what one version writes the
+//! others read, lists page by page, versions out of the window, a translator that traps.
+
+use std::sync::Arc;
+
+use bbs::modules::catalog::Catalog;
+use bbs::modules::translate::Translate;
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bbs_proto::{v0_9, v0_10};
+use serde_json::{Value, json};
+
+use crate::harness::modules;
+use crate::harness::server::{Options, Server};
+
+fn translators() -> Vec<Arc<dyn Translate>> {
+    let catalog = Catalog::load(&modules::modules(), &modules::sandbox()).unwrap();
+    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
+}
+
+async fn server() -> Server {
+    Server::start(Options { translators: translators(), ..Options::default() }).await
+}
+
+fn run_action() -> proto::Action {
+    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+    proto::Action { run_action: Some(run), ..Default::default() }
+}
+
+fn routes() -> Option<proto::ProtoRoutes> {
+    let entry = proto::RouteEntry { key: b"cf-router".to_vec(), value: b"[]".to_vec() };
+    Some(proto::ProtoRoutes { routes: vec![entry] })
+}
+
+/// What a client of 0.9 knows, with nothing that came later.
+fn old_lrp(process_guid: &str) -> v0_9::DesiredLrp {
+    v0_9::DesiredLrp {
+        process_guid: process_guid.into(),
+        domain: b"domain".to_vec(),
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        instances: 2,
+        action: Some(run_action()),
+        start_timeout_s: 30,
+        routes: routes(),
+        annotation: b"old".to_vec(),
+        ..Default::default()
+    }
+}
+
+async fn create_old(server: &Server, lrp: v0_9::DesiredLrp) -> Option<proto::Error> {
+    let request = v0_9::CreateDesiredLrpRequest { desired_lrp: Some(lrp) };
+    server.call("/v0.9/desired_lrps/create", &request).await.message::<v0_9::CreateDesiredLrpResponse>().error
+}
+
+async fn list_old(server: &Server, domain: &str) -> Vec<v0_9::DesiredLrp> {
+    let request = v0_9::ListDesiredLrPsRequest { domain: domain.into() };
+    let list: v0_9::ListDesiredLrPsResponse = server.call("/v0.9/desired_lrps/list", &request).await.message();
+    assert_eq!(list.error, None);
+    list.desired_lrps
+}
+
+async fn list_native(server: &Server) -> Vec<proto::DesiredLrp> {
+    let list: proto::DesiredLrPsResponse = server.post("/v1/desired_lrps/list.r3", []).await.message();
+    assert_eq!(list.error, None);
+    list.desired_lrps
+}
+
+async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
+    let value = proto::MetricTagValue { r#static: b"source".to_vec(), ..Default::default() };
+    let lrp = proto::DesiredLrp {
+        process_guid: process_guid.into(),
+        domain: domain.into(),
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        instances: 1,
+        action: Some(run_action()),
+        start_timeout_ms: 1_500,
+        annotation: b"new".to_vec(),
+        metric_tags: vec![proto::MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) }],
+        ..Default::default()
+    };
+    let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_old_client_creates_a_native_one_lists() {
+    let server = server().await;
+    assert_eq!(create_old(&server, old_lrp("guid")).await, None);
+    let [found] = <[_; 1]>::try_from(list_native(&server).await).unwrap();
+    assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 2));
+    assert_eq!((found.action, found.routes, &found.annotation[..]), (Some(run_action()), routes(), &b"old"[..]));
+    assert_eq!((found.start_timeout_ms, &found.metrics_guid[..]), (30_000, &b"guid"[..]));
+    assert_eq!(server.texts("SELECT instance_index FROM actual_lrps").await, ["0", "1"]);
+
+    let mut own = list_old(&server, "").await.remove(0);
+    assert!(own.modification_tag.take().is_some());
+    assert_eq!(own, v0_9::DesiredLrp { metrics_guid: b"guid".to_vec(), ..old_lrp("guid") });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_native_client_desires_old_ones_list() {
+    let server = server().await;
+    desire_native(&server, "guid", "domain").await;
+    let [found] = <[_; 1]>::try_from(list_old(&server, "").await).unwrap();
+    assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 1));
+    assert_eq!((found.action, &found.annotation[..], found.start_timeout_s), (Some(run_action()), &b"new"[..], 2));
+
+    let list: v0_10::ListMutableDesiredLrPsResponse =
+        server.post("/v0.10/mutable_desired_lrps/list", []).await.message();
+    let expected = v0_10::MutableDesiredLrp {
+        process_guid: b"guid".to_vec(),
+        instances: 1,
+        routes: Some(Default::default()),
+        annotation: b"new".to_vec(),
+    };
+    assert_eq!(list.mutable_desired_lrps, [expected]);
+    let list: v0_10::ListImmutableDesiredLrPsResponse =
+        server.post("/v0.10/immutable_desired_lrps/list", []).await.message();
+    assert_eq!(list.immutable_desired_lrps[0].domain, b"domain");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_in_between_writes_for_both() {
+    let server = server().await;
+    let request = v0_10::CreateDesiredLrpRequest {
+        mutable_desired_lrp: Some(v0_10::MutableDesiredLrp {
+            process_guid: b"guid".to_vec(),
+            instances: 3,
+            ..Default::default()
+        }),
+        immutable_desired_lrp: Some(v0_10::ImmutableDesiredLrp {
+            process_guid: b"guid".to_vec(),
+            domain: b"domain".to_vec(),
+            root_fs: b"preloaded:cflinuxfs4".to_vec(),
+            action: Some(run_action()),
+            ..Default::default()
+        }),
+    };
+    let reply = server.call("/v0.10/desired_lrps/create", &request).await;
+    assert_eq!(reply.message::<v0_10::CreateDesiredLrpResponse>().error, None);
+    assert_eq!(list_native(&server).await[0].instances, 3);
+    assert_eq!(list_old(&server, "").await[0].instances, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_the_native_handlers_reach_old_clients() {
+    let server = server().await;
+    assert_eq!(create_old(&server, old_lrp("guid")).await, None);
+    let again = create_old(&server, old_lrp("guid")).await.unwrap();
+    assert_eq!(again.r#type(), Type::ResourceExists);
+    let invalid = create_old(&server, v0_9::DesiredLrp { domain: vec![], ..old_lrp("other") }).await.unwrap();
+    assert_eq!(invalid.message, b"Invalid field: domain, Invalid field: domain");
+    assert_eq!(server.post("/v0.9/desired_lrps/create", []).await.error().1, "Invalid field: desired_lrp");
+    for path in ["/v0.9/desired_lrps/create", "/v0.9/desired_lrps/list", "/v0.10/mutable_desired_lrps/list"] {
+        assert_eq!(server.post(path, &b"\x0a\x09x"[..]).await.error().0, Type::InvalidRequest, "{path}");
+    }
+    assert_eq!(list_native(&server).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_go_through_the_chain_page_by_page() {
+    for page_units in [1, 3, 100] {
+        let options = Options { translators: translators(), page_units: Some(page_units), ..Options::default() };
+        let server = Server::start(options).await;
+        for number in 0..7 {
+            desire_native(&server, &format!("guid-{number}"), if number % 2 == 0 { "even" } else { "odd" }).await;
+        }
+        let guids = |list: Vec<v0_9::DesiredLrp>| -> Vec<_> {
+            list.into_iter().map(|lrp| String::from_utf8(lrp.process_guid).unwrap()).collect()
+        };
+        let all: Vec<_> = (0..7).map(|number| format!("guid-{number}")).collect();
+        assert_eq!(guids(list_old(&server, "").await), all, "{page_units}");
+        assert_eq!(guids(list_old(&server, "odd").await), ["guid-1", "guid-3", "guid-5"], "{page_units}");
+        assert_eq!(guids(list_old(&server, "none").await), Vec::<String>::new());
+        let reply = server.post("/v0.9/desired_lrps/list", []).await;
+        let chunked = if page_units < 100 { "chunked" } else { "" };
+        assert_eq!(reply.header("transfer-encoding"), chunked, "{page_units}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_together_are_larger_than_a_translator_may_be_are_listed() {
+    let server = server().await;
+    let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
+    let mut action = run_action();
+    action.run_action.as_mut().unwrap().volume_mounted_files.push(file);
+    assert_eq!(create_old(&server, v0_9::DesiredLrp { action: Some(action), ..old_lrp("guid-10") }).await, None);
+    let guids: Vec<_> = (10..46).map(|number| format!("guid-{number}")).collect();
+    server
+        .sql(
+            "WITH RECURSIVE numbers (n) AS (SELECT 11 UNION ALL SELECT n + 1 FROM numbers WHERE n < 45) \
+             INSERT INTO desired_lrps (process_guid, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+             volume_placement, modification_tag_epoch, run_info) \
+             SELECT 'guid-' || n, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+             volume_placement, modification_tag_epoch, run_info FROM desired_lrps, numbers",
+        )
+        .await;
+    let listed = list_old(&server, "").await;
+    let listed: Vec<_> = listed.into_iter().map(|lrp| String::from_utf8(lrp.process_guid).unwrap()).collect();
+    assert_eq!(listed, guids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_clients_than_instances_are_all_answered() {
+    let options = Options { translators: translators(), page_units: Some(1), ..Options::default() };
+    let server = Arc::new(Server::start(options).await);
+    for number in 0..3 {
+        desire_native(&server, &format!("guid-{number}"), "domain").await;
+    }
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let server = Arc::clone(&server);
+        clients.spawn(async move {
+            assert_eq!(create_old(&server, old_lrp(&format!("old-{number}"))).await, None);
+            list_old(&server, "domain").await.len()
+        });
+    }
+    while let Some(listed) = clients.join_next().await {
+        assert!(listed.unwrap() >= 4);
+    }
+    assert_eq!(list_native(&server).await.len(), 63);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_may_be_said_in_the_path_or_in_the_header() {
+    let server = server().await;
+    assert_eq!(create_old(&server, old_lrp("guid")).await, None);
+    let list = async |path: &str, header: &str| {
+        let headers = [("x-diego-api-version", header)];
+        server.send("POST", path, &headers, vec![]).await
+    };
+    let old: v0_9::ListDesiredLrPsResponse = list("/v1/desired_lrps/list", "0.9").await.message();
+    assert_eq!(old.desired_lrps[0].start_timeout_s, 30);
+    let new: v0_10::ListMutableDesiredLrPsResponse = list("/v1/mutable_desired_lrps/list", "0.10").await.message();
+    assert_eq!(new.mutable_desired_lrps[0].instances, 2);
+    let path_wins: proto::DesiredLrPsResponse = list("/v1.1/desired_lrps/list.r3", "0.9").await.message();
+    assert_eq!(path_wins.desired_lrps[0].start_timeout_ms, 30_000);
+    assert_eq!(list("/v1/desired_lrps/list.r3", "0.9").await.status, 404);
+    assert_eq!(list("/v1/desired_lrps/list", "1.1").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_method_that_did_not_change_is_the_same_at_every_version() {
+    let server = server().await;
+    for version in ["v0.9", "v0.10", "v0.11", "v1.0", "v1.1", "v1"] {
+        let reply = server.post(&format!("/{version}/ping"), []).await;
+        assert!(reply.message::<proto::PingResponse>().available, "{version}");
+    }
+    let request = proto::UpsertDomainRequest { domain: b"d".to_vec(), ttl: 0 };
+    assert_eq!(server.call("/v0.9/domains/upsert", &request).await.status, 200);
+    let domains: proto::DomainsResponse = server.post("/v0.10/domains/list", []).await.message();
+    assert_eq!(domains.domains, [b"d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_version_does_not_have_is_not_found_there() {
+    let server = server().await;
+    let absent = [
+        "/v0.9/mutable_desired_lrps/list",
+        "/v0.9/desired_lrps/list.r3",
+        "/v0.9/desired_lrp/desire.r2",
+        "/v0.10/desired_lrps/list",
+        "/v0.10/desired_lrps/get_by_process_guid.r3",
+        "/v1/desired_lrps/create",
+        "/v1/desired_lrps/list",
+        "/v1.1/mutable_desired_lrps/list",
+    ];
+    for path in absent {
+        assert_eq!(server.post(path, []).await.status, 404, "{path}");
+    }
+    let reply = server.send("GET", "/v0.9/desired_lrps/list", &[], vec![]).await;
+    assert_eq!((reply.status, reply.header("allow")), (405, "POST"));
+}
+
+#[track_caller]
+fn not_acceptable(reply: &crate::harness::server::Reply, max: &str) {
+    assert_eq!(reply.status, 406);
+    let body: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(body["supported"], json!({ "min": "0.9", "max": max }));
+    assert_eq!((reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")), ("0.9", max));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_outside_the_window_is_told_which_ones_are_served() {
+    let server = server().await;
+    for version in ["0.8", "0.0", "1.2", "2.0"] {
+        not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
+        let headers = [("x-diego-api-version", version)];
+        not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pinned_host_serves_nothing_newer() {
+    let options = Options { translators: translators(), pin: Some("0.10"), ..Options::default() };
+    let server = Server::start(options).await;
+    for version in ["1.1", "0.11"] {
+        not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "0.10");
+    }
+    // Diego's clients fall back to an older revision when a path is not found.
+    for path in ["/v1/desired_lrps/list.r3", "/v1/desired_lrp/desire.r2"] {
+        assert_eq!(server.post(path, []).await.status, 404, "{path}");
+    }
+    assert_eq!(server.post("/v1/ping", []).await.status, 200);
+    assert_eq!(create_old(&server, old_lrp("guid")).await, None);
+    assert_eq!(list_old(&server, "").await.len(), 1);
+    assert_eq!(server.post("/v0.10/mutable_desired_lrps/list", []).await.status, 200);
+}
+
+/// The guest that does what its methods say, then the real step to the native version.
+async fn server_with_a_guest() -> Server {
+    let guest = modules::translator("chatty-translator", &modules::sandbox());
+    let mut chain = translators();
+    chain[0] = guest;
+    Server::start(Options { translators: chain, ..Options::default() }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_translator_that_traps_fails_its_own_call_and_no_other() {
+    let server = server_with_a_guest().await;
+    for _ in 0..2 {
+        let (kind, text) = server.post("/v0.9/trap/do", []).await.error();
+        assert_eq!(kind, Type::UnknownError);
+        assert!(text.contains("chatty"), "{text}");
+        let never = server.post("/v0.9/never/do", &b"as it is"[..]).await;
+        assert_eq!((never.status, &never.body[..]), (200, &b"as it is"[..]));
+    }
+    assert_eq!(server.post("/v0.10/mutable_desired_lrps/list", []).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_translator_that_calls_what_does_not_exist_is_told_so() {
+    let server = server_with_a_guest().await;
+    let (kind, text) = server.post("/v0.9/once/do", []).await.error();
+    assert_eq!(kind, Type::UnknownError);
+    assert!(text.contains("\"Newer\"") && text.contains("API 0.10"), "{text}");
+}

@@ -12,6 +12,10 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePo
 use sqlx::{Sqlite, Transaction};
 
 const READERS: u32 = 8;
+/// In KiB, hence negative, as SQLite has it. The writer of a migration goes back and forth between two large tables.
+const WRITER_CACHE: &str = "-32768";
+/// Pages of write-ahead log between checkpoints: 32 MiB. Each costs a wait for the disk.
+const CHECKPOINT_PAGES: &str = "8192";
 
 #[derive(Debug, Clone)]
 pub struct Database {
@@ -39,8 +43,9 @@ impl Database {
             .foreign_keys(false)
             .busy_timeout(Duration::from_secs(10));
         let failed = |source| DatabaseError::Open { path: path.to_owned(), source };
+        let writing = options.clone().pragma("cache_size", WRITER_CACHE).pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
         // The writer opens first: it creates the file that the readers then find.
-        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await.map_err(failed)?;
+        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(writing).await.map_err(failed)?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_with(options.create_if_missing(false).read_only(true))

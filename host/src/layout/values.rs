@@ -120,10 +120,6 @@ impl ColumnBuilder {
         self.data.offsets.push(end);
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     pub fn finish(mut self) -> ColumnData {
         if !self.nulls {
             self.data.validity.clear();

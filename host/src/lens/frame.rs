@@ -91,7 +91,6 @@ pub(super) struct Frame<'a> {
     source_classes: BTreeMap<String, usize>,
     notes: BTreeMap<(DataVersion, String), usize>,
     losing: BTreeSet<usize>,
-    vanished: Vec<String>,
 }
 
 impl<'a> Frame<'a> {
@@ -105,7 +104,6 @@ impl<'a> Frame<'a> {
             source_classes: BTreeMap::new(),
             notes: BTreeMap::new(),
             losing: BTreeSet::new(),
-            vanished: Vec::new(),
         };
         for (name, table) in &near.tables {
             if group.is_some_and(|group| !group.contains(name)) {
@@ -276,8 +274,7 @@ impl<'a> Frame<'a> {
 
     /// Takes a table away. What it held has been kept, or is nothing.
     pub(super) fn remove(&mut self, table: &str) {
-        let removed = self.tables.remove(table).expect("the layout was checked to have the table");
-        self.vanished.extend(removed.origins.into_keys());
+        self.tables.remove(table);
     }
 
     /// A table without rows takes those of the table that gives it a column; otherwise each row gives to
@@ -417,12 +414,6 @@ impl<'a> Frame<'a> {
 
     pub(super) fn losing(&self) -> BTreeSet<usize> {
         self.losing.iter().map(|&class| self.find(class)).collect()
-    }
-
-    /// Tables of the near end that no table of this frame continues.
-    pub(super) fn vanished(&self) -> Vec<String> {
-        let continued: BTreeSet<_> = self.tables.values().flat_map(|table| table.origins.keys()).collect();
-        self.source_classes.keys().filter(|name| !continued.contains(name)).cloned().collect()
     }
 
     pub(super) fn needed(&self) -> BTreeMap<String, BTreeSet<String>> {

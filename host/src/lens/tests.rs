@@ -1,1 +1,341 @@
+//! The lens without a database: what it asks for, where columns come from, and how a batch that fails is halved.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::transform::TransformError;
+use super::*;
+use crate::layout::columns::{NEW_ROW, Outcome, Refusal, Shape, Written};
+use crate::layout::manifest::{Access, Change, Manifest};
+use crate::layout::schema::{ColumnType, Sealing};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+
+type Function = fn(&Batch) -> Result<Outcome, String>;
+
+struct Native {
+    manifest: Manifest,
+    function: Function,
+    calls: AtomicUsize,
+}
+
+impl Transform for Native {
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn digest(&self) -> &str {
+        "d1935"
+    }
+
+    fn apply(&self, direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        (self.function)(batch).map_err(|reason| TransformError {
+            module: self.manifest.name.clone(),
+            version: self.manifest.version,
+            digest: self.digest().to_owned(),
+            direction,
+            reason,
+        })
+    }
+}
+
+fn column(name: &str, kind: ColumnType, sealing: Sealing) -> Column {
+    Column { name: name.into(), kind, nullable: true, default: None, sealing }
+}
+
+fn table(name: &str, columns: Vec<Column>) -> Table {
+    let key = Column { nullable: false, ..column("guid", ColumnType::Varchar(255), Sealing::Plain) };
+    Table {
+        name: name.into(),
+        columns: [vec![key], columns].concat(),
+        primary_key: vec!["guid".into()],
+        indexes: Vec::new(),
+        partition_key: Some("guid".into()),
+    }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: Function) -> Arc<Native> {
+    let manifest = Manifest {
+        version,
+        name: format!("step-{version}"),
+        summary: String::new(),
+        changes,
+        up,
+        down: Vec::new(),
+        reversible: true,
+        leaves_residue: version == RESIDUAL,
+    };
+    Arc::new(Native { manifest, function, calls: AtomicUsize::new(0) })
+}
+
+const RESIDUAL: DataVersion = 3;
+
+fn nothing(_: &Batch) -> Result<Outcome, String> {
+    Err("it has no row function".to_owned())
+}
+
+/// Version 1: `apps` with two text columns, one boolean and one sealed column nobody ever asks for.
+fn first() -> Arc<Native> {
+    let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
+    let apps = table(
+        "apps",
+        vec![
+            text("word"),
+            column("flag", ColumnType::Boolean, Sealing::Plain),
+            column("secret", ColumnType::LongText, Sealing::Enveloped),
+        ],
+    );
+    step(1, vec![Change::CreateTable(apps), Change::CreateTable(table("others", vec![text("x")]))], Vec::new(), nothing)
+}
+
+fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
+    Access { table: "apps".into(), reads: names(reads), writes: names(writes), reshapes }
+}
+
+fn lens(steps: &[Arc<Native>], near: DataVersion, far: DataVersion) -> Lens {
+    let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
+    let line = Line::new(steps.iter().map(|step| step.manifest())).expect("a sound line");
+    Lens::new(&line, &steps, near, far, BTreeSet::new())
+}
+
+fn texts(values: &[&str]) -> ColumnData {
+    let mut column = ColumnBuilder::new(Encoding::Text);
+    values.iter().for_each(|value| column.push(Value::Text(value.as_bytes())));
+    column.finish()
+}
+
+/// Units of one row each.
+fn source(words: &[&str]) -> Source {
+    let guids: Vec<_> = (0..words.len()).map(|number| format!("g{number}")).collect();
+    let guids: Vec<_> = guids.iter().map(String::as_str).collect();
+    let mut flags = ColumnBuilder::new(Encoding::Boolean);
+    (0..words.len()).for_each(|row| flags.push(Value::Boolean(row % 3 == 0)));
+    let columns = [("guid", texts(&guids)), ("word", texts(words)), ("flag", flags.finish())];
+    let columns = columns.map(|(name, data)| (name.to_owned(), data)).into();
+    let rows = u32::try_from(words.len()).unwrap();
+    let apps = SourceTable { unit_offsets: (0..=rows).collect(), columns };
+    Source { units: words.len(), tables: [("apps".to_owned(), apps)].into() }
+}
+
+fn arguments() -> Arguments {
+    let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
+    (1..10).map(|version| (version, run.clone())).collect()
+}
+
+fn words(applied: &Applied, column: &str) -> Vec<String> {
+    let data = &applied.tables["apps"].computed[column];
+    let text = |row| match data.get(Encoding::Text, row) {
+        Value::Text(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        other => format!("{other:?}"),
+    };
+    (0..data.offsets.len() - 1).map(text).collect()
+}
+
+fn read(batch: &Batch, column: usize, row: usize) -> &[u8] {
+    match batch.tables[0].columns[column].get(Encoding::Text, row) {
+        Value::Text(bytes) => bytes,
+        _ => b"",
+    }
+}
+
+fn rows(batch: &Batch) -> usize {
+    *batch.tables[0].unit_offsets.last().unwrap() as usize
+}
+
+/// Turns words into capitals and flags round; breaks off at "bad", refuses "no", and takes at most three units.
+fn shout(batch: &Batch) -> Result<Outcome, String> {
+    if batch.tables[0].unit_offsets.len() - 1 > 3 {
+        return Err("too much for one call".to_owned());
+    }
+    let (mut word, mut flag) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Boolean));
+    let mut refused = Vec::new();
+    let mut residue = Vec::new();
+    for row in 0..rows(batch) {
+        let text = read(batch, 0, row);
+        match text {
+            b"bad" => return Err("it broke off".to_owned()),
+            b"no" => refused.push(Refusal { unit: u32::try_from(row).unwrap(), reason: "not that word".into() }),
+            _ => {}
+        }
+        word.push(Value::Text(&text.to_ascii_uppercase()));
+        let set = batch.tables[0].columns[1].get(Encoding::Boolean, row) == Value::Boolean(true);
+        flag.push(Value::Boolean(!set));
+        residue.push((row == 0).then(|| text.to_vec()));
+    }
+    let written = Written { shape: None, columns: vec![word.finish(), flag.finish()] };
+    Ok(Outcome { tables: vec![written], refused, residue })
+}
+
+fn shouting(version: DataVersion) -> [Arc<Native>; 2] {
+    [first(), step(version, Vec::new(), vec![access(&["word", "flag"], &["word", "flag"], false)], shout)]
+}
+
+#[test]
+fn only_declared_columns_are_asked_for_and_the_rest_travels_unopened() {
+    let lens = lens(&shouting(2), 1, 2);
+    assert_eq!(lens.needed, [("apps".to_owned(), names(&["flag", "word"]).into_iter().collect())].into());
+    let of = |column: &str| {
+        let columns = &lens.tables["apps"].columns;
+        columns.iter().find(|(known, _)| known.name == column).unwrap().1.clone()
+    };
+    assert_eq!(of("word"), Provenance::Computed);
+    assert_eq!(of("secret"), Provenance::Raw { table: "apps".into(), column: "secret".into() });
+    assert_eq!(lens.tables["apps"].transformed, Some(2));
+    assert_eq!(lens.tables["others"].transformed, None);
+    assert!(lens.groups[lens.tables["apps"].group].visits_units);
+    assert!(!lens.groups[lens.tables["others"].group].visits_units);
+    assert_ne!(lens.tables["apps"].group, lens.tables["others"].group);
+}
+
+#[test]
+fn steps_are_chained_in_memory_in_both_directions() {
+    let twice = step(3, vec![], vec![access(&["word"], &["word"], false)], |batch| {
+        let mut word = ColumnBuilder::new(Encoding::Text);
+        (0..rows(batch)).for_each(|row| word.push(Value::Text(&[read(batch, 0, row), read(batch, 0, row)].concat())));
+        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![word.finish()] }], ..Outcome::default() })
+    });
+    let [one, two] = shouting(2);
+    let rename = step(
+        4,
+        vec![
+            Change::RenameColumn { table: "apps".into(), from: "word".into(), to: "loud".into() },
+            Change::AlterColumn {
+                table: "apps".into(),
+                column: column("secret", ColumnType::LongText, Sealing::Plain),
+            },
+        ],
+        Vec::new(),
+        nothing,
+    );
+    let mut manifest = twice.manifest.clone();
+    manifest.leaves_residue = false;
+    let twice = Arc::new(Native { manifest, function: twice.function, calls: AtomicUsize::new(0) });
+    let steps = [one, two, twice, rename];
+    let up = lens(&steps, 1, 4);
+    assert!(up.needed["apps"].contains("secret"), "it is sealed otherwise at the far end");
+    let mut units = source(&["a", "b"]);
+    units.tables.get_mut("apps").unwrap().columns.insert("secret".into(), texts(&["s", "t"]));
+    let applied = up.apply(up.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    assert_eq!(words(&applied, "loud"), ["AA", "BB"]);
+    assert_eq!(words(&applied, "secret"), ["s", "t"]);
+    let down = lens(&steps, 4, 1);
+    assert_eq!(down.steps().map(|step| step.manifest().version).collect::<Vec<_>>(), [4, 3, 2]);
+    assert_eq!(down.tables["apps"].columns[1].1, Provenance::Raw { table: "apps".into(), column: "loud".into() });
+    assert_eq!(lens(&steps, 4, 4).steps().count(), 0);
+}
+
+#[test]
+fn a_batch_that_is_too_much_for_one_call_passes_in_halves() {
+    let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
+    let words_in: Vec<_> = (0..11).map(|number| format!("w{number}")).collect();
+    let words_in: Vec<_> = words_in.iter().map(String::as_str).collect();
+    let applied = lens.apply(lens.tables["apps"].group, &source(&words_in), &Left::default(), &arguments()).unwrap();
+    let expected: Vec<_> = words_in.iter().map(|word| word.to_uppercase()).collect();
+    assert_eq!(words(&applied, "word"), expected);
+    let flags = &applied.tables["apps"].computed["flag"];
+    for row in 0..11 {
+        assert_eq!(flags.get(Encoding::Boolean, row), Value::Boolean(row % 3 != 0), "row {row}");
+    }
+    let kept: Vec<_> = applied.kept.iter().map(|kept| (kept.unit, kept.entry.bytes.clone())).collect();
+    assert!(kept.contains(&(0, b"w0".to_vec())), "{kept:?}");
+    for (unit, bytes) in kept {
+        assert_eq!(bytes, format!("w{unit}").into_bytes(), "residue stays with its unit");
+    }
+}
+
+#[test]
+fn the_unit_at_fault_is_found_wherever_it_is() {
+    for (word, reason) in [("bad", "it broke off"), ("no", "not that word")] {
+        for place in 0..9 {
+            let steps = shouting(2);
+            let lens = lens(&steps, 1, 2);
+            let mut all = vec!["fine"; 9];
+            all[place] = word;
+            let error =
+                lens.apply(lens.tables["apps"].group, &source(&all), &Left::default(), &arguments()).unwrap_err();
+            assert_eq!(error.unit(), place);
+            let LensError::Unit { reason: found, batch, version, direction, digest, .. } = error else {
+                panic!("a unit")
+            };
+            assert_eq!((found.as_str(), version, direction, digest.as_str()), (reason, 2, Direction::Up, "d1935"));
+            assert_eq!(batch.tables[0].unit_offsets, [0, 1]);
+            assert_eq!(read(&batch, 0, 0), word.as_bytes(), "the replay holds that unit alone");
+            assert!(steps[1].calls.load(Ordering::Relaxed) < 12, "halving, not one by one");
+        }
+    }
+}
+
+#[test]
+fn the_first_of_several_refusals_is_named() {
+    let lens = lens(&shouting(2), 1, 2);
+    let units = source(&["fine", "no", "no"]);
+    let error = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap_err();
+    assert_eq!(error.unit(), 1);
+}
+
+/// Drops rows whose word is empty and doubles those whose word is "twin".
+fn reshape(batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    if table.unit_offsets.len() - 1 > 2 {
+        return Err("too much".to_owned());
+    }
+    let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
+    let mut guid = ColumnBuilder::new(Encoding::Text);
+    for unit in 0..table.unit_offsets.len() - 1 {
+        for row in table.unit_offsets[unit]..table.unit_offsets[unit + 1] {
+            let (key, word) = (read(batch, 0, row as usize), read(batch, 1, row as usize));
+            if word.is_empty() {
+                continue;
+            }
+            shape.origins.push(row);
+            guid.push(Value::Text(key));
+            if word == b"twin" {
+                shape.origins.push(NEW_ROW);
+                guid.push(Value::Text(&[key, b"'"].concat()));
+            }
+        }
+        shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
+    }
+    let written = Written { shape: Some(shape), columns: vec![guid.finish()] };
+    Ok(Outcome { tables: vec![written], ..Outcome::default() })
+}
+
+#[test]
+fn reshaped_rows_keep_their_origins_across_halves() {
+    let steps = [first(), step(2, Vec::new(), vec![access(&["guid", "word"], &["guid"], true)], reshape)];
+    let lens = lens(&steps, 1, 2);
+    assert!(lens.tables["apps"].reshaped);
+    let units = source(&["a", "", "twin", "b", "twin"]);
+    let applied = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    assert_eq!(words(&applied, "guid"), ["g0", "g2", "g2'", "g3", "g4", "g4'"]);
+    let table = &applied.tables["apps"];
+    assert_eq!(table.origins, [[0, 2, NEW_ROW, 3, 4, NEW_ROW]]);
+    assert_eq!(table.unit_offsets, [0, 1, 1, 3, 4, 6]);
+}
+
+#[test]
+fn a_moved_column_without_a_counterpart_names_the_unit() {
+    let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
+    let other = step(
+        2,
+        vec![Change::MoveColumn { column: "x".into(), from: "others".into(), to: "apps".into() }],
+        Vec::new(),
+        nothing,
+    );
+    let lens = lens(&[first(), other], 1, 2);
+    assert_eq!(lens.tables["apps"].group, lens.tables["others"].group, "one unit now");
+    let moved = lens.tables["apps"].columns.iter().find(|(known, _)| *known == text("x")).unwrap();
+    assert_eq!(moved.1, Provenance::Raw { table: "others".into(), column: "x".into() }, "nobody opens it");
+    let mut units = source(&["a", "b", "c"]);
+    let columns = [("guid".to_owned(), texts(&["g0", "g2"]))].into();
+    units.tables.insert("others".into(), SourceTable { unit_offsets: vec![0, 1, 1, 2], columns });
+    let error = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap_err();
+    assert!(matches!(&error, LensError::Counterpart { unit: 1, version: 2, .. }), "{error}");
+    let columns = [("guid".to_owned(), texts(&["g0", "g1", "g2"]))].into();
+    units.tables.insert("others".into(), SourceTable { unit_offsets: vec![0, 1, 2, 3], columns });
+    let applied = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    assert_eq!(applied.tables["apps"].origins, [[0, 1, 2], [0, 1, 2]]);
+}

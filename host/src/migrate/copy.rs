@@ -39,14 +39,14 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for group in 0..work.lens.groups.len() {
-        if work.has_copies(group) || work.lens.groups[group].visits_units {
+        if work.has_copies(group) || work.visits_units(group) {
             total += units_in(&mut reader, work, group).await?;
         }
     }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
     for group in 0..work.lens.groups.len() {
-        if work.has_copies(group) || work.lens.groups[group].visits_units {
+        if work.has_copies(group) || work.visits_units(group) {
             copy_group(context, fence, work, group).await?;
         }
     }
@@ -62,33 +62,22 @@ async fn units_in(connection: &mut SqliteConnection, work: &Work, group: usize) 
     Ok(rows)
 }
 
-struct Cursor {
-    last: Option<Key>,
-    finished: bool,
-}
-
-async fn cursor(context: &Context, group: usize) -> Result<Cursor, MigrateError> {
-    let row = sqlx::query("SELECT last_key, finished FROM bbs_copy WHERE group_number = ?")
+/// The last unit that is written.
+async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
+    let row = sqlx::query("SELECT last_key FROM bbs_copy WHERE group_number = ?")
         .bind(group as i64)
         .fetch_optional(context.database.readers())
         .await
         .map_err(sql)?;
-    let Some(row) = row else { return Ok(Cursor { last: None, finished: false }) };
-    let last: Option<String> = row.get(0);
     let damaged = || MigrateError::DamagedCursor { group };
-    let last = last.map(|text| Key::from_text(&text).ok_or_else(damaged)).transpose()?;
-    Ok(Cursor { last, finished: row.get(1) })
+    row.map(|row| Key::from_text(row.get(0)).ok_or_else(damaged)).transpose()
 }
 
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
-    let cursor = cursor(context, group).await?;
-    if cursor.finished {
-        return Ok(());
-    }
+    let mut after = cursor(context, group).await?;
     let pace = AtomicU64::new(FIRST_BATCH);
     let (to_transform, mut from_read) = mpsc::channel(WAITING);
     let (to_write, mut from_transform) = mpsc::channel(WAITING);
-    let mut after = cursor.last;
     let read = async {
         while let Some((batch, read)) = read_batch(context, work, group, after.take(), &pace).await? {
             after = Some(batch.last.clone());
@@ -125,7 +114,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok::<_, MigrateError>(())
     };
     tokio::try_join!(read, transform, write)?;
-    finish(fence, group).await
+    Ok(())
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -148,7 +137,7 @@ async fn read_batch(
     let Some(last) = found.units.last().cloned() else { return Ok(None) };
     let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
     let batch = Batch { after: after.clone(), last, units, transformed: Transformed::default() };
-    if !work.lens.groups[group].visits_units {
+    if !work.visits_units(group) {
         return Ok(Some((batch, None)));
     }
     let mut read = Read::default();
@@ -203,7 +192,7 @@ async fn write_batch(
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
-    sqlx::query("INSERT OR REPLACE INTO bbs_copy (group_number, last_key, finished) VALUES (?, ?, FALSE)")
+    sqlx::query("INSERT OR REPLACE INTO bbs_copy (group_number, last_key) VALUES (?, ?)")
         .bind(group as i64)
         .bind(batch.last.to_text())
         .execute(&mut *tx)
@@ -259,17 +248,4 @@ pub(super) async fn written(connection: &mut SqliteConnection, plan: &TablePlan)
     let damaged = || MigrateError::DamagedCursor { group: plan.group };
     let digest = from_hex(row.get(1)).and_then(|bytes| bytes.try_into().ok()).ok_or_else(damaged)?;
     Ok(WrittenSoFar { rows: row.get::<i64, _>(0).unsigned_abs(), checksum: Checksum(u128::from_le_bytes(digest)) })
-}
-
-async fn finish(fence: &Fence, group: usize) -> Result<(), MigrateError> {
-    let mut tx = fence.begin().await?;
-    sqlx::query(
-        "INSERT INTO bbs_copy (group_number, finished) VALUES (?, TRUE) \
-         ON CONFLICT (group_number) DO UPDATE SET finished = TRUE",
-    )
-    .bind(group as i64)
-    .execute(&mut *tx)
-    .await
-    .map_err(sql)?;
-    tx.commit().await.map_err(sql)
 }

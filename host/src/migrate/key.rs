@@ -44,17 +44,19 @@ impl Key {
             .collect()
     }
 
-    /// How people and the residue table call it.
+    /// How people and the residue table call it. No two keys of a table have one name.
     pub(super) fn name(&self) -> String {
-        let parts: Vec<_> = self
-            .0
-            .iter()
-            .map(|part| match part {
-                Part::Integer(number) => number.to_string(),
-                Part::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            })
-            .collect();
-        parts.join("/")
+        let name = |part: &Part| match part {
+            Part::Integer(number) => number.to_string(),
+            Part::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => text.to_owned(),
+                Err(_) => format!("x'{}'", to_hex(bytes)),
+            },
+        };
+        match self.0.as_slice() {
+            [part] => name(part),
+            parts => serde_json::to_string(&parts.iter().map(name).collect::<Vec<_>>()).expect("a list of text"),
+        }
     }
 
     pub(super) fn to_text(&self) -> String {
@@ -109,6 +111,20 @@ mod tests {
         assert_eq!(Key::from_text("0"), None);
         assert_eq!(Key::from_text("zz"), None);
         assert_eq!(Key::from_text("00"), None, "no key is NULL");
+    }
+
+    #[test]
+    fn no_two_keys_have_one_name() {
+        let text = |text: &str| Part::Text(text.into());
+        let keys = [
+            Key(vec![text("a/b"), text("c")]),
+            Key(vec![text("a"), text("b/c")]),
+            Key(vec![Part::Text(vec![0xfe])]),
+            Key(vec![Part::Text(vec![0xff])]),
+        ];
+        let names: std::collections::BTreeSet<_> = keys.iter().map(Key::name).collect();
+        assert_eq!(names.len(), keys.len());
+        assert_eq!(Key(vec![text("größe")]).name(), "größe");
     }
 
     #[test]

@@ -148,15 +148,15 @@ fn strategy(lens: &Lens, composed: &Composed) -> Strategy {
     if added.count() == 0 && same_indexes { Strategy::Untouched } else { Strategy::InPlace }
 }
 
-/// Whether the primary key came unopened from the one table whose rows these are, where it was the key, too.
+/// Whether rows can be told by what of their primary key came unopened from the one table that they continue. A part
+/// of the key that is the same in every row tells nothing, and costs nothing.
 fn keyed_by_source(composed: &Composed) -> bool {
+    let provenance =
+        |key: &String| composed.columns.iter().find(|(column, _)| column.name == *key).map(|(_, from)| from);
+    let keys: Vec<_> = composed.table.primary_key.iter().filter_map(provenance).collect();
     composed.sources.len() == 1
-        && composed.table.primary_key.iter().all(|key| {
-            composed
-                .columns
-                .iter()
-                .any(|(column, provenance)| column.name == *key && matches!(provenance, Provenance::Raw { .. }))
-        })
+        && keys.iter().any(|from| matches!(from, Provenance::Raw { .. }))
+        && keys.iter().all(|from| !matches!(from, Provenance::Computed))
 }
 
 /// What a copied row gets as its record version, if a row function ran over it. On the way down that is

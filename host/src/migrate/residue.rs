@@ -116,7 +116,6 @@ pub(super) async fn load(
             digest: from_hex(row.get(4)).ok_or_else(damaged)?,
             bytes,
         };
-        // More than one place only if two keys have one name, which the host refuses before.
         let place = units.iter().position(|name| *name == unit).ok_or_else(damaged)?;
         left.add(row.get::<i64, _>(3).unsigned_abs(), row.get(1), place, entry);
     }

@@ -1,6 +1,8 @@
 //! Writing rows at the far end. What nobody opened goes from table to table inside the database;
 //! what the lens computed comes along as a list of values and meets its row there.
 
+use std::collections::BTreeMap;
+
 use sea_query::{
     Alias, CaseStatement, Expr, ExprTrait, IntoColumnRef, JoinType, Query, SelectStatement, SqliteQueryBuilder,
     ValueTuple,
@@ -80,12 +82,14 @@ pub(super) async fn write_rows(
     rows: &Rows,
 ) -> Result<(), MigrateError> {
     let width = rows.origins.len() + rows.computed.len();
-    let chunk = (MOST_VALUES / width.max(1)).clamp(1, MOST_ROWS);
-    let whole = statement(plan, to, width, chunk.min(rows.rows));
+    let most = (MOST_VALUES / width.max(1)).clamp(1, MOST_ROWS);
+    let mut statements = BTreeMap::new();
     let mut from = 0;
     while from < rows.rows {
-        let until = (from + chunk).min(rows.rows);
-        let text = if until - from == chunk { whole.clone() } else { statement(plan, to, width, until - from) };
+        // Powers of two, so that few different statements ever have to be prepared.
+        let count = 1_usize << (rows.rows - from).min(most).ilog2();
+        let until = from + count;
+        let text = statements.entry(count).or_insert_with(|| statement(plan, to, width, count)).clone();
         let mut query = sqlx::query(AssertSqlSafe(text));
         for row in from..until {
             for origins in &rows.origins {

@@ -1,3 +1,5 @@
+//! The line against Diego's documented schema.
+
 use bbs_sdk::layout::Layout;
 use bbs_sdk::schema::{ColumnType, Literal, Sealing};
 use bbs_sdk::{Manifest, Table};

@@ -1,3 +1,5 @@
+//! JSON against what Go's encoder and decoder do.
+
 use super::*;
 
 fn string(text: &[u8]) -> String {

@@ -25,7 +25,7 @@ impl Generator {
     }
 
     /// Steele, Lea and Flood's SplitMix: a counter, mixed.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -34,7 +34,7 @@ impl Generator {
 
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.number() % end as u64) as usize
     }
 
     /// True once in `times`.
@@ -70,9 +70,9 @@ impl Generator {
     pub fn append_field(&mut self, message: &mut Vec<u8>, number: u32) {
         let nested = if self.once_in(8) { self.message() } else { self.text(40).into_bytes() };
         let value = match self.below(8) {
-            0 => wire::Value::Varint(self.next() >> self.below(64)),
-            1 => wire::Value::Fixed64(self.next()),
-            2 => wire::Value::Fixed32(self.next() as u32),
+            0 => wire::Value::Varint(self.number() >> self.below(64)),
+            1 => wire::Value::Fixed64(self.number()),
+            2 => wire::Value::Fixed32(self.number() as u32),
             3 => wire::Value::Group(&[]),
             _ => wire::Value::Bytes(&nested),
         };

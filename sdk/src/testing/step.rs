@@ -42,8 +42,8 @@ pub fn step<M: Migration>(
     left: &[Stepped],
 ) -> Vec<Result<Stepped, Refused>> {
     let manifest = M::manifest();
-    let moves = moves(&manifest, direction);
-    let tables = manifest.accesses(direction).iter().map(|access| given(&moves, access, units)).collect();
+    let edits = edits(&manifest, direction);
+    let tables = manifest.accesses(direction).iter().map(|access| given(&edits, access, units)).collect();
     let mut batch = Batch { tables, residue: Vec::new() };
     if left.iter().any(|left| left.residue.is_some()) {
         batch.residue = left.iter().map(|left| left.residue.clone()).collect();
@@ -51,7 +51,7 @@ pub fn step<M: Migration>(
     let outcome = transform::<M>(&manifest, direction, run, &batch)
         .unwrap_or_else(|fault| panic!("{direction} of {} failed as a whole: {fault}", manifest.name));
     let refused: BTreeMap<_, _> = outcome.refused.iter().map(|refusal| (refusal.unit, &refusal.reason)).collect();
-    let stepping = Stepping { manifest: &manifest, direction, moves, batch: &batch, outcome: &outcome };
+    let stepping = Stepping { manifest: &manifest, direction, edits, batch: &batch, outcome: &outcome };
     let nothing = BTreeMap::new();
     let stepped = units.iter().enumerate().map(|(index, unit)| match refused.get(&(index as u32)) {
         Some(reason) => Err(Refused::new(*reason)),
@@ -61,7 +61,7 @@ pub fn step<M: Migration>(
 }
 
 /// A layout change as it concerns rows, in the direction in which the step goes.
-enum Move<'a> {
+enum Edit<'a> {
     Create(&'a str),
     Drop(&'a str),
     Rename { from: &'a str, to: &'a str },
@@ -71,51 +71,51 @@ enum Move<'a> {
     MoveColumn { column: &'a str, from: &'a str, to: &'a str },
 }
 
-fn moves(manifest: &Manifest, direction: Direction) -> Vec<Move<'_>> {
+fn edits(manifest: &Manifest, direction: Direction) -> Vec<Edit<'_>> {
     let up = direction == Direction::Up;
-    let moves = manifest.changes.iter().filter_map(|change| {
+    let edits = manifest.changes.iter().filter_map(|change| {
         Some(match change {
-            Change::CreateTable(table) if up => Move::Create(&table.name),
-            Change::CreateTable(table) => Move::Drop(&table.name),
-            Change::DropTable { table } if up => Move::Drop(table),
-            Change::DropTable { table } => Move::Create(table),
-            Change::RenameTable { from, to } if up => Move::Rename { from, to },
-            Change::RenameTable { from, to } => Move::Rename { from: to, to: from },
+            Change::CreateTable(table) if up => Edit::Create(&table.name),
+            Change::CreateTable(table) => Edit::Drop(&table.name),
+            Change::DropTable { table } if up => Edit::Drop(table),
+            Change::DropTable { table } => Edit::Create(table),
+            Change::RenameTable { from, to } if up => Edit::Rename { from, to },
+            Change::RenameTable { from, to } => Edit::Rename { from: to, to: from },
             Change::AddColumn { table, column } if up => {
-                Move::Gain { table, column: &column.name, default: column.default.as_ref() }
+                Edit::Gain { table, column: &column.name, default: column.default.as_ref() }
             }
-            Change::AddColumn { table, column } => Move::Lose { table, column: &column.name },
-            Change::DropColumn { table, column } if up => Move::Lose { table, column },
-            Change::DropColumn { table, column } => Move::Gain { table, column, default: None },
-            Change::RenameColumn { table, from, to } if up => Move::RenameColumn { table, from, to },
-            Change::RenameColumn { table, from, to } => Move::RenameColumn { table, from: to, to: from },
-            Change::MoveColumn { column, from, to } if up => Move::MoveColumn { column, from, to },
-            Change::MoveColumn { column, from, to } => Move::MoveColumn { column, from: to, to: from },
+            Change::AddColumn { table, column } => Edit::Lose { table, column: &column.name },
+            Change::DropColumn { table, column } if up => Edit::Lose { table, column },
+            Change::DropColumn { table, column } => Edit::Gain { table, column, default: None },
+            Change::RenameColumn { table, from, to } if up => Edit::RenameColumn { table, from, to },
+            Change::RenameColumn { table, from, to } => Edit::RenameColumn { table, from: to, to: from },
+            Change::MoveColumn { column, from, to } if up => Edit::MoveColumn { column, from, to },
+            Change::MoveColumn { column, from, to } => Edit::MoveColumn { column, from: to, to: from },
             Change::AlterColumn { .. }
             | Change::SetPrimaryKey { .. }
             | Change::CreateIndex { .. }
             | Change::DropIndex { .. } => return None,
         })
     });
-    let mut moves: Vec<_> = moves.collect();
+    let mut edits: Vec<_> = edits.collect();
     if !up {
-        moves.reverse();
+        edits.reverse();
     }
-    moves
+    edits
 }
 
 /// The table's name on the side that the step leaves; `None` where the step makes the table.
-fn name_before<'a>(moves: &[Move<'a>], table: &'a str) -> Option<&'a str> {
-    moves.iter().rev().try_fold(table, |name, change| match change {
-        Move::Rename { from, to } if *to == name => Some(*from),
-        Move::Create(created) if *created == name => None,
+fn name_before<'a>(edits: &[Edit<'a>], table: &'a str) -> Option<&'a str> {
+    edits.iter().rev().try_fold(table, |name, change| match change {
+        Edit::Rename { from, to } if *to == name => Some(*from),
+        Edit::Create(created) if *created == name => None,
         _ => Some(name),
     })
 }
 
 /// The rows of one access, as the host gives them.
-fn given(moves: &[Move<'_>], access: &Access, units: &[UnitData]) -> TableData {
-    let near = name_before(moves, &access.table);
+fn given(edits: &[Edit<'_>], access: &Access, units: &[UnitData]) -> TableData {
+    let near = name_before(edits, &access.table);
     let rows_of = |unit: &UnitData| near.and_then(|near| unit.tables.get(near)).map_or(0, Vec::len);
     let mut unit_offsets = vec![0];
     let mut end = 0;
@@ -137,7 +137,7 @@ fn given(moves: &[Move<'_>], access: &Access, units: &[UnitData]) -> TableData {
 struct Stepping<'a> {
     manifest: &'a Manifest,
     direction: Direction,
-    moves: Vec<Move<'a>>,
+    edits: Vec<Edit<'a>>,
     batch: &'a Batch,
     outcome: &'a Outcome,
 }
@@ -147,7 +147,7 @@ impl Stepping<'_> {
         let mut tables = unit.tables.clone();
         let mut found = found.clone();
         let mut kept = tables.iter().map(|(name, rows)| (name.clone(), vec![Row::new(); rows.len()])).collect();
-        for change in &self.moves {
+        for change in &self.edits {
             self.change(change, &mut tables, &mut found, &mut kept);
         }
         for (at, access) in self.manifest.accesses(self.direction).iter().enumerate() {
@@ -163,29 +163,29 @@ impl Stepping<'_> {
 
     fn change(
         &self,
-        change: &Move<'_>,
+        change: &Edit<'_>,
         tables: &mut BTreeMap<String, Vec<Row>>,
         found: &mut BTreeMap<String, Vec<Row>>,
         kept: &mut BTreeMap<String, Vec<Row>>,
     ) {
         let no_rows = Vec::new();
         match change {
-            Move::Create(table) => {
+            Edit::Create(table) => {
                 let rows = found.remove(*table).unwrap_or_default();
                 kept.insert((*table).to_owned(), vec![Row::new(); rows.len()]);
                 tables.insert((*table).to_owned(), rows);
             }
-            Move::Drop(table) => {
+            Edit::Drop(table) => {
                 kept.insert((*table).to_owned(), tables.remove(*table).unwrap_or_default());
             }
-            Move::Rename { from, to } => {
+            Edit::Rename { from, to } => {
                 for side in [tables, found, kept] {
                     if let Some(rows) = side.remove(*from) {
                         side.insert((*to).to_owned(), rows);
                     }
                 }
             }
-            Move::Gain { table, column, default } => {
+            Edit::Gain { table, column, default } => {
                 let found = found.get(*table).unwrap_or(&no_rows);
                 for (at, row) in tables.entry((*table).to_owned()).or_default().iter_mut().enumerate() {
                     let back = found.get(at).and_then(|row| row.get(*column)).cloned();
@@ -193,7 +193,7 @@ impl Stepping<'_> {
                     row.insert((*column).to_owned(), back.unwrap_or_else(plain));
                 }
             }
-            Move::Lose { table, column } => {
+            Edit::Lose { table, column } => {
                 let keeps = self.manifest.reversible && !self.comes_back(table, column);
                 let lost = kept.entry((*table).to_owned()).or_default();
                 for (row, lost) in tables.entry((*table).to_owned()).or_default().iter_mut().zip(lost) {
@@ -202,18 +202,18 @@ impl Stepping<'_> {
                     }
                 }
             }
-            Move::RenameColumn { table, from, to } => {
+            Edit::RenameColumn { table, from, to } => {
                 for row in tables.entry((*table).to_owned()).or_default() {
                     if let Some(value) = row.remove(*from) {
                         row.insert((*to).to_owned(), value);
                     }
                 }
             }
-            Move::MoveColumn { column, from, to } => {
+            Edit::MoveColumn { column, from, to } => {
                 let values: Vec<_> =
                     tables.entry((*from).to_owned()).or_default().iter_mut().map(|row| row.remove(*column)).collect();
                 let rows = tables.entry((*to).to_owned()).or_default();
-                assert_eq!(rows.len(), values.len(), "`{column}` moves between tables that differ in rows");
+                assert_eq!(rows.len(), values.len(), "`{column}` edits between tables that differ in rows");
                 for (row, value) in rows.iter_mut().zip(values) {
                     row.extend(value.map(|value| ((*column).to_owned(), value)));
                 }

@@ -1,3 +1,5 @@
+//! The row engine: what is written where, what is refused and how it is told.
+
 use super::*;
 use crate::columns::{Cell, ColumnData, NEW_ROW, TableData, column_of};
 use crate::schema::{Column, Kind};
@@ -147,9 +149,12 @@ fn a_row_added_while_rows_are_walked_is_seen_by_the_next_walk() {
     assert_eq!(outcome.tables[0].shape.clone().expect("a shape").origins, [1, NEW_ROW]);
 }
 
+/// What a row function does.
+type Act = fn(&Unit<'_>) -> Result<(), Refused>;
+
 /// What a row function that does this is told.
-fn told(access: Access, leaves_residue: bool, act: fn(&Unit<'_>) -> Result<(), Refused>) -> String {
-    thread_local!(static ACT: std::cell::Cell<fn(&Unit<'_>) -> Result<(), Refused>> = const { std::cell::Cell::new(|_| Ok(())) });
+fn told(access: Access, leaves_residue: bool, act: Act) -> String {
+    thread_local!(static ACT: std::cell::Cell<Act> = const { std::cell::Cell::new(|_| Ok(())) });
     struct Acts;
 
     impl Migration for Acts {
@@ -181,7 +186,7 @@ fn second<'u>(unit: &'u Unit<'_>) -> crate::Row<'u> {
 #[test]
 fn everything_undeclared_is_refused_with_what_to_declare() {
     let t = || Access::to("t").writes([Write::text("w")]);
-    let cases: [(fn(&Unit<'_>) -> Result<(), Refused>, &str); 16] = [
+    let cases: [(Act, &str); 16] = [
         (|unit| unit.rows("u").map(drop), "table `u` is not declared: add `.up(Access::to(\"u\")…)`"),
         (|unit| unit.row("t").map(drop), "`t` has several rows for this key, one was expected"),
         (|unit| first(unit).text("y").map(drop), "`y` of `t` is not declared: add it to `.reads([…])`"),

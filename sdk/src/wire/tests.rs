@@ -1,3 +1,5 @@
+//! The wire editor: every wire type, every cut, every edit.
+
 use super::*;
 
 /// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group holding field 1.

@@ -7,7 +7,7 @@ use bbs_proto::prost::Message;
 use crate::harness::fixture;
 use crate::harness::server::{Options, Server};
 
-fn in_order(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
+pub(crate) fn in_order(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
     lrp.ports.sort_unstable();
     lrp.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
     if let Some(routes) = &mut lrp.routes {
@@ -19,7 +19,7 @@ fn in_order(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
     lrp
 }
 
-fn task_in_order(mut task: proto::Task) -> proto::Task {
+pub(crate) fn task_in_order(mut task: proto::Task) -> proto::Task {
     if let Some(definition) = &mut task.task_definition {
         definition.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
         if let Some(network) = &mut definition.network {
@@ -38,7 +38,7 @@ async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> 
 
 /// Compares element by element, so that a difference is shown as one.
 #[track_caller]
-fn same<T: PartialEq + std::fmt::Debug>(found: Vec<T>, expected: Vec<T>, key: impl Fn(&T) -> Vec<u8>) {
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: Vec<T>, expected: Vec<T>, key: impl Fn(&T) -> Vec<u8>) {
     let sorted = |mut list: Vec<T>| {
         list.sort_by_key(&key);
         list

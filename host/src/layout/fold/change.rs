@@ -44,7 +44,11 @@ impl Layout {
             }
             Change::MoveColumn { column, from, to } => self.move_column(column, from, to),
             Change::SetPrimaryKey { table, columns } => {
-                self.known(table)?.primary_key.clone_from(columns);
+                let table = self.known(table)?;
+                if table.partition_key.is_none() {
+                    return Err(Problem::RekeyWithoutUnits { table: table.name.clone() });
+                }
+                table.primary_key.clone_from(columns);
                 Ok(())
             }
             Change::CreateIndex { table, index } => {

@@ -182,13 +182,13 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
             shape.origins.push(row);
         }
         let mut kept = batch.residue.get(unit).and_then(Option::as_deref).unwrap_or_default();
-        while let Some((value, rest)) = Value::decode(kept) {
-            let at = columns[0..].iter().position(|column| column.rows() == shape.origins.len()).unwrap();
-            columns[at].push(value);
-            kept = rest;
-            if at == 5 {
-                shape.origins.push(NEW_ROW);
+        while !kept.is_empty() {
+            for column in &mut columns {
+                let (value, rest) = Value::decode(kept).unwrap();
+                column.push(value);
+                kept = rest;
             }
+            shape.origins.push(NEW_ROW);
         }
         shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
         residue.push((!left.is_empty()).then_some(left));
@@ -275,11 +275,17 @@ fn sixth() -> Arc<dyn Transform> {
     native(manifest(6, "split-apps", changes), none)
 }
 
-/// The whole line, oldest first.
-pub(super) fn all() -> Vec<Arc<dyn Transform>> {
-    vec![first(), second(), third(), fourth(), fifth(), sixth()]
+/// 7: a longer key, with a column that is the same in every row.
+fn seventh() -> Arc<dyn Transform> {
+    let kind = defaulted("kind", ColumnType::Varchar(20), Literal::Text("it's".into()));
+    let changes = vec![
+        Change::AddColumn { table: "fixed_lrps".into(), column: kind },
+        Change::SetPrimaryKey { table: "fixed_lrps".into(), columns: vec!["guid".into(), "kind".into()] },
+    ];
+    native(manifest(7, "kinds", changes), none)
 }
 
-pub(super) fn up_to(version: DataVersion) -> Vec<Arc<dyn Transform>> {
-    all().into_iter().filter(|migration| migration.manifest().version <= version).collect()
+/// The whole line, oldest first.
+pub(super) fn all() -> Vec<Arc<dyn Transform>> {
+    vec![first(), second(), third(), fourth(), fifth(), sixth(), seventh()]
 }

@@ -126,15 +126,6 @@ impl World {
         row.get(0)
     }
 
-    pub(super) async fn first_row_ids(&self, table: &str) -> Vec<String> {
-        let rows =
-            sqlx::query(AssertSqlSafe(format!("SELECT rowid || guid || tags FROM {table} ORDER BY rowid LIMIT 5")))
-                .fetch_all(self.context.database.readers())
-                .await
-                .unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
-    }
-
     pub(super) async fn version(&self) -> (DataVersion, DataVersion) {
         let text = self.text("SELECT value FROM configurations WHERE id = 'version'").await;
         let row: serde_json::Value = serde_json::from_str(&text).unwrap();

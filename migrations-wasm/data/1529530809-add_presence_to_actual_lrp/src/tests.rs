@@ -1,3 +1,5 @@
+//! The laws, the golden cases, and what the residue holds.
+
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Laws, Row, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::{Column, Direction, Table};

@@ -1,3 +1,5 @@
+//! The laws and the golden cases.
+
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Laws, check_golden};
 use bbs_sdk::{Column, Table};

@@ -1,3 +1,5 @@
+//! The laws, the golden cases, and what Go would have written.
+
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::wire::{self, Value};

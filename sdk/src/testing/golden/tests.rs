@@ -1,3 +1,5 @@
+//! Golden cases that pass, that differ and that cannot be read.
+
 use tempfile::TempDir;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The laws, each against a migration that breaks it.
+
 use std::cell::Cell;
 
 use super::*;
