@@ -135,6 +135,14 @@ fn a_missing_module_is_refused() {
 }
 
 #[test]
+fn a_module_that_cannot_be_read_is_not_called_missing() {
+    let folder = Folder::good();
+    std::fs::remove_file(folder.path().join("50-things.wasm")).unwrap();
+    std::fs::create_dir(folder.path().join("50-things.wasm")).unwrap();
+    folder.refused(&["50-things.wasm cannot be read; check that it is there and readable"]);
+}
+
+#[test]
 fn an_altered_module_is_refused() {
     let folder = Folder::good();
     let altered = folder.path().join("50-things.wasm");

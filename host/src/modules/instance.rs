@@ -200,3 +200,20 @@ impl<L: Linked> Drop for Place<'_, L> {
         self.0.returned.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_grows_up_to_its_limits_and_not_beyond() {
+        let limits = Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() };
+        let mut tenant = Tenant::new(&limits, &"a module".into());
+        assert!(tenant.memory_growing(0, 100, None).unwrap());
+        assert_eq!((tenant.memory_bytes, tenant.refused_memory()), (100, None));
+        assert!(!tenant.memory_growing(100, 101, None).unwrap());
+        assert_eq!((tenant.memory_bytes, tenant.refused_memory()), (100, Some(101)));
+        assert!(tenant.table_growing(0, 10, None).unwrap());
+        assert!(!tenant.table_growing(10, 11, None).unwrap());
+    }
+}
