@@ -158,8 +158,8 @@ impl Prepared {
     /// The newest migration up to the version served that transforms rows: what a new record has been through.
     fn record_version(&self) -> DataVersion {
         let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
-        let served = manifests.filter(|manifest| manifest.version <= self.wanted() && !manifest.up.is_empty());
-        served.last().map_or(0, |manifest| manifest.version)
+        let mut served = manifests.filter(|manifest| manifest.version <= self.wanted() && !manifest.up.is_empty());
+        served.next_back().map_or(0, |manifest| manifest.version)
     }
 
     fn api(&self, fence: Fence) -> Result<Api, StartupError> {

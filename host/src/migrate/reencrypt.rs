@@ -174,6 +174,9 @@ async fn pass(
     }
 }
 
+/// A column and its new text.
+type Resealed = (String, Vec<u8>);
+
 struct SealedRow {
     key: Vec<Value>,
     /// In the order of the table's sealed columns.
@@ -182,7 +185,7 @@ struct SealedRow {
 
 impl SealedRow {
     /// The new texts, or nothing where each is current. NULL and empty stay what they are: Diego writes them.
-    fn resealed(&self, keyring: &Keyring, table: &SealedTable) -> Result<Option<Vec<(String, Vec<u8>)>>, RecordError> {
+    fn resealed(&self, keyring: &Keyring, table: &SealedTable) -> Result<Option<Vec<Resealed>>, RecordError> {
         let mut changed = Vec::new();
         for ((name, sealing), text) in table.columns.iter().zip(&self.texts) {
             let Some(text) = text.as_ref().filter(|text| !text.is_empty()) else { continue };
@@ -209,7 +212,7 @@ async fn fetch(
         query.order_by(Alias::new(name), Order::Asc);
     }
     if let Some(after) = after {
-        query.and_where(Expr::tuple(keys().map(Expr::from)).gt(Expr::tuple(after.iter().cloned().map(Expr::value))));
+        query.and_where(Expr::tuple(keys()).gt(Expr::tuple(after.iter().cloned().map(Expr::value))));
     }
     let (statement, values) = query.build_sqlx(SqliteQueryBuilder);
     let rows = sqlx::query_with(sqlx::AssertSqlSafe(statement), values)
@@ -244,7 +247,7 @@ async fn update(
     tx: &mut Transaction<'_, Sqlite>,
     table: &SealedTable,
     key: Vec<Value>,
-    columns: Vec<(String, Vec<u8>)>,
+    columns: Vec<Resealed>,
 ) -> Result<(), ReencryptError> {
     let mut query = Query::update();
     query.table(Alias::new(&table.name));
