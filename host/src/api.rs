@@ -12,11 +12,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 pub use line::{ApiError, Target};
 pub use pages::Pages;
 
 use crate::domain::Page;
+use crate::modules::sandbox::Limits;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 use crate::store::{Key, Store};
 use line::Line;
@@ -32,6 +34,9 @@ pub struct Api {
     store: Store,
     line: Line,
     page_units: u32,
+    /// As many runs as there are instances of each translator, so that a run which has begun never waits
+    /// for one: what it needs of every module on its way is its own.
+    chains: Semaphore,
 }
 
 impl std::fmt::Debug for Api {
@@ -46,6 +51,20 @@ pub enum Answer {
     Whole(Vec<u8>),
     /// A list that did not fit on one page.
     Pages(Pages),
+}
+
+/// How much of a list one run of the chain is for.
+#[derive(Debug)]
+enum Extent {
+    Whole,
+    Page { after: Option<Key> },
+}
+
+/// One run of the chain.
+struct Run {
+    answer: Result<Vec<u8>, TranslateError>,
+    /// Where the next page begins, if there is one.
+    next: Option<Key>,
 }
 
 /// The versions that clients may speak.
@@ -67,7 +86,8 @@ impl Api {
     pub fn new(store: Store, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
         let mut line = Line::new(translators, NATIVE)?;
         pin.map_or(Ok(()), |pin| line.pin(pin))?;
-        Ok(Self { store, line, page_units: PAGE_UNITS })
+        let chains = Semaphore::new(Limits::default().instances);
+        Ok(Self { store, line, page_units: PAGE_UNITS, chains })
     }
 
     /// How many partition keys there are on one page of a list.
@@ -85,33 +105,46 @@ impl Api {
         self.line.by_path(version, path)
     }
 
+    /// The answer to a request whose body broke off.
+    pub fn broken_off(&self) -> Answer {
+        Answer::Whole(errors::broken_off())
+    }
+
     pub async fn call(self: &Arc<Self>, target: Target, request: Bytes) -> Answer {
         if target.is_paged() {
             let mut pages = Pages::new(Arc::clone(self), target, request);
             let first = pages.next().await.unwrap_or_default();
             return if pages.is_done() { Answer::Whole(first) } else { Answer::Pages(pages.starting_with(first)) };
         }
-        Answer::Whole(self.run(target, request, None).await.0.unwrap_or_else(errors::fault))
+        Answer::Whole(self.run(target, request, Extent::Whole).await.answer.unwrap_or_else(errors::fault))
     }
 
-    /// One run of the chain; with where the next page begins, if the run was of one and it was not the last.
-    async fn run(
-        self: &Arc<Self>,
-        target: Target,
-        request: Bytes,
-        mut page: Option<Page>,
-    ) -> (Result<Vec<u8>, TranslateError>, Option<Key>) {
+    async fn run(self: &Arc<Self>, target: Target, request: Bytes, extent: Extent) -> Run {
+        // Before the page, which holds a connection: whoever waits for instances must hold nothing that
+        // those who have them may need.
+        let _reserved = match &target {
+            Target::Native(_) => None,
+            Target::Translated { .. } => Some(self.chains.acquire().await.expect("the semaphore is never closed")),
+        };
+        let mut page = match extent {
+            Extent::Whole => None,
+            Extent::Page { after } => match Page::begin(&self.store, after, self.page_units).await {
+                Ok(page) => Some(page),
+                Err(error) => return Run { answer: Ok(errors::answer(&error.into())), next: None },
+            },
+        };
         if let Target::Native(method) = target {
             let answer = handlers::answer(&self.store, method, &request, page.as_mut()).await;
-            return (Ok(answer), page.and_then(Page::next));
+            return Run { answer: Ok(answer), next: page.and_then(Page::next) };
         }
         let (api, handle) = (Arc::clone(self), Handle::current());
         let chain = move || {
             let answer = api.run_chain(&handle, target, &request, &mut page);
-            (answer, page.and_then(Page::next))
+            Run { answer, next: page.and_then(Page::next) }
         };
         tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
-            (Err(TranslateError { reason: format!("the chain of translators ended unexpectedly: {panic}") }), None)
+            let reason = format!("the chain of translators ended unexpectedly: {panic}");
+            Run { answer: Err(TranslateError { reason }), next: None }
         })
     }
 

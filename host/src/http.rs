@@ -6,6 +6,7 @@ mod gate;
 mod refusal;
 mod request;
 
+use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 
@@ -57,14 +58,21 @@ async fn handle(State(gate): State<Gate>, request: Request) -> Response {
 async fn respond(gate: Gate, request: Request) -> Result<Response, Refusal> {
     let api = gate.api().map_err(Refusal::NotServing)?;
     let target = find(&api, &request)?;
-    let body = axum::body::to_bytes(request.into_body(), LARGEST_BODY).await.map_err(Refusal::from_body)?;
-    let answer = run_to_the_end(api, target, body).await?;
+    let answer = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
+        Ok(body) => run_to_the_end(api, target, body).await?,
+        Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
+        Err(_) => api.broken_off(),
+    };
     let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         Answer::Pages(pages) => body::streamed(pages, gate),
     };
     Ok(response.body(body).expect("constant headers are valid"))
+}
+
+fn is_over_the_limit(error: &axum::Error) -> bool {
+    error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
 }
 
 fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {

@@ -380,7 +380,7 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
             && (found.token == work.token || found.token + 1 == work.token)
     });
     if !resumed {
-        state::drop_leftovers(&mut tx).await?;
+        state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
         state::forget_underway(&mut tx).await?;
         residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
@@ -452,7 +452,7 @@ async fn make_way(connection: &mut SqliteConnection, table: &str) -> Result<(), 
 async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("start-over", work.describe(), None);
     let mut tx = fence.begin().await?;
-    state::drop_leftovers(&mut tx).await?;
+    state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
     state::forget_underway(&mut tx).await?;
     residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;

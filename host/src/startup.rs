@@ -192,9 +192,8 @@ pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(),
         taken = FileLock::take(&lock_path, prepared.config.lock_retry_interval) => taken?,
         () = stopped(stop.clone()) => return Ok(()),
     };
-    let fence = Fence::raise(&prepared.database).await?;
-    tracing::info!(token = fence.token(), "took the lock");
-    let served = serve_as_master(&prepared, fence, &lock, stop, announce).await;
+    tracing::info!("took the lock");
+    let served = serve_as_master(&prepared, &lock, stop, announce).await;
     prepared.database.close().await;
     drop(lock);
     served
@@ -202,7 +201,6 @@ pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(),
 
 async fn serve_as_master(
     prepared: &Prepared,
-    fence: Fence,
     lock: &FileLock,
     stop: watch::Receiver<bool>,
     announce: impl FnOnce(&Served),
@@ -215,8 +213,10 @@ async fn serve_as_master(
     let server = tokio::spawn(http::serve(listener, http::router(gate.clone()), stopped(server_stop)));
 
     let work = async {
+        prepared.progress.enter("fence", "taking over from the host before", None);
+        let fence = Fence::raise(&prepared.database).await?;
         prepared.bring_to(&fence, Intent::Up { wanted: prepared.wanted() }).await?;
-        gate.open(Arc::new(prepared.api(fence.clone())?));
+        gate.open(Arc::new(prepared.api(fence)?));
         let served = Served {
             address,
             data_version: prepared.wanted(),

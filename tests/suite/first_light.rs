@@ -98,6 +98,17 @@ async fn status_and_plan_say_what_is_there_and_what_would_be_done() {
     assert_eq!(json["found"]["versioned"]["current"], VERSION);
 }
 
+#[test]
+fn a_mistyped_database_is_told_and_not_made() {
+    let installation = Installation::new(&modules::modules());
+    for arguments in [&["migrate", "status"][..], &["migrate", "plan"], &["migrate", "down", "--to", "1722634733"]] {
+        let refused = installation.run(arguments);
+        assert!(!refused.status.success());
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no database at"), "{arguments:?}");
+    }
+    assert!(!installation.database().exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_waits_for_no_host_that_serves() {
     let installation = Installation::new(&modules::modules());
@@ -122,6 +133,29 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master() {
     master.kill();
     let host = taken_over.await.unwrap();
     assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_the_moment_it_is_the_master_a_host_says_how_far_it_is() {
+    use sqlx::Connection;
+    let installation = Installation::new(&modules::modules());
+    fixture::write_to(&installation.database()).await;
+    // Somebody else is writing: the host has to wait before it can migrate.
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(installation.database());
+    let mut writer = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("PRAGMA journal_mode = WAL").execute(&mut writer).await.unwrap();
+    let writing = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+
+    let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
+    let reply = reqwest::Client::new().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    assert_eq!(reply.status(), 503);
+    assert!(reply.headers().contains_key("retry-after"));
+    let progress: serde_json::Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
+    assert!(progress["phase"].is_string(), "{progress}");
+
+    writing.rollback().await.unwrap();
+    host.wait_for_line(|line| line.contains("serving"));
+    answers_as_diego_did(host.address).await;
 }
 
 #[test]

@@ -179,6 +179,49 @@ async fn lists_go_through_the_chain_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_that_together_are_larger_than_a_translator_may_be_are_listed() {
+    let server = server().await;
+    let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
+    let mut action = run_action();
+    action.run_action.as_mut().unwrap().volume_mounted_files.push(file);
+    assert_eq!(create_old(&server, v0_9::DesiredLrp { action: Some(action), ..old_lrp("guid-10") }).await, None);
+    let guids: Vec<_> = (10..46).map(|number| format!("guid-{number}")).collect();
+    server
+        .sql(
+            "WITH RECURSIVE numbers (n) AS (SELECT 11 UNION ALL SELECT n + 1 FROM numbers WHERE n < 45) \
+             INSERT INTO desired_lrps (process_guid, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+             volume_placement, modification_tag_epoch, run_info) \
+             SELECT 'guid-' || n, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+             volume_placement, modification_tag_epoch, run_info FROM desired_lrps, numbers",
+        )
+        .await;
+    let listed = list_old(&server, "").await;
+    let listed: Vec<_> = listed.into_iter().map(|lrp| String::from_utf8(lrp.process_guid).unwrap()).collect();
+    assert_eq!(listed, guids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_clients_than_instances_are_all_answered() {
+    let options = Options { translators: translators(), page_units: Some(1), ..Options::default() };
+    let server = Arc::new(Server::start(options).await);
+    for number in 0..3 {
+        desire_native(&server, &format!("guid-{number}"), "domain").await;
+    }
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let server = Arc::clone(&server);
+        clients.spawn(async move {
+            assert_eq!(create_old(&server, old_lrp(&format!("old-{number}"))).await, None);
+            list_old(&server, "domain").await.len()
+        });
+    }
+    while let Some(listed) = clients.join_next().await {
+        assert!(listed.unwrap() >= 4);
+    }
+    assert_eq!(list_native(&server).await.len(), 63);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_version_may_be_said_in_the_path_or_in_the_header() {
     let server = server().await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);

@@ -16,6 +16,11 @@ pub(super) fn answer(error: &DomainError) -> Vec<u8> {
     encode(typed(error))
 }
 
+/// The answer to a request whose body broke off.
+pub(super) fn broken_off() -> Vec<u8> {
+    encode((Type::UnknownError, "the request failed for an unknown reason".into()))
+}
+
 /// The answer to a call that a translator could not answer.
 pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
     tracing::error!(reason = fault.reason, "a translated call was not answered");

@@ -4,126 +4,121 @@
 use bbs_proto::models as proto;
 use prost::Message;
 
-use super::methods::Native;
+use super::methods::{Change, Get, List, Native};
 use super::{errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, actual_lrps, desired_lrps, domains, tasks};
 use crate::model::actual_lrp::ActualLrpFilter;
 use crate::model::desired_lrp::DesiredLrpFilter;
 use crate::model::task::TaskFilter;
-use crate::store::Store;
+use crate::store::{Reader, Store};
 
 /// Diego's BBS would fault.
 const NO_UPDATE: &str = "Invalid field: update";
 
 /// Always an answer: a failure is one with its error set. Without a page, a list is given whole.
 pub(super) async fn answer(store: &Store, method: Native, request: &[u8], page: Option<&mut Page>) -> Vec<u8> {
-    let answer = if method.registered().paged {
-        match page {
+    try_answer(store, method, request, page).await.unwrap_or_else(|error| errors::answer(&error))
+}
+
+async fn try_answer(
+    store: &Store,
+    method: Native,
+    request: &[u8],
+    page: Option<&mut Page>,
+) -> Result<Vec<u8>, DomainError> {
+    match method {
+        Native::Ping => Ok(proto::PingResponse { available: true }.encode_to_vec()),
+        Native::Change(method) => change(store, method, request).await,
+        Native::Get(method) => match page {
+            Some(page) => get(page.reader(), method, request).await,
+            None => get(&mut store.reader().await?, method, request).await,
+        },
+        Native::List(method) => match page {
             Some(page) => list(page, method, request).await,
-            None => whole_list(store, method, request).await,
-        }
-    } else {
-        one(store, method, request).await
-    };
-    answer.unwrap_or_else(|error| errors::answer(&error))
+            None => list(&mut Page::whole(store).await?, method, request).await,
+        },
+    }
 }
 
-async fn whole_list(store: &Store, method: Native, request: &[u8]) -> Result<Vec<u8>, DomainError> {
-    let mut page = Page::whole(store).await?;
-    list(&mut page, method, request).await
-}
-
-async fn list(page: &mut Page, method: Native, request: &[u8]) -> Result<Vec<u8>, DomainError> {
+async fn list(page: &mut Page, method: List, request: &[u8]) -> Result<Vec<u8>, DomainError> {
     Ok(match method {
-        Native::DesiredLrps => {
+        List::DesiredLrps => {
             let lrps = desired_lrps::list(page, &desired_filter(decode(request)?)).await?;
             let desired_lrps = lrps.into_iter().map(wire::desired_lrp_to).collect();
             proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec()
         }
-        Native::SchedulingInfos => {
+        List::SchedulingInfos => {
             let filter = DesiredLrpFilter { app_guids: Vec::new(), ..desired_filter(decode(request)?) };
             let infos = desired_lrps::scheduling_infos(page, &filter).await?;
             let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
             proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec()
         }
-        Native::RoutingInfos => {
+        List::RoutingInfos => {
             let process_guids = decode::<proto::DesiredLrPsRequest>(request)?.process_guids;
             let filter = DesiredLrpFilter { process_guids, ..Default::default() };
             let infos = desired_lrps::routing_infos(page, &filter).await?;
             let desired_lrps = infos.into_iter().map(wire::routing_info_to).collect();
             proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec()
         }
-        Native::ActualLrps => {
+        List::ActualLrps => {
             let request: proto::ActualLrPsRequest = decode(request)?;
             let process_guids = Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
             let (domain, cell_id, index) = (request.domain, request.cell_id, request.index);
             actual_list(page, ActualLrpFilter { domain, cell_id, process_guids, index }).await?
         }
-        Native::ActualLrpsByProcessGuids => {
+        List::ActualLrpsByProcessGuids => {
             let process_guids = valid::<proto::ActualLrPsByProcessGuidsRequest>(request)?.process_guids;
             actual_list(page, ActualLrpFilter { process_guids, ..Default::default() }).await?
         }
-        Native::Tasks => {
+        List::Tasks => {
             let proto::TasksRequest { domain, cell_id } = decode(request)?;
             let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
             proto::TasksResponse { error: None, tasks: tasks.into_iter().map(wire::task_to).collect() }.encode_to_vec()
         }
-        Native::Ping
-        | Native::Domains
-        | Native::UpsertDomain
-        | Native::SchedulingInfoByProcessGuid
-        | Native::DesiredLrpByProcessGuid
-        | Native::DesireDesiredLrp
-        | Native::UpdateDesiredLrp
-        | Native::RemoveDesiredLrp => unreachable!("{method:?} answers with one thing"),
     })
 }
 
-async fn one(store: &Store, method: Native, request: &[u8]) -> Result<Vec<u8>, DomainError> {
+async fn get(reader: &mut Reader, method: Get, request: &[u8]) -> Result<Vec<u8>, DomainError> {
     Ok(match method {
-        Native::Ping => proto::PingResponse { available: true }.encode_to_vec(),
-        Native::Domains => proto::DomainsResponse { error: None, domains: domains::list(store).await? }.encode_to_vec(),
-        Native::UpsertDomain => {
-            let proto::UpsertDomainRequest { domain, ttl } = valid(request)?;
-            domains::upsert(store, &domain, ttl).await?;
-            proto::UpsertDomainResponse::default().encode_to_vec()
-        }
-        Native::SchedulingInfoByProcessGuid => {
+        Get::Domains => proto::DomainsResponse { error: None, domains: domains::list(reader).await? }.encode_to_vec(),
+        Get::SchedulingInfoByProcessGuid => {
             let process_guid = valid::<proto::DesiredLrpByProcessGuidRequest>(request)?.process_guid;
-            let info = wire::scheduling_info_to(desired_lrps::scheduling_info(store, &process_guid).await?);
+            let info = wire::scheduling_info_to(desired_lrps::scheduling_info(reader, &process_guid).await?);
             let desired_lrp_scheduling_info = Some(info);
             proto::DesiredLrpSchedulingInfoByProcessGuidResponse { error: None, desired_lrp_scheduling_info }
                 .encode_to_vec()
         }
-        Native::DesiredLrpByProcessGuid => {
+        Get::DesiredLrpByProcessGuid => {
             let process_guid = valid::<proto::DesiredLrpByProcessGuidRequest>(request)?.process_guid;
-            let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(store, &process_guid).await?));
+            let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?));
             proto::DesiredLrpResponse { error: None, desired_lrp }.encode_to_vec()
         }
-        Native::DesireDesiredLrp => {
+    })
+}
+
+/// What changes something answers with nothing but its error.
+async fn change(store: &Store, method: Change, request: &[u8]) -> Result<Vec<u8>, DomainError> {
+    match method {
+        Change::UpsertDomain => {
+            let proto::UpsertDomainRequest { domain, ttl } = valid(request)?;
+            domains::upsert(store, &domain, ttl).await?;
+        }
+        Change::DesireDesiredLrp => {
             let lrp = valid::<proto::DesireLrpRequest>(request)?.desired_lrp.unwrap_or_default();
             desired_lrps::desire(store, wire::desired_lrp_from(lrp)).await?;
-            proto::DesiredLrpLifecycleResponse::default().encode_to_vec()
         }
-        Native::UpdateDesiredLrp => {
+        Change::UpdateDesiredLrp => {
             let request: proto::UpdateDesiredLrpRequest = valid(request)?;
             let update = request.update.ok_or_else(|| DomainError::Invalid(NO_UPDATE.into()))?;
             desired_lrps::update(store, &request.process_guid, &wire::update_from(update)).await?;
-            proto::DesiredLrpLifecycleResponse::default().encode_to_vec()
         }
-        Native::RemoveDesiredLrp => {
+        Change::RemoveDesiredLrp => {
             let process_guid = valid::<proto::RemoveDesiredLrpRequest>(request)?.process_guid;
             desired_lrps::remove(store, &process_guid).await?;
-            proto::DesiredLrpLifecycleResponse::default().encode_to_vec()
         }
-        Native::ActualLrps
-        | Native::ActualLrpsByProcessGuids
-        | Native::SchedulingInfos
-        | Native::RoutingInfos
-        | Native::DesiredLrps
-        | Native::Tasks => unreachable!("{method:?} answers with a list"),
-    })
+    }
+    Ok(Vec::new())
 }
 
 async fn actual_list(page: &mut Page, filter: ActualLrpFilter) -> Result<Vec<u8>, DomainError> {

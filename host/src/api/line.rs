@@ -36,7 +36,7 @@ impl Target {
     pub fn is_paged(&self) -> bool {
         match self {
             Self::Translated { paged, .. } => *paged,
-            Self::Native(method) => method.registered().paged,
+            Self::Native(method) => matches!(method, Native::List(_)),
         }
     }
 

@@ -5,19 +5,36 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Native {
     Ping,
-    Domains,
-    UpsertDomain,
+    /// Run page by page.
+    List(List),
+    Get(Get),
+    Change(Change),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
     ActualLrps,
     ActualLrpsByProcessGuids,
     SchedulingInfos,
-    SchedulingInfoByProcessGuid,
     RoutingInfos,
     DesiredLrps,
+    Tasks,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Get {
+    /// So few that they are one answer.
+    Domains,
+    SchedulingInfoByProcessGuid,
     DesiredLrpByProcessGuid,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    UpsertDomain,
     DesireDesiredLrp,
     UpdateDesiredLrp,
     RemoveDesiredLrp,
-    Tasks,
 }
 
 #[derive(Debug)]
@@ -26,37 +43,40 @@ pub(super) struct Registered {
     /// Diego's name of the route, and `_rN` where the path has a revision.
     pub(super) name: &'static str,
     pub(super) path: &'static str,
-    pub(super) paged: bool,
 }
 
-const fn one(method: Native, name: &'static str, path: &'static str) -> Registered {
-    Registered { method, name, path, paged: false }
+const fn list(method: List, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: Native::List(method), name, path }
 }
 
-const fn list(method: Native, name: &'static str, path: &'static str) -> Registered {
-    Registered { method, name, path, paged: true }
+const fn get(method: Get, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: Native::Get(method), name, path }
+}
+
+const fn change(method: Change, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: Native::Change(method), name, path }
 }
 
 pub(super) const METHODS: [Registered; 14] = [
-    one(Native::Ping, "Ping", "ping"),
-    one(Native::Domains, "Domains", "domains/list"),
-    one(Native::UpsertDomain, "UpsertDomain", "domains/upsert"),
-    list(Native::ActualLrps, "ActualLRPs", "actual_lrps/list"),
-    list(Native::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
-    list(Native::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
-    one(
-        Native::SchedulingInfoByProcessGuid,
+    Registered { method: Native::Ping, name: "Ping", path: "ping" },
+    get(Get::Domains, "Domains", "domains/list"),
+    change(Change::UpsertDomain, "UpsertDomain", "domains/upsert"),
+    list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),
+    list(List::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
+    list(List::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
+    get(
+        Get::SchedulingInfoByProcessGuid,
         "DesiredLRPSchedulingInfoByProcessGuid",
         "desired_lrp_scheduling_infos/get_by_process_guid",
     ),
-    list(Native::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
-    list(Native::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
-    one(Native::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
-    one(Native::DesireDesiredLrp, "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
+    list(List::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
+    list(List::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
+    get(Get::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
+    change(Change::DesireDesiredLrp, "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
     // Diego's name really lacks the d.
-    one(Native::UpdateDesiredLrp, "UpdateDesireLRP", "desired_lrp/update"),
-    one(Native::RemoveDesiredLrp, "RemoveDesiredLRP", "desired_lrp/remove"),
-    list(Native::Tasks, "Tasks_r3", "tasks/list.r3"),
+    change(Change::UpdateDesiredLrp, "UpdateDesireLRP", "desired_lrp/update"),
+    change(Change::RemoveDesiredLrp, "RemoveDesiredLRP", "desired_lrp/remove"),
+    list(List::Tasks, "Tasks_r3", "tasks/list.r3"),
 ];
 
 impl Native {

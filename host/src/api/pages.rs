@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-use super::{Api, Target, errors};
-use crate::domain::Page;
+use super::{Api, Extent, Run, Target, errors};
 use crate::modules::translate::TranslateError;
 use crate::store::Key;
 
@@ -51,11 +50,8 @@ impl Pages {
             return Some(ready);
         }
         let State::After(after) = std::mem::replace(&mut self.state, State::Done) else { return None };
-        let page = match Page::begin(&self.api.store, after, self.api.page_units).await {
-            Ok(page) => page,
-            Err(error) => return Some(errors::answer(&error.into())),
-        };
-        let (answer, next) = self.api.run(self.target.clone(), self.request.clone(), Some(page)).await;
+        let extent = Extent::Page { after };
+        let Run { answer, next } = self.api.run(self.target.clone(), self.request.clone(), extent).await;
         match answer.and_then(|answer| error_last(&answer)) {
             Err(fault) => Some(errors::fault(fault)),
             Ok((data, Some(error))) => Some([data, error].concat()),

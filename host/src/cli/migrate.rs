@@ -3,7 +3,7 @@
 
 mod render;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -83,21 +83,28 @@ impl MigrateCommand {
             Action::Status(shown) => status(shown).await,
             Action::Plan(planned) => plan(planned).await,
             Action::Up(Upwards { config, to }) => {
-                let prepared = prepare(&config).await?;
+                let prepared = Prepared::new(Config::read(&config)?).await?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
                 bring(&prepared, Intent::Up { wanted }).await
             }
-            Action::Down(Downwards { config, to }) => bring(&prepare(&config).await?, Intent::Down { to }).await,
+            Action::Down(Downwards { config, to }) => bring(&existing(&config).await?, Intent::Down { to }).await,
         }
     }
 }
 
-async fn prepare(config: &std::path::Path) -> anyhow::Result<Prepared> {
-    Ok(Prepared::new(Config::read(config)?).await?)
+/// For what looks at a database or takes one back: a mistyped path is told, not made.
+async fn existing(config: &Path) -> anyhow::Result<Prepared> {
+    let config = Config::read(config)?;
+    let database = config.database.display();
+    anyhow::ensure!(
+        config.database.exists(),
+        "there is no database at {database}; correct `database_connection_string`, or make one with `bbs migrate up`"
+    );
+    Ok(Prepared::new(config).await?)
 }
 
 async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
-    let prepared = prepare(&config).await?;
+    let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context()).await?;
     if json {
         println!("{}", serde_json::to_string_pretty(&status)?);
@@ -108,7 +115,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
 }
 
 async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow::Result<()> {
-    let prepared = prepare(&config).await?;
+    let prepared = existing(&config).await?;
     let to = to.unwrap_or_else(|| prepared.wanted());
     let plan = migrate::plan(&prepared.context(), to).await?;
     if json {

@@ -5,7 +5,7 @@ use super::{DomainError, Page};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::tags::MetricTag;
 use crate::model::{ModificationTag, Text};
-use crate::store::Store;
+use crate::store::{Reader, Store};
 
 const SOURCE_ID: &[u8] = b"source_id";
 
@@ -26,7 +26,10 @@ pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainErro
         writer.insert_unclaimed(&info.process_guid, &info.domain, 0..first).await?;
     }
     writer.commit().await?;
-    create_instances(store, &info.process_guid, &info.domain, first, info.instances).await
+    if first < info.instances {
+        create_instances(store, &info.process_guid, &info.domain, first).await?;
+    }
+    Ok(())
 }
 
 /// Changes what the update names, and how many instances wait.
@@ -47,7 +50,10 @@ pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdat
         writer.delete_waiting(process_guid, new).await?;
     }
     writer.commit().await?;
-    create_instances(store, process_guid, &before.scheduling.domain, old, new).await
+    if new > old {
+        create_instances(store, process_guid, &before.scheduling.domain, old).await?;
+    }
+    Ok(())
 }
 
 /// Removes it and the instances that no cell runs.
@@ -68,8 +74,8 @@ pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<Desi
     Ok(lrps)
 }
 
-pub async fn get(store: &Store, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
-    let mut lrp = store.reader().await?.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
+    let mut lrp = reader.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     fill_source_id(&mut lrp);
     Ok(lrp)
 }
@@ -80,8 +86,8 @@ pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Res
     Ok(page.reader.scheduling_infos(filter, &range).await?)
 }
 
-pub async fn scheduling_info(store: &Store, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
-    store.reader().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
+    reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
 }
 
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
@@ -98,22 +104,21 @@ async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), Domai
     Ok(())
 }
 
-async fn create_instances(
-    store: &Store,
-    process_guid: &[u8],
-    domain: &[u8],
-    from: i32,
-    to: i32,
-) -> Result<(), DomainError> {
+/// The instances from this one on, as many as are desired by then: an update or a removal in between
+/// is not undone.
+async fn create_instances(store: &Store, process_guid: &[u8], domain: &[u8], from: i32) -> Result<(), DomainError> {
     let mut first = from;
-    while first < to {
-        let end = to.min(first.saturating_add(INSTANCES_AT_ONCE));
+    loop {
         let mut writer = store.writer().await?;
+        let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
+        let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
+        if first >= end {
+            return Ok(());
+        }
         writer.insert_unclaimed(process_guid, domain, first..end).await?;
         writer.commit().await?;
         first = end;
     }
-    Ok(())
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

@@ -2,13 +2,14 @@
 
 use super::DomainError;
 use crate::model::Text;
-use crate::store::Store;
+use crate::store::{Reader, Store};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The fresh domains. Whether one has expired is judged to the nearest second, as Diego does.
-pub async fn list(store: &Store) -> Result<Vec<Text>, DomainError> {
-    Ok(store.reader().await?.domains(nearest_second(store.now_ns())).await?)
+pub async fn list(reader: &mut Reader) -> Result<Vec<Text>, DomainError> {
+    let now_ns = reader.now_ns();
+    Ok(reader.domains(nearest_second(now_ns)).await?)
 }
 
 /// Keeps a domain fresh for this long; zero is for ever.

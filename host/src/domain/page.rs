@@ -32,6 +32,11 @@ impl Page {
         Ok(Self { reader: store.reader().await?, after: None, end: End::Fixed(None), units: 0 })
     }
 
+    /// For what is not a list, and yet must see the same state.
+    pub fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
     /// The key after which the next page begins. `None` after the last page.
     pub fn next(self) -> Option<Key> {
         match self.end {

@@ -28,18 +28,8 @@ pub(super) enum Refusal {
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
     BodyTooLarge,
-    #[error("the body could not be read")]
-    Unreadable,
     #[error("the request ended unexpectedly")]
     Panicked(#[source] tokio::task::JoinError),
-}
-
-impl Refusal {
-    pub(super) fn from_body(error: axum::Error) -> Self {
-        let limit =
-            std::error::Error::source(&error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-        if limit { Self::BodyTooLarge } else { Self::Unreadable }
-    }
 }
 
 impl IntoResponse for Refusal {
@@ -59,7 +49,6 @@ impl IntoResponse for Refusal {
             }
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
-            Self::Unreadable => text(StatusCode::BAD_REQUEST),
             Self::Panicked(error) => {
                 tracing::error!(%error, "a request ended unexpectedly");
                 text(StatusCode::INTERNAL_SERVER_ERROR)

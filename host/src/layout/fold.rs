@@ -4,7 +4,7 @@
 pub(crate) mod access;
 mod change;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
@@ -159,6 +159,11 @@ impl Line {
     /// The layout just before a version.
     pub fn before(&self, version: DataVersion) -> &Layout {
         self.layouts.range(..version).next_back().expect("the empty layout is there").1
+    }
+
+    /// Every name that a table has at any version.
+    pub fn table_names(&self) -> BTreeSet<&str> {
+        self.layouts.values().flat_map(|layout| layout.tables.keys().map(String::as_str)).collect()
     }
 
     pub fn newest(&self) -> DataVersion {

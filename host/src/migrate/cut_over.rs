@@ -116,7 +116,7 @@ async fn record(context: &Context, tx: &mut Transaction<'static, Sqlite>, work: 
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context.progress.enter("clean-up", "tables that were replaced", None);
     let mut tx = fence.begin().await?;
-    let leftovers = state::leftovers(&mut tx).await?;
+    let leftovers = state::leftovers(&mut tx, &super::line(&context.migrations)?).await?;
     drop(tx);
     for table in leftovers {
         let mut tx = fence.begin().await?;

@@ -11,6 +11,7 @@ use super::MigrateError;
 use super::decide::Found;
 use crate::layout::columns::RunArguments;
 use crate::layout::dialect;
+use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 
 /// Tables whose rows make a database without a version somebody's. Everything else may be foreign.
@@ -212,24 +213,28 @@ pub(super) async fn forget_underway(connection: &mut SqliteConnection) -> Result
 
 /// Drops every table that a migration made beside the real ones. Their names are ours alone: a layout
 /// cannot have two underscores in a name.
-pub(super) async fn drop_leftovers(connection: &mut SqliteConnection) -> Result<Vec<String>, MigrateError> {
-    let leftovers = leftovers(connection).await?;
-    for name in &leftovers {
-        let statement = dialect::drop_table(name);
+pub(super) async fn drop_leftovers(connection: &mut SqliteConnection, line: &Line) -> Result<(), MigrateError> {
+    for name in leftovers(connection, line).await? {
+        let statement = dialect::drop_table(&name);
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await.map_err(sql("a leftover table"))?;
     }
-    Ok(leftovers)
+    Ok(())
 }
 
-pub(super) async fn leftovers(connection: &mut SqliteConnection) -> Result<Vec<String>, MigrateError> {
-    let rows = sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB '[a-z]*__[0-9]*'")
-        .fetch_all(connection)
-        .await
-        .map_err(sql("the list of tables"))?;
-    let ours = |name: &String| {
-        name.rsplit_once("__").is_some_and(|(_, version)| version.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    Ok(rows.iter().map(|row| row.get(0)).filter(ours).collect())
+/// What the migration under way has made or set aside: tables of the line under the name of one of its ends. The
+/// database is shared, so whatever else looks like that is somebody else's.
+pub(super) async fn leftovers(connection: &mut SqliteConnection, line: &Line) -> Result<Vec<String>, MigrateError> {
+    let Some(Underway { from, to, .. }) = underway(connection).await? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for table in line.table_names() {
+        for end in [from, to] {
+            let name = format!("{table}__{end}");
+            if exists(connection, &name).await? {
+                found.push(name);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The last run of each version that is applied now: the digest of the module that did it.

@@ -1,7 +1,7 @@
 //! The engine over a small line of migrations on a real database.
 
 mod line;
-mod recovery;
+mod refusals;
 mod world;
 
 use sqlx::Row;
@@ -178,162 +178,124 @@ async fn rows_that_the_older_layout_cannot_hold_wait_as_residue() {
 }
 
 #[tokio::test]
-async fn a_unit_that_a_module_cannot_take_stops_it_by_name_and_changes_nothing() {
-    for (run_info, reason) in [("no such thing", "run_info has no tags"), ("trap tags=", "it trapped")] {
-        let world = World::with_rows(20).await;
-        world.set_run_info("app-00013", run_info).await;
-        let before = world.everything().await;
-        let error = world.up(5).await.unwrap_err();
-        let MigrateError::Unit { unit, replay, source } = &error else { panic!("{error}") };
-        assert_eq!(unit, "app-00013");
-        assert!(source.to_string().contains(reason), "{source}");
-        assert!(source.to_string().contains("digest-of-4"), "{source}");
-        assert!(source.to_string().contains("up of migration 4 (split-tags"), "{source}");
-        let sealed = std::fs::read(replay.as_ref().expect("a replay file")).unwrap();
-        let replay = world.context.keyring.open(crate::layout::schema::Sealing::Sealed, &sealed).unwrap();
-        assert!(String::from_utf8(replay).unwrap().contains("app-00013"));
-        assert!(!String::from_utf8_lossy(&sealed).contains("app-00013"), "the file is sealed");
-        assert_eq!(world.version().await, (1, 5));
-        assert_eq!(world.everything().await, before);
-        world.set_run_info("app-00013", "run 13 tags=t13").await;
-        assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
-        assert_eq!(world.rows("desired_lrps").await[13]["tags"], "t13");
-    }
-}
-
-#[tokio::test]
-async fn a_record_that_does_not_open_stops_it_by_name_and_changes_nothing() {
-    let world = World::with_rows(20).await;
-    world.execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'").await;
-    let error = world.up(5).await.unwrap_err();
-    assert!(
-        matches!(&error, MigrateError::Record { unit, table, column, .. }
-            if (unit.as_str(), table.as_str(), column.as_str()) == ("app-00007", "desired_lrps", "run_info")),
-        "{error}"
-    );
-    assert_eq!(world.version().await, (1, 5));
-    assert_eq!(world.count("desired_lrps").await, 20);
-    world.set_run_info("app-00007", "run 7 tags=t7").await;
+async fn an_unfinished_down_is_nobody_elses() {
+    let world = World::with_rows(3).await;
     world.up(5).await.unwrap();
-    assert_eq!(world.rows("desired_lrps").await[7]["tags"], "t7");
+    world.execute("UPDATE desired_lrps SET routes = 'damaged'").await;
+    assert!(matches!(world.down(1).await.unwrap_err(), MigrateError::Record { .. }));
+    assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(Reason::GoingDown { to: 1 }));
+    assert_eq!(world.down(2).await.unwrap(), Decision::ShutDown(Reason::GoingDown { to: 1 }));
+    world.seal_routes().await;
+    assert_eq!(world.down(1).await.unwrap(), Decision::Continue { from: 5, to: 1 });
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 1, to: 5 });
 }
 
+/// Damage to what was copied so far shows which it was: resumed work does not pass `verify`, and work that began
+/// anew never meets it.
 #[tokio::test]
-async fn a_column_that_nobody_declares_is_not_opened() {
-    let world = World::with_rows(5).await;
-    world.up(4).await.unwrap();
-    world.execute("UPDATE desired_lrps SET run_info = 'not a record' WHERE guid = 'app-00002'").await;
-    world.execute("UPDATE desired_lrps SET routes = 'nor is this'").await;
-    world.up(6).await.unwrap();
-    assert_eq!(world.text("SELECT run_info FROM fixed_lrps WHERE guid = 'app-00002'").await, "not a record");
-    assert_eq!(world.text("SELECT DISTINCT routes FROM mutable_lrps").await, "nor is this");
-}
-
-#[tokio::test]
-async fn a_unit_above_the_limit_is_refused_by_name() {
-    let world = World::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
-    world.execute("UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'").await;
-    let error = world.up(5).await.unwrap_err();
-    assert!(matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"), "{error}");
-}
-
-#[tokio::test]
-async fn another_module_for_a_version_that_ran_is_an_error() {
-    let mut world = World::with_rows(2).await;
-    world.up(4).await.unwrap();
-    let manifest = all()[3].manifest().clone();
-    world.context.migrations[3] =
-        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
-    for version in [4, 5] {
-        let error = world.up(version).await.unwrap_err();
-        assert!(matches!(&error, MigrateError::DigestChanged { version: 4, .. }), "{error}");
+async fn work_under_way_is_resumed_only_by_the_next_holder_with_the_same_modules_and_ends() {
+    for (case, resumed) in
+        [("the next", true), ("one in between", false), ("other module", false), ("other end", false)]
+    {
+        let small = Tuning { batch_units: 1, batch_bytes: 1, ..Tuning::default() };
+        let mut world = World::with_rows(30).await.tuned(small);
+        world.set_run_info("app-00020", "no such thing").await;
+        world.up(4).await.unwrap_err();
+        assert!(world.count("desired_lrps__4").await > 0);
+        world.execute("UPDATE desired_lrps__4 SET tags = run_info").await;
+        world.set_run_info("app-00020", "run 20 tags=t20").await;
+        let mut wanted = 4;
+        match case {
+            "one in between" => drop(Fence::raise(&world.context.database).await.unwrap()),
+            "other module" => {
+                let manifest = all()[1].manifest().clone();
+                let other = line::Native { manifest, digest: "other".into(), function: line::none };
+                world.context.migrations[1] = Arc::new(other);
+            }
+            "other end" => wanted = 5,
+            _ => {}
+        }
+        let outcome = world.up(wanted).await;
+        assert_eq!(matches!(outcome, Err(MigrateError::Verify { .. })), resumed, "{case}: {outcome:?}");
+        world.up(wanted).await.unwrap();
+        assert_eq!(world.rows("desired_lrps").await[29]["tags"], "t29");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_is_refused_before_anything_is_written() {
-    let mut world = World::with_rows(2).await;
-    world.up(2).await.unwrap();
-    let mut manifest = all()[1].manifest().clone();
-    manifest.reversible = false;
-    world.context.migrations[1] =
-        std::sync::Arc::new(line::Native { manifest, digest: "digest-of-2".into(), function: line::none });
-    let error = world.down(1).await.unwrap_err();
-    assert!(matches!(error, MigrateError::NotReversible { version: 2, .. }), "{error}");
-    assert_eq!(world.version().await, (2, 2));
+async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
+    for damage in [
+        "UPDATE desired_lrps__5 SET domain = 'x' WHERE guid = 'app-00002'",
+        "DELETE FROM desired_lrps__5 WHERE guid = 'app-00002'",
+        "UPDATE desired_lrps__5 SET tags = run_info WHERE guid = 'app-00002'",
+        "UPDATE desired_lrps__5 SET guid = 'app-00002b' WHERE guid = 'app-00002'",
+        "INSERT INTO actual_lrps__5 (guid, place, evacuating, state, net_info, presence) \
+         SELECT guid, place, evacuating, state, net_info, 7 FROM actual_lrps__5 LIMIT 1",
+        "UPDATE actual_lrps__5 SET state = 'x' WHERE guid = 'app-00002' AND place = 0",
+    ] {
+        let world = World::with_rows(5).await;
+        let before = world.everything().await;
+        let error = world.damaged_before_verify(5, damage).await;
+        assert!(matches!(error, MigrateError::Verify { .. }), "{damage}: {error}");
+        assert_eq!(world.everything().await, before);
+        assert_eq!(world.version().await, (1, 5));
+        assert!(world.leftovers().await.is_empty());
+        world.up(5).await.unwrap();
+        world.assert_layout(5).await;
+    }
+}
+
+/// Where nothing is computed there is no digest, so the rows themselves have to tell.
+#[tokio::test]
+async fn a_copy_in_which_nothing_is_computed_is_compared_all_the_same() {
+    for damage in [
+        "DELETE FROM mutable_lrps__6 WHERE guid = 'app-00002'",
+        "UPDATE mutable_lrps__6 SET note = 'x' WHERE guid = 'app-00002'",
+        "UPDATE mutable_lrps__6 SET note = NULL WHERE guid = 'app-00002'",
+        "UPDATE fixed_lrps__6 SET run_info = 'x' WHERE guid = 'app-00002'",
+        "UPDATE fixed_lrps__6 SET guid = 'x' WHERE guid = 'app-00002'",
+        "INSERT INTO fixed_lrps__6 (guid, run_info, strategy) SELECT 'x', run_info, strategy FROM fixed_lrps__6 LIMIT 1",
+    ] {
+        let world = World::with_rows(5).await;
+        world.up(5).await.unwrap();
+        let error = world.damaged_before_verify(6, damage).await;
+        assert!(matches!(error, MigrateError::Verify { .. }), "{damage}: {error}");
+        assert_eq!(world.version().await, (5, 6));
+    }
 }
 
 #[tokio::test]
-async fn versions_that_the_catalog_does_not_have_are_errors() {
-    let world = World::with_rows(2).await;
-    world.up(3).await.unwrap();
-    assert!(matches!(world.down(0).await.unwrap_err(), MigrateError::NotReversible { version: 1, .. }));
-    world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":2000}' WHERE id = 'version'").await;
-    let error = world.down(2).await.unwrap_err();
-    assert!(matches!(error, MigrateError::UnknownVersion { version: 2000 }), "{error}");
-    world.execute("UPDATE configurations SET value = 'nonsense' WHERE id = 'version'").await;
-    assert!(matches!(world.up(3).await.unwrap_err(), MigrateError::UnreadableVersion { .. }));
+async fn a_host_that_lost_the_lock_writes_nothing_more() {
+    let world = World::with_rows(5).await;
+    let old = Fence::raise(&world.context.database).await.unwrap();
+    let new = Fence::raise(&world.context.database).await.unwrap();
+    let intent = Intent::Up { wanted: 5 };
+    assert!(matches!(run(&world.context, &old, intent).await.unwrap_err(), MigrateError::Fence(_)));
+    assert_eq!(world.version().await.0, 1);
+    run(&world.context, &new, intent).await.unwrap();
+    assert_eq!(world.version().await, (5, 5));
 }
 
 #[tokio::test]
-async fn a_version_row_without_target_means_that_it_equals_current() {
-    let world = World::with_rows(2).await;
-    world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":1,\"Other\":2}' WHERE id = 'version'").await;
-    assert_eq!(world.up(2).await.unwrap(), Decision::Begin { from: 1, to: 2 });
+async fn serving_at_an_older_version_throws_an_unfinished_copy_away() {
+    let world = World::with_rows(5).await;
+    world.set_run_info("app-00003", "no such thing").await;
+    world.up(5).await.unwrap_err();
+    assert!(!world.leftovers().await.is_empty());
+    assert_eq!(world.up(1).await.unwrap(), Decision::Serve);
+    assert!(world.leftovers().await.is_empty());
 }
 
 #[tokio::test]
-async fn no_version_with_empty_or_foreign_tables_is_a_fresh_start_and_with_rows_is_not() {
+async fn a_key_that_nobody_has_is_refused_before_anything_else() {
     let world = World::empty().await;
-    world.execute("CREATE TABLE locks (path TEXT)").await;
-    world.execute("INSERT INTO locks VALUES ('bbs')").await;
-    world.execute("CREATE TABLE tasks (anything TEXT)").await;
-    world.execute("CREATE TABLE desired_lrps (anything TEXT)").await;
-    world.execute("INSERT INTO desired_lrps VALUES ('a row')").await;
-    let before = world.master().await;
-    let decision = world.up(5).await.unwrap();
-    assert_eq!(decision, Decision::ShutDown(Reason::Unversioned { tables: vec!["desired_lrps".into()] }));
-    assert_eq!(world.master().await, before, "nothing was written");
-    world.execute("DELETE FROM desired_lrps").await;
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
-    assert_eq!(world.count("locks").await, 1);
-    world.assert_layout(5).await;
-}
-
-/// Diego writes version 0 before its first migration.
-#[tokio::test]
-async fn version_zero_is_no_version() {
-    let world = World::empty().await;
-    world.execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)").await;
-    world.execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')").await;
-    world.execute("CREATE TABLE tasks (anything TEXT)").await;
-    world.execute("INSERT INTO tasks VALUES ('a row')").await;
-    let unversioned = Reason::Unversioned { tables: vec!["tasks".into()] };
-    assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(unversioned));
-    world.execute("DELETE FROM tasks").await;
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
-}
-
-#[tokio::test]
-async fn a_table_in_the_way_that_holds_rows_is_not_dropped() {
-    let world = World::with_rows(1).await;
-    world.execute("CREATE TABLE bbs_health_check (mine TEXT)").await;
-    world.execute("INSERT INTO bbs_health_check VALUES ('a row')").await;
-    let error = world.up(5).await.unwrap_err();
-    assert!(matches!(&error, MigrateError::TableInTheWay { table } if table == "bbs_health_check"), "{error}");
-    assert_eq!(world.count("bbs_health_check").await, 1);
-}
-
-#[tokio::test]
-async fn a_table_that_is_not_what_its_version_says_stops_it() {
-    let world = World::with_rows(1).await;
-    world.execute("ALTER TABLE desired_lrps ADD COLUMN surprise TEXT").await;
-    world.execute("DROP INDEX apps_domain_idx").await;
-    let error = world.up(5).await.unwrap_err();
-    let MigrateError::SchemaDiffers { table, differences } = &error else { panic!("{error}") };
-    assert_eq!(table, "desired_lrps");
-    assert!(differences.iter().any(|difference| difference.contains("surprise")), "{differences:?}");
-    assert!(differences.iter().any(|difference| difference.contains("apps_domain_idx")), "{differences:?}");
+    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
+    world.up(1).await.unwrap();
+    world.execute("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', 'gone')").await;
+    let error = reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap_err();
+    assert!(error.to_string().contains("(gone)"), "{error}");
+    world.execute("UPDATE configurations SET value = 'key' WHERE id = 'encryption_key_label'").await;
+    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
 }
 
 #[tokio::test]
@@ -404,4 +366,21 @@ async fn an_additive_change_leaves_the_table_where_it_is() {
     let before = world.text(root).await;
     world.up(5).await.unwrap();
     assert_eq!(world.text(root).await, before);
+}
+
+#[tokio::test]
+async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_anyone() {
+    let world = World::with_rows(2).await;
+    world.up(3).await.unwrap();
+    world.down(2).await.unwrap();
+    world.execute("CREATE TABLE desired_lrps__3 (guid TEXT)").await;
+    world
+        .execute(
+            "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
+             VALUES (1, 3, 2, TRUE, '', 1, 'cleaning-up')",
+        )
+        .await;
+    assert_eq!(world.up(2).await.unwrap(), Decision::Serve);
+    assert!(world.leftovers().await.is_empty());
+    assert_eq!(world.count("bbs_migration").await, 0);
 }

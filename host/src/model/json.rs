@@ -12,8 +12,11 @@ pub struct Malformed {
     pub at: usize,
 }
 
-/// The members of an object, keys decoded, values as they stand. `None` for `null`.
-pub fn members(text: &[u8]) -> Result<Option<Vec<(Vec<u8>, &[u8])>>, Malformed> {
+/// A key, decoded, and its value as it stands.
+pub type Member<'a> = (Vec<u8>, &'a [u8]);
+
+/// The members of an object. `None` for `null`.
+pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
     let mut scanner = Scanner::new(text);
     if whole(text)? == b"null" {
         return Ok(None);

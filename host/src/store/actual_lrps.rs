@@ -11,7 +11,8 @@ use super::{StoreError, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, CRASHED, ORDINARY, UNCLAIMED};
 use crate::model::{ModificationTag, tags};
 
-const TABLE: Table = Table { name: "actual_lrps", key: "process_guid" };
+const TABLE: Table =
+    Table { name: "actual_lrps", key: "process_guid", heavy: &["net_info", "internal_routes", "metric_tags"] };
 
 const COLUMNS: [&str; 18] = [
     "process_guid",

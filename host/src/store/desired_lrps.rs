@@ -11,7 +11,8 @@ use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, 
 use crate::model::routes::Routes;
 use crate::model::{Text, tags};
 
-const TABLE: Table = Table { name: "desired_lrps", key: "process_guid" };
+const TABLE: Table =
+    Table { name: "desired_lrps", key: "process_guid", heavy: &["run_info", "routes", "metric_tags", "annotation"] };
 
 const SCHEDULING: [&str; 14] = [
     "process_guid",
@@ -125,6 +126,13 @@ impl Writer {
         let select = reader::scan(TABLE, &WHOLE, is(process_guid), &Range::default());
         let row = reader::fetch(&mut self.tx, select, "get a desired LRP to change it").await?.pop();
         row.map(|row| read_row(&self.store, &row, whole)).transpose()
+    }
+
+    /// How many instances are desired, whether or not the rest of the record can be read.
+    pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
+        let select = reader::scan(TABLE, &[TABLE.key, "instances"], is(process_guid), &Range::default());
+        let row = reader::fetch(&mut self.tx, select, "count the desired instances").await?.pop();
+        row.map(|row| read_row(&self.store, &row, |record| record.number("instances"))).transpose()
     }
 
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {

@@ -22,7 +22,13 @@ pub struct Range {
 pub struct Table {
     pub(super) name: &'static str,
     pub(super) key: &'static str,
+    /// The columns that may be large.
+    pub(super) heavy: &'static [&'static str],
 }
+
+/// What a page's large columns may come to. A page ends with the unit that reaches it, so that the memory
+/// of a list, and of a translator on its way, does not depend on how large records are.
+const PAGE_BYTES: u64 = 4 << 20;
 
 #[derive(Debug)]
 pub struct Reader {
@@ -42,7 +48,12 @@ impl Reader {
         Ok(Self { store, tx })
     }
 
-    /// The last of the next `units` keys. `None` where that many are not left.
+    pub fn now_ns(&self) -> i64 {
+        self.store.now_ns()
+    }
+
+    /// The last key of a page that begins after a key and has at most this many. `None` where the page
+    /// takes all that is left.
     pub(super) async fn page_end(
         &mut self,
         table: Table,
@@ -51,20 +62,27 @@ impl Reader {
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
         let beyond = Range { after: after.cloned(), through: None };
+        let sizes: Vec<_> =
+            table.heavy.iter().map(|column| format!("COALESCE(octet_length(\"{column}\"), 0)")).collect();
         let select = Query::select()
             .column(table.key)
+            .expr(Expr::cust(format!("SUM({})", sizes.join(" + "))))
             .from(table.name)
             .cond_where(condition)
             .cond_where(within(table, &beyond))
             .group_by_col(table.key)
             .order_by(table.key, Order::Asc)
-            .limit(1)
-            .offset(u64::from(units.saturating_sub(1)))
+            .limit(units.into())
             .to_owned();
-        let row = self.fetch(select, "find the end of a page").await?.pop();
-        row.map(|row| row.try_get_unchecked(0))
-            .transpose()
-            .map_err(|source| StoreError::Statement { what: "read the end of a page", source })
+        let failed = |source| StoreError::Statement { what: "read the end of a page", source };
+        let mut bytes = 0;
+        for (at, row) in self.fetch(select, "find the end of a page").await?.iter().enumerate() {
+            bytes += row.try_get_unchecked::<i64, _>(1).map_err(failed)?.unsigned_abs();
+            if bytes >= PAGE_BYTES || at + 1 == units as usize {
+                return Ok(Some(row.try_get_unchecked(0).map_err(failed)?));
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn fetch(

@@ -7,7 +7,7 @@ use super::reader::{self, Key, Range, Reader, Table};
 use super::record::{Record, RecordProblem};
 use crate::model::task::{Task, TaskFilter};
 
-const TABLE: Table = Table { name: "tasks", key: "guid" };
+const TABLE: Table = Table { name: "tasks", key: "guid", heavy: &["task_definition", "result"] };
 
 const COLUMNS: [&str; 13] = [
     "guid",

@@ -120,6 +120,21 @@ async fn more_instances_than_one_transaction_takes_are_all_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removal_in_the_middle_leaves_no_instances_behind() {
+    let server = std::sync::Arc::new(Server::empty().await);
+    let desiring = {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move { desire(&server, proto::DesiredLrp { instances: 10_000, ..lrp("guid") }).await })
+    };
+    while server.texts(INSTANCES).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(remove(&server, "guid").await, None);
+    desiring.await.unwrap();
+    assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_guid_twice_is_refused_and_changes_nothing() {
     let server = Server::empty().await;
     desire(&server, lrp("guid")).await;
@@ -237,6 +252,17 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them() {
     assert_eq!(remove(&server, "guid").await, None);
     assert_eq!(server.texts(INSTANCES).await, [&["guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"][..], &others].concat());
     assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none() {
+    let server = Server::empty().await;
+    desire(&server, lrp("guid")).await;
+    // Beyond what is desired: convergence will judge it, not an update that is about something else.
+    server.sql("UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1").await;
+    update(&server, "guid", proto::DesiredLrpUpdate { annotation: Some(b"x".to_vec()), ..Default::default() }).await;
+    update(&server, "guid", proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() }).await;
+    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::server::{Options, Server};
 
@@ -107,6 +108,19 @@ async fn a_body_over_the_limit_is_not_read() {
     assert_eq!(reply.status, 413);
     assert!(reply.text().contains("larger than the 67108864 bytes"), "{}", reply.text());
     assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_breaks_off_is_answered_as_diego_does() {
+    let server = Server::empty().await;
+    let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let request = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n";
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("the request failed for an unknown reason"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,6 +91,21 @@ async fn one_page_has_a_length_and_more_come_in_chunks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn large_records_make_short_pages() {
+    let server = Server::empty().await;
+    let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
+    for number in 0..6 {
+        let lrp = proto::DesiredLrp { volume_mounted_files: vec![file.clone()], ..lrp(&format!("guid-{number}")) };
+        desire(&server, lrp).await;
+    }
+    let reply = server.post("/v1/desired_lrps/list.r3", []).await;
+    assert_eq!(reply.header("transfer-encoding"), "chunked");
+    assert_eq!(reply.message::<proto::DesiredLrPsResponse>().desired_lrps.len(), 6);
+    let alone = server.call("/v1/desired_lrps/list.r3", &filter(&["guid-1", "guid-2"], &[])).await;
+    assert_eq!(alone.header("content-length"), alone.body.len().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn all_instances_of_a_process_are_on_one_page() {
     let server = with_pages_of(1).await;
     for guid in ["a", "b", "c"] {

@@ -21,7 +21,9 @@ const README: &str = include_str!("new/README.md.template");
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
+    /// What it does, in a few words; for a translator, its two versions.
     name: String,
+    /// What to start.
     #[arg(long, value_enum, default_value_t = Kind::Migration)]
     kind: Kind,
     /// The data version a migration leads to: a timestamp in seconds, later than all before it. If not given, now,

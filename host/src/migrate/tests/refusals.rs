@@ -1,0 +1,174 @@
+//! What a migration refuses: each by name, and with nothing changed.
+
+use super::line::{self, all};
+use super::world::World;
+use crate::migrate::*;
+
+#[tokio::test]
+async fn a_unit_that_a_module_cannot_take_stops_it_by_name_and_changes_nothing() {
+    for (run_info, reason) in [("no such thing", "run_info has no tags"), ("trap tags=", "it trapped")] {
+        let world = World::with_rows(20).await;
+        world.set_run_info("app-00013", run_info).await;
+        let before = world.everything().await;
+        let error = world.up(5).await.unwrap_err();
+        let MigrateError::Unit { unit, replay, source } = &error else { panic!("{error}") };
+        assert_eq!(unit, "app-00013");
+        assert!(source.to_string().contains(reason), "{source}");
+        assert!(source.to_string().contains("digest-of-4"), "{source}");
+        assert!(source.to_string().contains("up of migration 4 (split-tags"), "{source}");
+        let sealed = std::fs::read(replay.as_ref().expect("a replay file")).unwrap();
+        let replay = world.context.keyring.open(crate::layout::schema::Sealing::Sealed, &sealed).unwrap();
+        assert!(String::from_utf8(replay).unwrap().contains("app-00013"));
+        assert!(!String::from_utf8_lossy(&sealed).contains("app-00013"), "the file is sealed");
+        assert_eq!(world.version().await, (1, 5));
+        assert_eq!(world.everything().await, before);
+        world.set_run_info("app-00013", "run 13 tags=t13").await;
+        assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
+        assert_eq!(world.rows("desired_lrps").await[13]["tags"], "t13");
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_does_not_open_stops_it_by_name_and_changes_nothing() {
+    let world = World::with_rows(20).await;
+    world.execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'").await;
+    let error = world.up(5).await.unwrap_err();
+    assert!(
+        matches!(&error, MigrateError::Record { unit, table, column, .. }
+            if (unit.as_str(), table.as_str(), column.as_str()) == ("app-00007", "desired_lrps", "run_info")),
+        "{error}"
+    );
+    assert_eq!(world.version().await, (1, 5));
+    assert_eq!(world.count("desired_lrps").await, 20);
+    world.set_run_info("app-00007", "run 7 tags=t7").await;
+    world.up(5).await.unwrap();
+    assert_eq!(world.rows("desired_lrps").await[7]["tags"], "t7");
+}
+
+#[tokio::test]
+async fn a_column_that_nobody_declares_is_not_opened() {
+    let world = World::with_rows(5).await;
+    world.up(4).await.unwrap();
+    world.execute("UPDATE desired_lrps SET run_info = 'not a record' WHERE guid = 'app-00002'").await;
+    world.execute("UPDATE desired_lrps SET routes = 'nor is this'").await;
+    world.up(6).await.unwrap();
+    assert_eq!(world.text("SELECT run_info FROM fixed_lrps WHERE guid = 'app-00002'").await, "not a record");
+    assert_eq!(world.text("SELECT DISTINCT routes FROM mutable_lrps").await, "nor is this");
+}
+
+#[tokio::test]
+async fn a_unit_above_the_limit_is_refused_by_name() {
+    let world = World::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
+    world.execute("UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'").await;
+    let error = world.up(5).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"), "{error}");
+}
+
+#[tokio::test]
+async fn another_module_for_a_version_that_ran_is_an_error() {
+    let mut world = World::with_rows(2).await;
+    world.up(4).await.unwrap();
+    let manifest = all()[3].manifest().clone();
+    world.context.migrations[3] =
+        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
+    for version in [4, 5] {
+        let error = world.up(version).await.unwrap_err();
+        assert!(matches!(&error, MigrateError::DigestChanged { version: 4, .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_undone_is_refused_before_anything_is_written() {
+    let mut world = World::with_rows(2).await;
+    world.up(2).await.unwrap();
+    let mut manifest = all()[1].manifest().clone();
+    manifest.reversible = false;
+    world.context.migrations[1] =
+        std::sync::Arc::new(line::Native { manifest, digest: "digest-of-2".into(), function: line::none });
+    let error = world.down(1).await.unwrap_err();
+    assert!(matches!(error, MigrateError::NotReversible { version: 2, .. }), "{error}");
+    assert_eq!(world.version().await, (2, 2));
+}
+
+#[tokio::test]
+async fn versions_that_the_catalog_does_not_have_are_errors() {
+    let world = World::with_rows(2).await;
+    world.up(3).await.unwrap();
+    assert!(matches!(world.down(0).await.unwrap_err(), MigrateError::NotReversible { version: 1, .. }));
+    world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":2000}' WHERE id = 'version'").await;
+    let error = world.down(2).await.unwrap_err();
+    assert!(matches!(error, MigrateError::UnknownVersion { version: 2000 }), "{error}");
+    world.execute("UPDATE configurations SET value = 'nonsense' WHERE id = 'version'").await;
+    assert!(matches!(world.up(3).await.unwrap_err(), MigrateError::UnreadableVersion { .. }));
+}
+
+#[tokio::test]
+async fn a_version_row_without_target_means_that_it_equals_current() {
+    let world = World::with_rows(2).await;
+    world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":1,\"Other\":2}' WHERE id = 'version'").await;
+    assert_eq!(world.up(2).await.unwrap(), Decision::Begin { from: 1, to: 2 });
+}
+
+#[tokio::test]
+async fn no_version_with_empty_or_foreign_tables_is_a_fresh_start_and_with_rows_is_not() {
+    let world = World::empty().await;
+    world.execute("CREATE TABLE locks (path TEXT)").await;
+    world.execute("INSERT INTO locks VALUES ('bbs')").await;
+    world.execute("CREATE TABLE tasks (anything TEXT)").await;
+    world.execute("CREATE TABLE desired_lrps (anything TEXT)").await;
+    world.execute("INSERT INTO desired_lrps VALUES ('a row')").await;
+    let before = world.master().await;
+    let decision = world.up(5).await.unwrap();
+    assert_eq!(decision, Decision::ShutDown(Reason::Unversioned { tables: vec!["desired_lrps".into()] }));
+    assert_eq!(world.master().await, before, "nothing was written");
+    world.execute("DELETE FROM desired_lrps").await;
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+    assert_eq!(world.count("locks").await, 1);
+    world.assert_layout(5).await;
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_else_survives_whatever_it_is_called() {
+    let world = World::with_rows(3).await;
+    world.execute("CREATE TABLE locks__2024 (path TEXT)").await;
+    world.execute("CREATE TABLE things__77 (mine TEXT)").await;
+    world.up(5).await.unwrap();
+    world.down(1).await.unwrap();
+    assert_eq!((world.count("locks__2024").await, world.count("things__77").await), (0, 0), "both are there, empty");
+}
+
+#[tokio::test]
+async fn a_table_in_the_way_that_holds_rows_is_not_dropped() {
+    let world = World::with_rows(1).await;
+    world.execute("CREATE TABLE bbs_health_check (mine TEXT)").await;
+    world.execute("INSERT INTO bbs_health_check VALUES ('a row')").await;
+    let error = world.up(5).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::TableInTheWay { table } if table == "bbs_health_check"), "{error}");
+    assert_eq!(world.count("bbs_health_check").await, 1);
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_what_its_version_says_stops_it() {
+    let world = World::with_rows(1).await;
+    world.execute("ALTER TABLE desired_lrps ADD COLUMN surprise TEXT").await;
+    world.execute("DROP INDEX apps_domain_idx").await;
+    let error = world.up(5).await.unwrap_err();
+    let MigrateError::SchemaDiffers { table, differences } = &error else { panic!("{error}") };
+    assert_eq!(table, "desired_lrps");
+    assert!(differences.iter().any(|difference| difference.contains("surprise")), "{differences:?}");
+    assert!(differences.iter().any(|difference| difference.contains("apps_domain_idx")), "{differences:?}");
+}
+
+/// Diego writes version 0 before its first migration.
+#[tokio::test]
+async fn version_zero_is_no_version() {
+    let world = World::empty().await;
+    world.execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)").await;
+    world.execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')").await;
+    world.execute("CREATE TABLE tasks (anything TEXT)").await;
+    world.execute("INSERT INTO tasks VALUES ('a row')").await;
+    let unversioned = Reason::Unversioned { tables: vec!["tasks".into()] };
+    assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(unversioned));
+    world.execute("DELETE FROM tasks").await;
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+}
