@@ -376,7 +376,6 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
     let found = state::underway(&mut tx).await?;
     let resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
-            && (found.from, found.to, found.going_down) == (work.from, work.to, going_down)
             && found.fingerprint == work.fingerprint()
             && (found.token == work.token || found.token + 1 == work.token)
     });

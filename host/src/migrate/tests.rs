@@ -367,3 +367,20 @@ async fn an_additive_change_leaves_the_table_where_it_is() {
     world.up(5).await.unwrap();
     assert_eq!(world.text(root).await, before);
 }
+
+#[tokio::test]
+async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_anyone() {
+    let world = World::with_rows(2).await;
+    world.up(3).await.unwrap();
+    world.down(2).await.unwrap();
+    world.execute("CREATE TABLE desired_lrps__3 (guid TEXT)").await;
+    world
+        .execute(
+            "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
+             VALUES (1, 3, 2, TRUE, '', 1, 'cleaning-up')",
+        )
+        .await;
+    assert_eq!(world.up(2).await.unwrap(), Decision::Serve);
+    assert!(world.leftovers().await.is_empty());
+    assert_eq!(world.count("bbs_migration").await, 0);
+}

@@ -158,3 +158,17 @@ async fn a_table_that_is_not_what_its_version_says_stops_it() {
     assert!(differences.iter().any(|difference| difference.contains("surprise")), "{differences:?}");
     assert!(differences.iter().any(|difference| difference.contains("apps_domain_idx")), "{differences:?}");
 }
+
+/// Diego writes version 0 before its first migration.
+#[tokio::test]
+async fn version_zero_is_no_version() {
+    let world = World::empty().await;
+    world.execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)").await;
+    world.execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')").await;
+    world.execute("CREATE TABLE tasks (anything TEXT)").await;
+    world.execute("INSERT INTO tasks VALUES ('a row')").await;
+    let unversioned = Reason::Unversioned { tables: vec!["tasks".into()] };
+    assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(unversioned));
+    world.execute("DELETE FROM tasks").await;
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+}
