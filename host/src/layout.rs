@@ -6,4 +6,5 @@ pub mod dialect;
 pub mod fold;
 pub mod manifest;
 pub mod schema;
+pub mod serves;
 pub mod values;

@@ -16,6 +16,7 @@ use crate::layout::database::{Database, DatabaseError};
 use crate::layout::fold::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
+use crate::layout::serves;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
@@ -26,7 +27,7 @@ use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
 use crate::progress::Progress;
 use crate::record::{Keyring, KeyringError};
-use crate::store::Store;
+use crate::store::{NATIVE as NATIVE_DATA, Store};
 
 /// How often a master looks whether its lock file is still the one it locked.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,6 +46,12 @@ pub enum StartupError {
     Layout(#[from] LayoutError),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: std::path::PathBuf },
+    #[error(
+        "the handlers of this host cannot serve data version {wanted}: {}. Pin the data version to one that they can \
+         serve, {NATIVE_DATA} or a later one without these changes, or use the host that belongs to it",
+        .obstacles.join("; ")
+    )]
+    NotServable { wanted: DataVersion, obstacles: Vec<String> },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -155,6 +162,13 @@ impl Prepared {
         Ok(line.at(version).ok_or(MigrateError::UnknownTarget { version })?.clone())
     }
 
+    /// Whether what the migration leads to can be served at all: asked before anything is locked or migrated.
+    fn check_servable(&self) -> Result<(), StartupError> {
+        let wanted = self.wanted();
+        let obstacles = serves::obstacles(&self.layout(wanted)?, &self.layout(NATIVE_DATA)?);
+        if obstacles.is_empty() { Ok(()) } else { Err(StartupError::NotServable { wanted, obstacles }) }
+    }
+
     /// The newest migration up to the version served that transforms rows: what a new record has been through.
     fn record_version(&self) -> DataVersion {
         let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
@@ -183,6 +197,7 @@ pub struct Served {
 pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
     let stop = stop_on_signals()?;
     let prepared = Prepared::new(config).await?;
+    prepared.check_servable()?;
     if let Some(address) = prepared.config.health_address {
         tokio::spawn(http::serve_health(bind(address).await?));
     }

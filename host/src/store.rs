@@ -49,6 +49,9 @@ pub enum StoreError {
     Statement { what: &'static str, source: sqlx::Error },
 }
 
+/// The data version whose tables and columns the entities are written for: Diego's newest.
+pub const NATIVE: DataVersion = 1_772_581_987;
+
 /// The entities of one database, as the host that holds the lock reads and writes them.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);

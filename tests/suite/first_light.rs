@@ -99,6 +99,16 @@ async fn status_and_plan_say_what_is_there_and_what_would_be_done() {
 }
 
 #[test]
+fn a_version_that_the_handlers_cannot_serve_is_refused_before_anything_is_migrated() {
+    let installation = Installation::new(&modules::modules()).set("pin_data_version", 1_764_949_919);
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("desired_lrps has no column update_strategy"), "{said}");
+    assert!(installation.succeed(&["migrate", "status"]).contains("the database is empty"));
+}
+
+#[test]
 fn a_mistyped_database_is_told_and_not_made() {
     let installation = Installation::new(&modules::modules());
     for arguments in [&["migrate", "status"][..], &["migrate", "plan"], &["migrate", "down", "--to", "1722634733"]] {
