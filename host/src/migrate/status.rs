@@ -11,6 +11,7 @@ use super::plan::{Strategy, replaced};
 use super::state::{self, Phase};
 use super::{Context, MigrateError, Work, check_ends, line, residue};
 use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
 
 /// How fast rows go on a small machine: what an estimate starts from until there is a measured rate.
@@ -83,9 +84,9 @@ pub struct TableChange {
     pub strategy: Option<Strategy>,
     pub rows: u64,
     pub bytes: u64,
-    /// Columns that are decrypted and handed to a module, or sealed anew.
+    /// Sealed columns that are decrypted, for a module, to be sealed anew, or to be kept for the way back.
     pub opened: Vec<String>,
-    /// Columns that the modules give.
+    /// Columns whose values are new: given by modules, or sealed or opened by the host.
     pub computed: Vec<String>,
 }
 
@@ -169,7 +170,9 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             let (counted, sized) = size_of(&mut reader, &work, source).await?;
             rows += counted;
             bytes += sized;
-            opened.extend(work.lens.needed.get(source).into_iter().flatten().cloned());
+            let near = &work.lens.near.tables[source];
+            let sealed = |name: &&String| near.column(name).is_some_and(|column| column.sealing != Sealing::Plain);
+            opened.extend(work.lens.needed.get(source).into_iter().flatten().filter(sealed).cloned());
         }
         let copied = plan.strategy == Strategy::Copy;
         tables.push(TableChange {

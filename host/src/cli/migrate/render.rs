@@ -131,10 +131,10 @@ fn table(change: &TableChange) -> String {
         Some(Strategy::Copy) => format!("copied ({rows} rows, {})", bytes(change.bytes)),
     };
     if !computed.is_empty() {
-        let _ = write!(words, "; written by modules: {}", computed.join(", "));
+        let _ = write!(words, "; rewritten: {}", computed.join(", "));
     }
     if !opened.is_empty() {
-        let _ = write!(words, "; opened: {}", opened.join(", "));
+        let _ = write!(words, "; decrypted: {}", opened.join(", "));
     }
     words
 }
@@ -189,7 +189,7 @@ mod tests {
         for part in [
             "From 1 up to 2: 1 migrations",
             "  2  split  rows    Splits.",
-            "desired_lrps  copied (300 rows, 1 MiB); written by modules: metric_tags; opened: run_info",
+            "desired_lrps  copied (300 rows, 1 MiB); rewritten: metric_tags; decrypted: run_info",
             "To copy    1 MiB, about a second",
             "Reversible yes, with `bbs migrate down --to 1`",
         ] {
