@@ -223,6 +223,24 @@ async fn work_under_way_is_resumed_only_by_the_next_holder_with_the_same_modules
 }
 
 #[tokio::test]
+async fn what_a_copy_that_is_begun_anew_had_kept_is_forgotten() {
+    let small = Tuning { batch_units: 1, batch_bytes: 1, ..Tuning::default() };
+    let world = World::with_rows(30).await.tuned(small);
+    world.up(4).await.unwrap();
+    world.execute("UPDATE desired_lrps SET tags = 'no record' WHERE guid = 'app-00020'").await;
+    world.down(1).await.unwrap_err();
+    let kept = "(SELECT * FROM bbs_residue WHERE unit = 'app-00000')";
+    assert!(world.count(kept).await > 0);
+    // Another host serves meanwhile, and the first unit goes away.
+    drop(Fence::raise(&world.context.database).await.unwrap());
+    world.execute("DELETE FROM desired_lrps WHERE guid = 'app-00000'").await;
+    world.execute("DELETE FROM actual_lrps WHERE guid = 'app-00000'").await;
+    world.execute("UPDATE desired_lrps SET tags = NULL WHERE guid = 'app-00020'").await;
+    world.down(1).await.unwrap();
+    assert_eq!(world.count(kept).await, 0);
+}
+
+#[tokio::test]
 async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
     for damage in [
         "UPDATE desired_lrps__5 SET domain = 'x' WHERE guid = 'app-00002'",
@@ -366,6 +384,15 @@ async fn an_additive_change_leaves_the_table_where_it_is() {
     let before = world.text(root).await;
     world.up(5).await.unwrap();
     assert_eq!(world.text(root).await, before);
+}
+
+#[tokio::test]
+async fn a_table_that_somebody_changed_meanwhile_is_not_cut_over_to() {
+    let world = World::with_rows(3).await;
+    world.up(4).await.unwrap();
+    let error = world.damaged_before_verify(5, "ALTER TABLE desired_lrps ADD COLUMN theirs TEXT").await;
+    assert!(matches!(&error, MigrateError::SchemaDiffers { table, .. } if table == "desired_lrps"), "{error}");
+    assert_eq!(world.version().await.0, 4);
 }
 
 #[tokio::test]
