@@ -140,8 +140,8 @@ impl Host {
     /// Asks the host to end, as an operator's supervisor does, and waits until it has.
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
-        let signal = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
-        assert!(signal.expect("kill starts").success());
+        let signal = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid())]).status();
+        assert!(signal.expect("a shell starts").success());
         self.child.wait().expect("the host can be waited for")
     }
 
