@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Takes away, one at a time, what has to be there, and asks the tests whether they notice.
+
+For what `cargo mutants` has no operator for: each cell of the start-up decision, each refusal of the catalog,
+each limit of the sandbox, each condition under which interrupted work is taken up. Works in a copy of the tree that it is
+given, which it leaves as it found it:
+
+    git worktree add ../mutated && tests/mutations.py ../mutated [NUMBER ...]
+
+Prints a line for each; exits with failure if one survives."""
+
+import pathlib
+import subprocess
+import sys
+
+MIGRATE = ["--lib", "migrate::"]
+DECIDE = ["--lib", "decide"]
+INSTANCE = ["--lib", "instance"]
+CATALOG = ["--test", "suite", "catalog::"]
+SANDBOX = ["--test", "suite", "sandbox::"]
+
+# File below host/src, what stands there, what takes its place, the tests that have to notice.
+MUTATIONS = [
+    (
+        "migrate/decide.rs",
+        "(Found::Fresh, Intent::Up { wanted }) => Decision::Begin { from: 0, to: wanted }",
+        "(Found::Fresh, Intent::Up { .. }) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere)",
+        "(Found::Fresh, Intent::Down { .. }) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned { tables: tables.clone() })",
+        "(Found::Unversioned { .. }, _) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "        return Decision::ShutDown(Reason::GoingDown { to });",
+        "        let _ = to;",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Less, Less) => Decision::Begin { from: current, to: wanted }",
+        "(Less, Less) => Decision::Continue { from: current, to: wanted }",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Less, Equal | Greater) => Decision::Continue { from: current, to: wanted }",
+        "(Less, Equal | Greater) => Decision::Begin { from: current, to: wanted }",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Equal, Less) => Decision::ShutDown(Reason::Botched { current, target }),\n        (Equal, Equal | Greater) => Decision::Serve,\n        (Greater",
+        "(Equal, Less) => Decision::Serve,\n        (Equal, Equal | Greater) => Decision::Serve,\n        (Greater",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Equal, Equal | Greater) => Decision::Serve,\n        (Greater, Less",
+        "(Equal, Equal | Greater) => Decision::Continue { from: current, to: wanted },\n        (Greater, Less",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Greater, Less | Equal | Greater) => Decision::ShutDown(Reason::Newer { current, wanted })",
+        "(Greater, Less | Equal | Greater) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(false, _) => Decision::ShutDown(Reason::GoingDown { to: began })",
+        "(false, _) => Decision::Continue { from: current, to }",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(true, Less) => Decision::ShutDown(Reason::NothingBelow { current, to })",
+        "(true, Less) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(true, Equal | Greater) => Decision::Continue { from: current, to }",
+        "(true, Equal | Greater) => Decision::Begin { from: current, to }",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to })",
+        "(Less, _) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target })",
+        "(Equal | Greater, Less) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Equal, Equal | Greater) => Decision::Serve,\n        // An",
+        "(Equal, Equal | Greater) => Decision::Begin { from: current, to },\n        // An",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "(Greater, Equal | Greater) => Decision::Begin { from: current, to }",
+        "(Greater, Equal | Greater) => Decision::Serve",
+        DECIDE,
+    ),
+    (
+        "migrate.rs",
+        "found.phase == Phase::Copying\n            && ",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "            && found.fingerprint == work.fingerprint()\n",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "            && (found.token == work.token || found.token + 1 == work.token)",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let phase",
+        "    }\n    let phase",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }",
+        "{ let _ = underway; Ok(()) }",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "            start_over(context, fence, work, going_down).await?;\n",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate.rs",
+        "            check_history(context, &applied)?;\n            let going_down",
+        "            let going_down",
+        MIGRATE,
+    ),
+    (
+        "migrate/cut_over.rs",
+        "        super::same_schema(name, found, &plan.table)?;",
+        "        let _ = found;",
+        MIGRATE,
+    ),
+    (
+        "migrate/cut_over.rs",
+        "    state::write_version(tx, work.to, work.to).await?;",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate/copy.rs",
+        "        .bind(batch.last.to_text())",
+        "        .bind(None::<String>)",
+        MIGRATE,
+    ),
+    (
+        "modules/catalog.rs",
+        "        refuse_unlisted(folder, &entries)?;\n        lines::check(&entries)?;\n        let (mut",
+        "        lines::check(&entries)?;\n        let (mut",
+        CATALOG,
+    ),
+    (
+        "modules/catalog.rs",
+        "    if source.digest != entry.sha256 {",
+        "    if false {",
+        CATALOG,
+    ),
+    (
+        "modules/catalog.rs",
+        "    if !honest {",
+        "    let _ = (honest, &found); if false {",
+        CATALOG,
+    ),
+    (
+        "modules/catalog.rs",
+        "Some(last) if last.manifest().onto != native =>",
+        "Some(last) if false && last.manifest().onto != native =>",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/lines.rs",
+        "Some(before) if version == before =>",
+        "Some(before) if false && version == before =>",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/lines.rs",
+        "Some(before) if version < before =>",
+        "Some(before) if false && version < before =>",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/lines.rs",
+        "Some(_) | None if follows == before => {}",
+        "Some(_) | None if true || follows == before => {}",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/lines.rs",
+        "Some((_, wanted)) if serves != wanted =>",
+        "Some((_, wanted)) if false && serves != wanted =>",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/lines.rs",
+        "        if served.contains(&serves) {",
+        "        if false {",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/entries.rs",
+        "    if !is_file_name(&written.file) {",
+        "    if false {",
+        CATALOG,
+    ),
+    (
+        "modules/catalog/entries.rs",
+        "entries.iter().find(|entry| !files.insert(&entry.file))",
+        "entries.iter().find(|entry| !files.insert(&entry.file) && false)",
+        CATALOG,
+    ),
+    (
+        "modules/instance.rs",
+        "        if wanted > self.limits.memory_bytes {",
+        "        if false {",
+        SANDBOX,
+    ),
+    (
+        "modules/instance.rs",
+        "Ok(wanted <= self.limits.table_elements)",
+        "Ok(true)",
+        INSTANCE,
+    ),
+    (
+        "modules/instance.rs",
+        "    store.set_hostcall_fuel(fuel);",
+        "    let _ = fuel;",
+        SANDBOX,
+    ),
+    (
+        "modules/instance.rs",
+        "    if tenant.next_calls == limits.next_calls {",
+        "    if false {",
+        SANDBOX,
+    ),
+    (
+        "modules/instance.rs",
+        "        if instance.store.data().memory_bytes <= limits.idle_memory_bytes {",
+        "        if true {",
+        SANDBOX,
+    ),
+    (
+        "modules/instance.rs",
+        "        if wait.timed_out() {",
+        "        if false {",
+        SANDBOX,
+    ),
+    (
+        "modules/sandbox.rs",
+        "        if std::fs::metadata(path).map_err(failed)?.len() > limit {",
+        "        if false {",
+        SANDBOX,
+    ),
+    (
+        "modules/sandbox.rs",
+        "compiled.recv_timeout(limit)",
+        "compiled.recv_timeout(limit + Duration::from_secs(3600))",
+        SANDBOX,
+    ),
+]
+
+
+def outcome(root, name, old, new, tests):
+    path = root / "host/src" / name
+    text = path.read_text()
+    if text.count(old) == 0:
+        return "NOT FOUND"
+    path.write_text(text.replace(old, new, 1))
+    try:
+        command = ["cargo", "test", "--quiet", "-p", "bbs", *tests]
+        run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
+        if "could not compile" in run.stdout + run.stderr:
+            return "NOT BUILT"
+        return "caught" if run.returncode else "SURVIVED"
+    except subprocess.TimeoutExpired:
+        return "caught, by the clock"
+    finally:
+        path.write_text(text)
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    chosen = [int(number) for number in sys.argv[2:]] or range(len(MUTATIONS))
+    noticed = True
+    for number in chosen:
+        name, old, new, tests = MUTATIONS[number]
+        found = outcome(root, name, old, new, tests)
+        noticed &= found.startswith("caught")
+        print(number, found, name, old.strip().splitlines()[0][:80], sep="\t", flush=True)
+    sys.exit(not noticed)
+
+
+if __name__ == "__main__":
+    main()
