@@ -316,6 +316,11 @@ async fn a_key_that_nobody_has_is_refused_before_anything_else() {
     reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
 }
 
+#[test]
+fn the_versions_of_a_way_are_those_it_enters_upwards() {
+    assert_eq!((versions(3, 5), versions(5, 3), versions(4, 4).count()), (4..=5, 4..=5, 0));
+}
+
 #[tokio::test]
 async fn run_arguments_are_drawn_once() {
     let world = World::with_rows(1).await;
