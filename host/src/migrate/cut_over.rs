@@ -9,7 +9,6 @@ use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{Context, MigrateError, Work, fault, residue};
 use crate::layout::dialect;
-use crate::layout::manifest::Direction;
 use crate::lock::fence::Fence;
 
 fn sql(what: &str) -> impl FnOnce(sqlx::Error) -> MigrateError {
@@ -104,7 +103,8 @@ async fn record(context: &Context, tx: &mut Transaction<'static, Sqlite>, work: 
     let underway = Underway {
         from: work.from,
         to: work.to,
-        going_down: work.lens.direction == Direction::Down,
+        // It has arrived; whoever comes next may clean up.
+        going_down: false,
         fingerprint: work.fingerprint(),
         token: work.token,
         phase: Phase::CleaningUp,

@@ -115,8 +115,7 @@ pub(super) async fn found(connection: &mut SqliteConnection) -> Result<Found, Mi
     let Some(row) = row.filter(|row| row.current_version > 0) else { return found_without_version(connection).await };
     let current = row.current_version;
     let underway = underway(connection).await?;
-    let going_down =
-        underway.filter(|found| found.going_down && found.phase != Phase::CleaningUp).map(|found| found.to);
+    let going_down = underway.filter(|found| found.going_down).map(|found| found.to);
     Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down })
 }
 

@@ -409,7 +409,7 @@ async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_anyone() {
     world
         .execute(
             "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
-             VALUES (1, 3, 2, TRUE, '', 1, 'cleaning-up')",
+             VALUES (1, 3, 2, FALSE, '', 1, 'cleaning-up')",
         )
         .await;
     assert_eq!(world.up(2).await.unwrap(), Decision::Serve);

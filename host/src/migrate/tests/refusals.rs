@@ -78,6 +78,17 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_version_that_was_taken_back_may_come_again_as_another_module() {
+    let mut world = World::with_rows(2).await;
+    world.up(2).await.unwrap();
+    world.down(1).await.unwrap();
+    let manifest = all()[1].manifest().clone();
+    world.context.migrations[1] =
+        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
+    world.up(1).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_cannot_be_undone_is_refused_before_anything_is_written() {
     let mut world = World::with_rows(2).await;
     world.up(2).await.unwrap();
