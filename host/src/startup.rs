@@ -13,7 +13,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::http::{self, Gate};
 use crate::layout::database::{Database, DatabaseError};
-use crate::layout::fold::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::serves;
@@ -42,8 +41,6 @@ pub enum StartupError {
     Sandbox(#[from] SandboxError),
     #[error("the modules in {} cannot be used", .folder.display())]
     Catalog { folder: std::path::PathBuf, source: CatalogError },
-    #[error("the modules do not make a line of layouts")]
-    Layout(#[from] LayoutError),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: std::path::PathBuf },
     #[error(
@@ -109,8 +106,7 @@ impl Prepared {
 
     /// The version to be at: the operator's pin, or the newest of the catalog.
     pub fn wanted(&self) -> DataVersion {
-        let newest = self.catalog.migrations().last().map_or(0, |module| module.manifest().version);
-        self.config.pin_data_version.unwrap_or(newest)
+        self.config.pin_data_version.unwrap_or_else(|| self.catalog.line().newest())
     }
 
     pub fn context(&self) -> Context {
@@ -145,7 +141,7 @@ impl Prepared {
             Intent::Up { wanted } => wanted,
             Intent::Down { to } => to,
         };
-        let tables = migrate::sealed_tables(&self.layout(at)?);
+        let tables = migrate::sealed_tables(self.layout(at)?);
         let done = reencrypt::reencrypt(fence, &self.keyring, &tables, &self.progress).await?;
         if done.unreadable > 0 {
             tracing::error!(
@@ -157,15 +153,14 @@ impl Prepared {
         Ok(decision)
     }
 
-    fn layout(&self, version: DataVersion) -> Result<Layout, StartupError> {
-        let line = migrate::line(&self.context().migrations)?;
-        Ok(line.at(version).ok_or(MigrateError::UnknownTarget { version })?.clone())
+    fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {
+        Ok(self.catalog.line().at(version).ok_or(MigrateError::UnknownTarget { version })?)
     }
 
     /// Whether what the migration leads to can be served at all: asked before anything is locked or migrated.
     fn check_servable(&self) -> Result<(), StartupError> {
         let wanted = self.wanted();
-        let obstacles = serves::obstacles(&self.layout(wanted)?, &self.layout(NATIVE_DATA)?);
+        let obstacles = serves::obstacles(self.layout(wanted)?, self.layout(NATIVE_DATA)?);
         if obstacles.is_empty() { Ok(()) } else { Err(StartupError::NotServable { wanted, obstacles }) }
     }
 
@@ -179,7 +174,7 @@ impl Prepared {
     fn api(&self, fence: Fence) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
         let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock))
-            .with_layout(&self.layout(self.wanted())?, self.record_version());
+            .with_layout(self.layout(self.wanted())?, self.record_version());
         Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
