@@ -101,7 +101,8 @@ fn hash(sources: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in sources {
         for file in files_of(&workspace().join(source)) {
-            file.hash(&mut hasher);
+            // Where the checkout is does not matter.
+            file.strip_prefix(workspace()).expect("a file of the workspace").hash(&mut hasher);
             std::fs::read(&file).expect("a source file").hash(&mut hasher);
         }
     }
