@@ -10,8 +10,10 @@ const LONGEST_FUNCTION: usize = 70;
 
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("admin", &["pace", "progress"]),
     ("clock", &[]),
     ("config", &[]),
+    ("pace", &["progress"]),
     ("progress", &[]),
     ("model", &[]),
     ("layout", &[]),
