@@ -11,6 +11,7 @@ pub mod http;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod metrics;
 pub mod migrate;
 pub mod model;
 pub mod modules;

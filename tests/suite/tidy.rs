@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["pace", "progress"]),
     ("clock", &[]),
     ("config", &[]),
+    ("metrics", &["pace", "progress"]),
     ("pace", &["progress"]),
     ("progress", &[]),
     ("model", &[]),
@@ -25,13 +26,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("migrate", &["clock", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
-    ("http", &["api", "domain", "model", "modules", "progress"]),
+    ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),
 ];
 
 /// Which module alone may know a crate.
 const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
+    ("prometheus_client", &["metrics"]),
     ("sea_query", &["layout", "lock", "migrate", "store"]),
     ("sqlx", &["layout", "lock", "migrate", "store"]),
     ("wasmtime", &["modules"]),
