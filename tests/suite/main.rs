@@ -10,6 +10,7 @@ mod api;
 mod build;
 mod catalog;
 mod crash;
+mod databases;
 mod dev;
 mod first_light;
 mod migrate;
