@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, sql};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
@@ -12,8 +14,14 @@ use super::engine::{Engine, PASSWORD, USER};
 use super::mariadb::MARIADB;
 use super::postgres::POSTGRES;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Tells a process of a test how soon the server may take its open transactions for abandoned.
+pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
+/// Many tests share a server.
+const CONNECTIONS: u32 = 20;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
+    #[default]
     Sqlite,
     Postgres,
     Mysql,
@@ -46,6 +54,28 @@ macro_rules! on_each_database {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_database;
 
+/// Makes two tests of an `async fn name(kind: Kind)` that is about servers: `name::postgres` and `name::mysql`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_server {
+    ($name:ident) => {
+        mod $name {
+            use crate::harness::database::Kind;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                super::$name(Kind::Postgres).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mysql() {
+                super::$name(Kind::Mysql).await;
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_server;
+
 impl Kind {
     /// The one server of this process. It starts when the first test asks for it.
     pub fn engine(self) -> &'static Engine {
@@ -60,10 +90,14 @@ impl Kind {
 
     /// A server that nothing else uses, so that it may crash.
     pub fn own_engine(self) -> Engine {
+        self.own_engine_with(&[])
+    }
+
+    pub fn own_engine_with(self, arguments: &[&str]) -> Engine {
         match self {
             Self::Sqlite => panic!("SQLite has no server"),
-            Self::Postgres => Engine::start(&POSTGRES, &[]),
-            Self::Mysql => Engine::start(&MARIADB, &[]),
+            Self::Postgres => Engine::start(&POSTGRES, arguments),
+            Self::Mysql => Engine::start(&MARIADB, arguments),
         }
     }
 }
@@ -151,6 +185,27 @@ impl TestDatabase {
         }
     }
 
+    pub fn address(&self) -> Address {
+        match &self.place {
+            Place::File { path, .. } => Address::Sqlite(path.clone()),
+            Place::Server { address, name, .. } => Address::Server(Server {
+                dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
+                host: address.ip().to_string(),
+                port: address.port(),
+                socket: None,
+                user: USER.to_owned(),
+                password: PASSWORD.to_owned(),
+                database: name.clone(),
+                tls: Tls::Off,
+                limits: Limits { max_connections: CONNECTIONS, ..limits() },
+            }),
+        }
+    }
+
+    pub async fn open(&self) -> Database {
+        Database::open(&self.address()).await.expect("the database can be opened")
+    }
+
     /// The keys of a configuration that name this database, as Diego writes them.
     pub fn configuration(&self) -> serde_json::Value {
         let driver = match self.kind {
@@ -203,6 +258,15 @@ impl Drop for TestDatabase {
     }
 }
 
+/// The limits of a host, or of one that a test wants to be given up on sooner.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    if let Ok(seconds) = std::env::var(IDLE_LIMIT_S) {
+        limits.idle_in_transaction_timeout = Duration::from_secs(seconds.parse().expect("a number of seconds"));
+    }
+    limits
+}
+
 fn administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Vec<String> {
     try_administer(kind, address, statements).unwrap_or_else(|error| panic!("{kind:?} at {address}: {error}"))
 }
@@ -247,4 +311,39 @@ fn copy_tables(address: SocketAddr, from: &str) -> TestDatabase {
     }
     administer(Kind::Mysql, address, statements);
     copy
+}
+
+/// Runs a statement as an operator or another BBS might.
+pub async fn execute(database: &Database, statement: &str) {
+    let mut tx = database.write().await.expect("a transaction");
+    tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    tx.commit().await.expect("the change is kept");
+}
+
+/// The first column of each row, as text.
+pub async fn texts(database: &Database, query: &str) -> Vec<String> {
+    let mut tx = database.read().await.expect("a transaction");
+    let rows = tx.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
+}
+
+/// The first value of a row, as people write it.
+fn text_of(row: &Row) -> Option<String> {
+    use sqlx::{Row as _, TypeInfo, ValueRef};
+    let is_number = match row {
+        // SQLite gives every value as text to whoever asks for text.
+        Row::Sqlite(_) => false,
+        Row::Postgres(row) => {
+            let raw = row.try_get_raw(0).expect("a row has a column");
+            ["BOOL", "INT2", "INT4", "INT8"].contains(&raw.type_info().name())
+        }
+        Row::Mysql(row) => {
+            let raw = row.try_get_raw(0).expect("a row has a column");
+            raw.type_info().name().contains("INT") || raw.type_info().name() == "BOOLEAN"
+        }
+    };
+    if is_number {
+        return row.integer(0).expect("a number").map(|number| number.to_string());
+    }
+    row.bytes(0).expect("a value").map(|text| String::from_utf8_lossy(text).into_owned())
 }

@@ -25,12 +25,15 @@ const PORTS_TO_TRY: usize = 5;
 pub const USER: &str = "bbs";
 pub const PASSWORD: &str = "secret";
 
-/// `$1` is the folder, `$2` the signal that ends the server at once, the rest the server itself. A word on the pipe
-/// keeps the folder; the end of the pipe does not.
+/// `$1` is the folder, `$2` the signal that ends the server at once, `$3` the size that no file may outgrow, the rest
+/// the server itself. A word on the pipe keeps the folder; the end of the pipe does not.
 const GUARD: &str = r#"
-folder=$1 signal=$2
-shift 2
-"$@" </dev/null >>"$folder/log" 2>&1 &
+folder=$1 signal=$2 blocks=$3
+shift 3
+(
+    ulimit -f "$blocks"
+    exec "$@"
+) </dev/null >>"$folder/log" 2>&1 &
 server=$!
 read -r word
 kill -s "$signal" "$server"
@@ -84,7 +87,7 @@ impl Engine {
         let mut engine = Self { recipe, folder, port: 0, arguments, guard: Mutex::new(None) };
         for _ in 0..PORTS_TO_TRY {
             engine.port = free_port();
-            if engine.try_run() {
+            if engine.try_run(None) {
                 return engine;
             }
         }
@@ -111,14 +114,21 @@ impl Engine {
     /// Starts the server again, with its data and at its port.
     pub fn restart(&self) {
         self.crash();
-        assert!(self.try_run(), "{} does not start again: {}", self.recipe.name, self.log());
+        assert!(self.try_run(None), "{} does not start again: {}", self.recipe.name, self.log());
+    }
+
+    /// Starts the server again on a disk that is full for every file of this size.
+    pub fn restart_with_largest_file(&self, bytes: u64) {
+        self.crash();
+        assert!(self.try_run(Some(bytes)), "{} does not start again: {}", self.recipe.name, self.log());
     }
 
     /// Runs the server until it takes logins; gives whether its port was free.
-    fn try_run(&self) -> bool {
+    fn try_run(&self, largest_file: Option<u64>) -> bool {
         let log_before = self.log().len();
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "guard"]).arg(&self.folder).arg(self.recipe.crash_signal);
+        command.arg(largest_file.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
         command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&self.folder);
         // A signal from the terminal is for the tests; the guard sees that they end.

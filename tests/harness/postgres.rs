@@ -44,7 +44,11 @@ fn initialise(folder: &Path, as_user: &dyn Fn(&mut Command)) {
     std::fs::write(&password, PASSWORD).expect("the new folder can be written");
     let mut initdb = Command::new(find("initdb"));
     initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en"]);
-    initdb.args(["--no-sync", "--auth=scram-sha-256", "--pwfile"]).arg(password).arg("--pgdata").arg(&data);
+    initdb
+        .args(["--no-sync", "--wal-segsize=1", "--auth=scram-sha-256", "--pwfile"])
+        .arg(password)
+        .arg("--pgdata")
+        .arg(&data);
     initdb.current_dir("/");
     as_user(&mut initdb);
     output_of(&mut initdb);

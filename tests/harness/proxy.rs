@@ -14,8 +14,10 @@ struct State {
     target: SocketAddr,
     ended: AtomicBool,
     cut: AtomicBool,
-    /// Bytes towards the target until the cut, where one was asked for.
-    bytes_left: AtomicU64,
+    /// Bytes towards the target, ever.
+    sent: AtomicU64,
+    /// What `sent` may not go beyond, where a cut was asked for.
+    most: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -27,7 +29,8 @@ impl Proxy {
             target,
             ended: AtomicBool::new(false),
             cut: AtomicBool::new(false),
-            bytes_left: AtomicU64::new(u64::MAX),
+            sent: AtomicU64::new(0),
+            most: AtomicU64::new(u64::MAX),
             streams: Mutex::default(),
         });
         let accepting = Arc::clone(&state);
@@ -56,7 +59,12 @@ impl Proxy {
 
     /// Breaks everything after the database has been sent so many more bytes.
     pub fn cut_after(&self, bytes: u64) {
-        self.state.bytes_left.store(bytes, Ordering::SeqCst);
+        self.state.most.store(self.sent() + bytes, Ordering::SeqCst);
+    }
+
+    /// How much the database has been sent so far.
+    pub fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::SeqCst)
     }
 
     pub fn is_cut(&self) -> bool {
@@ -64,7 +72,7 @@ impl Proxy {
     }
 
     pub fn heal(&self) {
-        self.state.bytes_left.store(u64::MAX, Ordering::SeqCst);
+        self.state.most.store(u64::MAX, Ordering::SeqCst);
         self.state.cut.store(false, Ordering::SeqCst);
     }
 }
@@ -93,8 +101,8 @@ impl State {
 
     /// Counts bytes towards the target; gives whether they still arrive.
     fn passes(&self, bytes: usize) -> bool {
-        let take = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(bytes as u64) };
-        self.bytes_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+        let sent = self.sent.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
+        sent <= self.most.load(Ordering::SeqCst)
     }
 }
 

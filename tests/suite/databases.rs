@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
-use crate::harness::database::{Kind, TestDatabase};
+use crate::harness::database::{Kind, TestDatabase, on_each_server};
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::proxy::Proxy;
 
-const SERVERS: [Kind; 2] = [Kind::Postgres, Kind::Mysql];
 const TASK: &str = "BBS_TEST_SERVER";
 
 /// Runs a statement on a fresh connection; gives the first column of its rows.
@@ -26,59 +25,51 @@ async fn ask(database: &TestDatabase, address: std::net::SocketAddr, statement: 
     Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_acknowledged_survives_its_crash() {
-    for kind in SERVERS {
-        let engine = kind.own_engine();
-        let database = TestDatabase::on(kind, engine.address());
-        ask(&database, engine.address(), "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-        ask(&database, engine.address(), "INSERT INTO t VALUES ('kept')").await.unwrap();
-        engine.crash();
-        assert!(ask(&database, engine.address(), "SELECT a FROM t").await.is_err());
-        engine.restart();
-        assert_eq!(ask(&database, engine.address(), "SELECT a FROM t").await.unwrap(), ["kept"]);
-    }
+on_each_server!(what_a_server_acknowledged_survives_its_crash);
+async fn what_a_server_acknowledged_survives_its_crash(kind: Kind) {
+    let engine = kind.own_engine();
+    let database = TestDatabase::on(kind, engine.address());
+    ask(&database, engine.address(), "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&database, engine.address(), "INSERT INTO t VALUES ('kept')").await.unwrap();
+    engine.crash();
+    assert!(ask(&database, engine.address(), "SELECT a FROM t").await.is_err());
+    engine.restart();
+    assert_eq!(ask(&database, engine.address(), "SELECT a FROM t").await.unwrap(), ["kept"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn databases_of_tests_are_apart_and_can_be_copied() {
-    for kind in SERVERS {
-        let (one, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
-        let address = kind.engine().address();
-        ask(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-        ask(&one, address, "INSERT INTO t VALUES ('row')").await.unwrap();
-        assert!(ask(&other, address, "SELECT a FROM t").await.is_err());
-        let copy = one.copy();
-        ask(&copy, address, "INSERT INTO t VALUES ('more')").await.unwrap();
-        assert_eq!(ask(&one, address, "SELECT a FROM t").await.unwrap(), ["row"]);
-    }
+on_each_server!(databases_of_tests_are_apart_and_can_be_copied);
+async fn databases_of_tests_are_apart_and_can_be_copied(kind: Kind) {
+    let (one, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
+    let address = kind.engine().address();
+    ask(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&one, address, "INSERT INTO t VALUES ('row')").await.unwrap();
+    assert!(ask(&other, address, "SELECT a FROM t").await.is_err());
+    let copy = one.copy();
+    ask(&copy, address, "INSERT INTO t VALUES ('more')").await.unwrap();
+    assert_eq!(ask(&one, address, "SELECT a FROM t").await.unwrap(), ["row"]);
 }
 
-/// The engines disagree with bytes, and with each other, about the order of text and about what is equal.
-#[tokio::test(flavor = "multi_thread")]
-async fn text_is_compared_as_each_engine_does() {
-    for (kind, order, equal) in [(Kind::Postgres, "a-B", false), (Kind::Mysql, "a-B", true)] {
-        let (database, address) = (TestDatabase::new(kind), kind.engine().address());
-        ask(&database, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-        ask(&database, address, "INSERT INTO t VALUES ('B'), ('a')").await.unwrap();
-        assert_eq!(ask(&database, address, "SELECT a FROM t ORDER BY a").await.unwrap().join("-"), order);
-        assert_eq!(ask(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), equal);
-    }
+on_each_server!(text_is_compared_as_each_engine_does);
+/// The engines disagree with bytes about the order of text, and with each other about what is equal.
+async fn text_is_compared_as_each_engine_does(kind: Kind) {
+    let (database, address) = (TestDatabase::new(kind), kind.engine().address());
+    ask(&database, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&database, address, "INSERT INTO t VALUES ('B'), ('a')").await.unwrap();
+    assert_eq!(ask(&database, address, "SELECT a FROM t ORDER BY a").await.unwrap(), ["a", "B"]);
+    assert_eq!(ask(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), kind == Kind::Mysql);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_can_be_cut_and_heals() {
-    for kind in SERVERS {
-        let (database, proxy) = (TestDatabase::new(kind), Proxy::to(kind.engine().address()));
-        assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
-        proxy.cut();
-        assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
-        proxy.heal();
-        assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
-        proxy.cut_after(10);
-        assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
-        assert!(proxy.is_cut());
-    }
+on_each_server!(a_proxy_can_be_cut_and_heals);
+async fn a_proxy_can_be_cut_and_heals(kind: Kind) {
+    let (database, proxy) = (TestDatabase::new(kind), Proxy::to(kind.engine().address()));
+    assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    proxy.cut();
+    assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    proxy.heal();
+    assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    proxy.cut_after(10);
+    assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    assert!(proxy.is_cut());
 }
 
 /// Not a test of its own: a process that starts a server, says where, and waits to be killed.

@@ -12,6 +12,7 @@ mod catalog;
 mod crash;
 mod databases;
 mod dev;
+mod faults;
 mod first_light;
 mod migrate;
 mod sandbox;
