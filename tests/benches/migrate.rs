@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bbs::layout::dialect;
+use bbs::database::{Dialect, schema, sql};
 use bbs::lens::transform::Transform;
 use bbs::migrate::Tuning;
+use harness::database::TestDatabase;
 use harness::stored::Stored;
 use harness::{fixture, modules};
-use sqlx::AssertSqlSafe;
 
 const GUESTS: [&str; 3] = ["bench-annotation", "bench-log-guid", "bench-run-info"];
 
@@ -63,30 +63,26 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 /// A database at the newest version with the fixture's rows over and over under keys of their own, in no order.
 async fn fill(path: &Path, migrations: &[Arc<dyn Transform>], newest: u64, rows: usize) {
     let small = path.with_extension("fixture.db");
-    fixture::write_to(&small).await;
-    Stored::open(&small, migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
-    let stored = Stored::open(path, migrations.to_vec()).await;
+    fixture::write_to(&TestDatabase::at(&small)).await;
+    Stored::open(&TestDatabase::at(&small), migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
+    let stored = Stored::open(&TestDatabase::at(path), migrations.to_vec()).await;
     stored.up(newest).await.expect("a fresh database");
     let layout = stored.layout(newest);
     let columns: Vec<_> = layout.tables["desired_lrps"].columns.iter().map(|column| column.name.as_str()).collect();
     let others: Vec<_> = columns.iter().filter(|name| **name != "process_guid").copied().collect();
     let others = others.join(", ");
     let mut writer = stored.context.database.write().await.expect("a writer");
-    sqlx::query("COMMIT").execute(&mut *writer).await.expect("no transaction");
-    sqlx::query("ATTACH ? AS small")
-        .bind(small.to_string_lossy().as_ref())
-        .execute(&mut *writer)
-        .await
-        .expect("attached");
+    writer.execute(sql("COMMIT")).await.expect("no transaction");
+    writer.execute(sql("ATTACH ? AS small").bind(small.to_string_lossy().as_ref())).await.expect("attached");
     let copies = rows.div_ceil(300);
     let statement = format!(
         "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < {copies}) \
          INSERT INTO main.desired_lrps (process_guid, {others}) \
          SELECT lower(hex(randomblob(16))) || '-' || n, {others} FROM copy, small.desired_lrps LIMIT {rows}"
     );
-    sqlx::query(AssertSqlSafe(statement)).execute(&mut *writer).await.expect("filled");
-    sqlx::query("DETACH small").execute(&mut *writer).await.expect("detached");
-    sqlx::query("BEGIN").execute(&mut *writer).await.expect("as it was");
+    writer.execute(sql(statement)).await.expect("filled");
+    writer.execute(sql("DETACH small")).await.expect("detached");
+    writer.execute(sql("BEGIN")).await.expect("as it was");
     drop(writer);
     stored.context.database.close().await;
 }
@@ -101,16 +97,19 @@ fn copied(start: &Path, folder: &Path) -> PathBuf {
 }
 
 async fn insert_select(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], newest: u64) -> Duration {
-    let stored = Stored::open(&copied(start, folder), migrations.to_vec()).await;
+    let stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
     let table = stored.layout(newest).tables["desired_lrps"].clone();
     let began = Instant::now();
     let mut tx = stored.context.database.write().await.expect("a writer");
-    let mut statements =
-        vec![dialect::create_table(&table, "copy"), "INSERT INTO copy SELECT * FROM desired_lrps".to_owned()];
-    statements.extend(table.indexes.iter().map(|index| dialect::drop_index(&index.name)));
-    statements.extend(table.indexes.iter().map(|index| dialect::create_index("copy", index)));
+    let mut statements = vec![
+        schema::create_table(Dialect::Sqlite, &table, "copy"),
+        "INSERT INTO copy SELECT * FROM desired_lrps".to_owned(),
+    ];
+    statements
+        .extend(table.indexes.iter().map(|index| schema::drop_index(Dialect::Sqlite, "desired_lrps", &index.name)));
+    statements.extend(table.indexes.iter().map(|index| schema::create_index(Dialect::Sqlite, "copy", index)));
     for statement in statements {
-        sqlx::query(AssertSqlSafe(statement)).execute(&mut *tx).await.expect("SQLite copies");
+        tx.execute(sql(statement)).await.expect("SQLite copies");
     }
     tx.commit().await.expect("durable");
     let spent = began.elapsed();
@@ -128,7 +127,7 @@ struct Spent {
 
 /// Migrates to each of these versions in turn.
 async fn migrate(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], versions: &[u64]) -> Spent {
-    let mut stored = Stored::open(&copied(start, folder), migrations.to_vec()).await;
+    let mut stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
     stored.context.tuning = Tuning::default();
     let progress = stored.context.progress.clone();
     let watch = tokio::spawn(async move {

@@ -134,6 +134,11 @@ impl TestDatabase {
         Self { kind, place: Place::Server { address, name, ours: true } }
     }
 
+    /// An SQLite file that somebody else sees to.
+    pub fn at(path: &Path) -> Self {
+        Self::file(path.to_owned(), None)
+    }
+
     fn file(path: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
         Self { kind: Kind::Sqlite, place: Place::File { path, _folder: folder } }
     }
@@ -240,7 +245,7 @@ impl TestDatabase {
     pub fn from_word(word: &str) -> Self {
         let (kind, place) = word.split_once(',').expect("the word names a kind");
         if kind == "sqlite" {
-            return Self::file(place.into(), None);
+            return Self::at(place.as_ref());
         }
         let (address, name) = place.split_once(',').expect("the word names a server and a database");
         let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };

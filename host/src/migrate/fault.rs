@@ -1,7 +1,7 @@
 //! The points at which a crash is worth trying. Owns their names; a build for production has none.
 
 /// Every point, in the order in which a migration comes by.
-pub const POINTS: [&str; 14] = [
+pub const POINTS: [&str; 16] = [
     BEFORE_BEGIN,
     AFTER_BEGIN,
     BEFORE_PREPARE,
@@ -9,10 +9,12 @@ pub const POINTS: [&str; 14] = [
     BEFORE_BATCH,
     AFTER_BATCH,
     AFTER_COPY,
+    AFTER_INDEXES,
     AFTER_VERIFY,
     WITHIN_CUT_OVER,
     BEFORE_CUT_OVER_COMMIT,
     AFTER_CUT_OVER,
+    AFTER_RENAMING,
     BETWEEN_CLEAN_UPS,
     BEFORE_CLEAN_UP_COMMIT,
     AFTER_CLEAN_UP,
@@ -25,16 +27,19 @@ pub const AFTER_PREPARE: &str = "after-prepare";
 pub const BEFORE_BATCH: &str = "before-batch";
 pub const AFTER_BATCH: &str = "after-batch";
 pub const AFTER_COPY: &str = "after-copy";
+pub const AFTER_INDEXES: &str = "after-indexes";
 pub const AFTER_VERIFY: &str = "after-verify";
 pub const WITHIN_CUT_OVER: &str = "within-cut-over";
 pub const BEFORE_CUT_OVER_COMMIT: &str = "before-cut-over-commit";
 pub const AFTER_CUT_OVER: &str = "after-cut-over";
+/// Only where names change apart from the version.
+pub const AFTER_RENAMING: &str = "after-renaming";
 pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
 pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first
-/// time it is come by, `<point>:<n>` for the n-th.
+/// time it is come by, `<point>:<n>` for the n-th. After `stop:` it is the process's air that goes, until it is continued.
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
@@ -42,8 +47,9 @@ pub fn point(name: &'static str) {
 
     static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
     let Ok(wanted) = std::env::var("BBS_FAULT") else { return };
-    let (point, nth) = wanted.split_once(':').map_or((wanted.as_str(), 1), |(point, nth)| {
-        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>"))
+    let (signal, wanted) = wanted.strip_prefix("stop:").map_or(("KILL", wanted.as_str()), |rest| ("STOP", rest));
+    let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
+        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
     });
     assert!(POINTS.contains(&point), "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
@@ -57,10 +63,10 @@ pub fn point(name: &'static str) {
     };
     if passed == nth {
         // The shell's own `kill`: the program of that name is not on every machine.
-        let kill = format!("kill -9 {}", std::process::id());
+        let kill = format!("kill -s {signal} {}", std::process::id());
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
-        // The signal is on its way; nothing more may happen here.
-        loop {
+        // The signal is on its way; nothing more may happen here, unless somebody continues the process.
+        while signal == "KILL" {
             std::thread::park();
         }
     }
