@@ -14,6 +14,7 @@ mod dev;
 mod first_light;
 mod migrate;
 mod sandbox;
+mod split;
 mod takeover;
 mod tidy;
 mod translators;
