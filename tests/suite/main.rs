@@ -13,6 +13,7 @@ mod crash;
 mod dev;
 mod first_light;
 mod migrate;
+mod quarantine;
 mod sandbox;
 mod split;
 mod takeover;
