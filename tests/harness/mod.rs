@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub mod fixture;
 pub mod host;
+pub mod load;
 pub mod modules;
 pub mod server;
 pub mod stored;

@@ -12,6 +12,7 @@ mod catalog;
 mod crash;
 mod dev;
 mod first_light;
+mod load;
 mod migrate;
 mod sandbox;
 mod takeover;
