@@ -1,8 +1,6 @@
-//! What the database looks like: layouts, manifests, rows as columns, and the database itself.
+//! What the database looks like: layouts, manifests, rows as columns.
 
 pub mod columns;
-pub mod database;
-pub mod dialect;
 pub mod fold;
 pub mod manifest;
 pub mod schema;

@@ -5,6 +5,7 @@ pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod database;
 pub mod domain;
 pub mod http;
 pub mod layout;

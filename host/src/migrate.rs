@@ -6,6 +6,7 @@ mod cut_over;
 mod decide;
 pub mod fault;
 mod key;
+mod own_tables;
 mod plan;
 mod read;
 pub mod reencrypt;
@@ -23,10 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use sqlx::SqliteConnection;
 
-use crate::layout::database::{Database, DatabaseError};
-use crate::layout::dialect::{self, PhysicalTable, ReadBackError};
+use crate::database::schema::{self, PhysicalTable, ReadBackError};
+use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Table};
@@ -85,7 +85,7 @@ impl Default for Tuning {
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     #[error("cannot read or write {what}; nothing is lost, start again to continue")]
-    Sql { what: String, source: sqlx::Error },
+    Sql { what: String, source: SqlError },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -159,7 +159,7 @@ pub enum MigrateError {
 pub(crate) struct Work {
     lens: Lens,
     plans: Vec<TablePlan>,
-    /// Columns that are read, by table: what the lens needs, and what the digest covers.
+    /// Columns that are read, by table: what the lens needs, and what goes along unopened.
     loads: BTreeMap<String, BTreeSet<String>>,
     arguments: Arguments,
     keyring: Arc<Keyring>,
@@ -178,10 +178,10 @@ impl Work {
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
         let lens = Lens::new(line, &context.migrations, from, to, restorable);
-        let plans = plan::tables(&lens, line, &context.migrations, to);
+        let plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
         let mut loads = lens.needed.clone();
         for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
-            for (table, column) in plan.digested_sources() {
+            for (table, column) in plan.kept_columns() {
                 loads.entry(table.clone()).or_default().insert(column.clone());
             }
         }
@@ -267,14 +267,15 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
     let applied = state::applied(&mut reader).await?;
     drop(reader);
     let decision = decide(&found, intent);
+    if !matches!(decision, Decision::ShutDown(_)) {
+        check_history(context, &applied)?;
+        state::create_tables(context, fence).await?;
+        cut_over::finish_renaming(context, fence, &line).await?;
+    }
     match decision {
         Decision::ShutDown(_) => {}
-        Decision::Serve => {
-            check_history(context, &applied)?;
-            settle(context, fence).await?;
-        }
+        Decision::Serve => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
-            check_history(context, &applied)?;
             let going_down = matches!(intent, Intent::Down { .. });
             let work = bring_across(context, fence, &line, (from, to), going_down).await?;
             finish(context, fence, &work, going_down).await?;
@@ -301,10 +302,9 @@ fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> 
 /// Before serving: a finished migration is cleaned up, and an unfinished one is of no use once the
 /// originals are written to.
 async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let mut tx = fence.begin().await?;
-    state::create_tables(&mut tx).await?;
-    let underway = state::underway(&mut tx).await?;
-    tx.commit().await.map_err(sql("the host's own tables"))?;
+    let mut reader = context.database.read().await?;
+    let underway = state::underway(&mut reader).await?;
+    drop(reader);
     if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
@@ -329,6 +329,7 @@ async fn bring_across(
     }
     copy::copy(context, fence, &work).await?;
     fault::point(fault::AFTER_COPY);
+    cut_over::build_indexes(context, fence, &work).await?;
     Ok(work)
 }
 
@@ -367,20 +368,27 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
     context.progress.enter("begin", work.describe(), None);
     work.token = fence.token();
     let mut tx = fence.begin().await?;
-    state::create_tables(&mut tx).await?;
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
-        work.arguments.insert(version, arguments);
-    }
     let found = state::underway(&mut tx).await?;
     let resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
             && found.fingerprint == work.fingerprint()
             && (found.token == work.token || found.token + 1 == work.token)
     });
+    if let Some(found) = found.filter(|_| !resumed) {
+        // Said before the first of its tables goes: what is left of them is not to be taken up.
+        state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
+    }
+    tx.commit().await.map_err(sql("bbs_migration"))?;
     if !resumed {
-        state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
+        state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
+    }
+    let mut tx = fence.begin().await?;
+    for step in work.lens.steps() {
+        let version = step.manifest().version;
+        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
+        work.arguments.insert(version, arguments);
+    }
+    if !resumed {
         state::forget_underway(&mut tx).await?;
         residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
@@ -393,12 +401,7 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
     Ok(resumed)
 }
 
-async fn write_phase(
-    connection: &mut SqliteConnection,
-    work: &Work,
-    going_down: bool,
-    phase: Phase,
-) -> Result<(), MigrateError> {
+async fn write_phase(tx: &mut Transaction, work: &Work, going_down: bool, phase: Phase) -> Result<(), MigrateError> {
     let underway = Underway {
         from: work.from,
         to: work.to,
@@ -407,26 +410,33 @@ async fn write_phase(
         token: work.token,
         phase,
     };
-    state::write_underway(connection, &underway).await
+    state::write_underway(tx, &underway).await
 }
 
 /// Makes the tables that rows are copied into, once the originals are what their version says.
 async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("prepare", work.describe(), None);
-    let mut tx = fence.begin().await?;
+    let mut reader = context.database.read().await?;
+    let dialect = reader.dialect();
     for (name, table) in &work.lens.near.tables {
-        let found = dialect::read_back(&mut tx, name).await?;
-        same_schema(name, found, table)?;
+        let found = schema::read_back(&mut reader, name).await?;
+        same_schema(dialect, name, found, table)?;
     }
+    let mut statements = Vec::new();
     for plan in &work.plans {
         match plan.strategy {
-            Strategy::Copy => {
-                let statement = dialect::create_table(&plan.table, &plan.staged(work.to));
-                sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await.map_err(sql("a new table"))?;
-            }
-            Strategy::Create => make_way(&mut tx, &plan.table.name).await?,
+            Strategy::Copy => statements.push(schema::create_table(dialect, &plan.table, &plan.staged(work.to))),
+            Strategy::Create => statements.extend(make_way(&mut reader, &plan.table.name).await?),
             Strategy::Untouched | Strategy::InPlace => {}
         }
+    }
+    drop(reader);
+    fence.change_schema(&statements).await?;
+    let mut tx = fence.begin().await?;
+    for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        let staged = plan.staged(work.to);
+        let found = schema::read_back(&mut tx, &staged).await?;
+        same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
     }
     write_phase(&mut tx, work, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
@@ -436,33 +446,31 @@ async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool
 }
 
 /// An empty table of the same name may go; one with rows is somebody's.
-async fn make_way(connection: &mut SqliteConnection, table: &str) -> Result<(), MigrateError> {
-    if !state::exists(connection, table).await? {
-        return Ok(());
+async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, MigrateError> {
+    if !state::exists(tx, table).await? {
+        return Ok(None);
     }
-    if state::count(connection, table).await? > 0 {
+    if state::count(tx, table).await? > 0 {
         return Err(MigrateError::TableInTheWay { table: table.to_owned() });
     }
-    let statement = dialect::drop_table(table);
-    sqlx::query(sqlx::AssertSqlSafe(statement)).execute(connection).await.map_err(sql("an empty table"))?;
-    Ok(())
+    Ok(Some(schema::drop_table(tx.dialect(), table)))
 }
 
 /// Throws away a copy that is not to be trusted.
 async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("start-over", work.describe(), None);
     let mut tx = fence.begin().await?;
-    state::drop_leftovers(&mut tx, &line(&context.migrations)?).await?;
     state::forget_underway(&mut tx).await?;
     residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;
-    tx.commit().await.map_err(sql("bbs_migration"))
+    tx.commit().await.map_err(sql("bbs_migration"))?;
+    state::drop_leftovers(context, fence, &line(&context.migrations)?).await
 }
 
-fn same_schema(name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
+fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
     let differences = found.map_or_else(
         || vec!["it is missing".to_owned()],
-        |found| dialect::differences(&found, &dialect::expected(table)),
+        |found| schema::differences(&found, &schema::expected(dialect, table)),
     );
     if differences.is_empty() {
         Ok(())
@@ -471,7 +479,7 @@ fn same_schema(name: &str, found: Option<PhysicalTable>, table: &Table) -> Resul
     }
 }
 
-fn sql(what: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what: what.to_owned(), source }
 }
 

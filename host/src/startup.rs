@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
+use crate::database::{Address, Database, DatabaseError};
 use crate::http::{self, Gate};
-use crate::layout::database::{Database, DatabaseError};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::serves;
@@ -100,7 +100,7 @@ impl Prepared {
         if catalog.migrations().is_empty() {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
         }
-        let database = Database::open(&config.database).await?;
+        let database = Database::open(&Address::Sqlite(config.database.clone())).await?;
         Ok(Self { catalog, keyring: Arc::new(keyring), database, progress: Progress::default(), config })
     }
 

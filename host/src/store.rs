@@ -20,7 +20,7 @@ pub use record::RecordProblem;
 pub use writer::Writer;
 
 use crate::clock::Clock;
-use crate::layout::database::{Database, DatabaseError};
+use crate::database::{Database, DatabaseError, SqlError};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{ColumnType, Layout};
 use crate::lock::fence::{Fence, FenceError};
@@ -46,7 +46,7 @@ pub enum StoreError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error("cannot {what}; see the database's own log")]
-    Statement { what: &'static str, source: sqlx::Error },
+    Statement { what: &'static str, source: SqlError },
 }
 
 /// The data version whose tables and columns the entities are written for: Diego's newest.

@@ -13,12 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bbs::layout::dialect;
+use bbs::database::{Dialect, schema, sql};
 use bbs::lens::transform::Transform;
 use bbs::migrate::Tuning;
 use harness::stored::Stored;
 use harness::{fixture, modules};
-use sqlx::AssertSqlSafe;
 
 const GUESTS: [&str; 3] = ["bench-annotation", "bench-log-guid", "bench-run-info"];
 
@@ -72,21 +71,17 @@ async fn fill(path: &Path, migrations: &[Arc<dyn Transform>], newest: u64, rows:
     let others: Vec<_> = columns.iter().filter(|name| **name != "process_guid").copied().collect();
     let others = others.join(", ");
     let mut writer = stored.context.database.write().await.expect("a writer");
-    sqlx::query("COMMIT").execute(&mut *writer).await.expect("no transaction");
-    sqlx::query("ATTACH ? AS small")
-        .bind(small.to_string_lossy().as_ref())
-        .execute(&mut *writer)
-        .await
-        .expect("attached");
+    writer.execute(sql("COMMIT")).await.expect("no transaction");
+    writer.execute(sql("ATTACH ? AS small").bind(small.to_string_lossy().as_ref())).await.expect("attached");
     let copies = rows.div_ceil(300);
     let statement = format!(
         "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < {copies}) \
          INSERT INTO main.desired_lrps (process_guid, {others}) \
          SELECT lower(hex(randomblob(16))) || '-' || n, {others} FROM copy, small.desired_lrps LIMIT {rows}"
     );
-    sqlx::query(AssertSqlSafe(statement)).execute(&mut *writer).await.expect("filled");
-    sqlx::query("DETACH small").execute(&mut *writer).await.expect("detached");
-    sqlx::query("BEGIN").execute(&mut *writer).await.expect("as it was");
+    writer.execute(sql(statement)).await.expect("filled");
+    writer.execute(sql("DETACH small")).await.expect("detached");
+    writer.execute(sql("BEGIN")).await.expect("as it was");
     drop(writer);
     stored.context.database.close().await;
 }
@@ -105,12 +100,15 @@ async fn insert_select(start: &Path, folder: &Path, migrations: &[Arc<dyn Transf
     let table = stored.layout(newest).tables["desired_lrps"].clone();
     let began = Instant::now();
     let mut tx = stored.context.database.write().await.expect("a writer");
-    let mut statements =
-        vec![dialect::create_table(&table, "copy"), "INSERT INTO copy SELECT * FROM desired_lrps".to_owned()];
-    statements.extend(table.indexes.iter().map(|index| dialect::drop_index(&index.name)));
-    statements.extend(table.indexes.iter().map(|index| dialect::create_index("copy", index)));
+    let mut statements = vec![
+        schema::create_table(Dialect::Sqlite, &table, "copy"),
+        "INSERT INTO copy SELECT * FROM desired_lrps".to_owned(),
+    ];
+    statements
+        .extend(table.indexes.iter().map(|index| schema::drop_index(Dialect::Sqlite, "desired_lrps", &index.name)));
+    statements.extend(table.indexes.iter().map(|index| schema::create_index(Dialect::Sqlite, "copy", index)));
     for statement in statements {
-        sqlx::query(AssertSqlSafe(statement)).execute(&mut *tx).await.expect("SQLite copies");
+        tx.execute(sql(statement)).await.expect("SQLite copies");
     }
     tx.commit().await.expect("durable");
     let spent = began.elapsed();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bbs::api::Api;
 use bbs::clock::StoppedClock;
+use bbs::database::{Address, Database, sql};
 use bbs::http::{self, Gate};
-use bbs::layout::database::Database;
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs::lock::fence::Fence;
 use bbs::modules::translate::Translate;
@@ -17,7 +17,6 @@ use bbs::record::Keyring;
 use bbs::store::Store;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
-use sqlx::{AssertSqlSafe, Row};
 
 use super::fixture;
 
@@ -138,21 +137,21 @@ impl Server {
     /// Runs a statement past the host, as an operator or another BBS might.
     pub async fn sql(&self, statement: &str) {
         let mut tx = self.database.write().await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement.to_owned())).await.unwrap();
         tx.commit().await.unwrap();
     }
 
     /// The first column of each row, as text.
     pub async fn texts(&self, query: &str) -> Vec<String> {
-        let rows = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_all(self.database.readers()).await.unwrap();
-        rows.iter().map(|row| row.get_unchecked::<Option<String>, _>(0).unwrap_or_default()).collect()
+        let rows = self.database.read().await.unwrap().fetch(sql(query.to_owned())).await.unwrap();
+        rows.iter().map(|row| row.text(0).unwrap().unwrap_or_default().to_owned()).collect()
     }
 }
 
 /// The tables as the default catalog leaves them, with or without the fixture's rows.
 async fn newest_layout(path: PathBuf, with_rows: bool) -> Database {
     fixture::write_to(&path).await;
-    let database = Database::open(&path).await.unwrap();
+    let database = Database::open(&Address::Sqlite(path)).await.unwrap();
     let mut tx = database.write().await.unwrap();
     let statements = [
         "ALTER TABLE desired_lrps ADD COLUMN update_strategy INT NOT NULL DEFAULT 0",
@@ -161,11 +160,11 @@ async fn newest_layout(path: PathBuf, with_rows: bool) -> Database {
         "ALTER TABLE tasks ADD COLUMN record_version BIGINT",
     ];
     for statement in statements {
-        sqlx::query(statement).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement)).await.unwrap();
     }
     if !with_rows {
         for table in fixture::TABLES {
-            sqlx::query(AssertSqlSafe(format!("DELETE FROM {table}"))).execute(&mut *tx).await.unwrap();
+            tx.execute(sql(format!("DELETE FROM {table}"))).await.unwrap();
         }
     }
     tx.commit().await.unwrap();

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use bbs::layout::database::Database;
-use bbs::layout::dialect;
-use bbs::layout::schema::Layout;
+use bbs::database::{Address, Database, Row, schema, sql};
+use bbs::layout::schema::{Column, Layout};
+use bbs::layout::values::Value;
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
 use bbs::progress::Progress;
-use sqlx::{AssertSqlSafe, Row};
 
 /// Rows by table, then by column; text after decryption.
 pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
@@ -24,7 +23,7 @@ pub struct Stored {
 impl Stored {
     pub async fn open(path: &Path, migrations: Vec<Arc<dyn Transform>>) -> Self {
         let context = Context {
-            database: Database::open(path).await.expect("the folder is writable"),
+            database: Database::open(&Address::Sqlite(path.to_owned())).await.expect("the folder is writable"),
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
@@ -51,22 +50,29 @@ impl Stored {
         line.at(version).expect("a version of the line").clone()
     }
 
+    pub async fn fetch(&self, query: &str) -> Vec<Row> {
+        let mut reader = self.context.database.read().await.expect("a reader");
+        reader.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
     /// What the version row says.
     pub async fn version(&self) -> u64 {
-        let row = sqlx::query("SELECT value FROM configurations WHERE id = 'version'")
-            .fetch_one(self.context.database.readers())
-            .await
-            .expect("there is a version");
-        let row: serde_json::Value = serde_json::from_str(row.get(0)).expect("the version is JSON");
+        let rows = self.fetch("SELECT value FROM configurations WHERE id = 'version'").await;
+        let text = rows[0].text(0).expect("text").expect("there is a version");
+        let row: serde_json::Value = serde_json::from_str(text).expect("the version is JSON");
         row["CurrentVersion"].as_u64().expect("a number")
     }
 
     pub async fn assert_layout(&self, version: u64) {
         let mut reader = self.context.database.read().await.expect("a reader");
         for (name, table) in &self.layout(version).tables {
-            let found = dialect::read_back(&mut reader, name).await.expect("the schema can be read");
+            let found = schema::read_back(&mut reader, name).await.expect("the schema can be read");
             let found = found.unwrap_or_else(|| panic!("table {name} is missing"));
-            assert_eq!(dialect::differences(&found, &dialect::expected(table)), Vec::<String>::new(), "{name}");
+            assert_eq!(
+                schema::differences(&found, &schema::expected(self.context.database.dialect(), table)),
+                Vec::<String>::new(),
+                "{name}"
+            );
         }
     }
 
@@ -76,24 +82,21 @@ impl Stored {
             let columns: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
             let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
             let statement = format!("SELECT {columns} FROM {name} ORDER BY {key}");
-            let rows = sqlx::query(AssertSqlSafe(statement))
-                .fetch_all(self.context.database.readers())
-                .await
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-            let read = |row: &sqlx::sqlite::SqliteRow| {
+            let rows = self.fetch(&statement).await;
+            let value =
+                |row: &Row, at: usize, column: &Column| match row.value(at, column.kind.into()).expect("a value") {
+                    Value::Null => "NULL".to_owned(),
+                    Value::Boolean(value) => i32::from(value).to_string(),
+                    Value::Integer(number) => number.to_string(),
+                    Value::Text(b"") => String::new(),
+                    Value::Text(text) => {
+                        let plain = self.context.keyring.open(column.sealing, text).expect("records open");
+                        String::from_utf8_lossy(&plain).into_owned()
+                    }
+                };
+            let read = |row: &Row| {
                 let columns = table.columns.iter().enumerate();
-                let value = |at: usize| row.try_get_unchecked::<Option<Vec<u8>>, _>(at).expect("a value");
-                columns
-                    .map(|(at, column)| {
-                        let plain = value(at).map(|text| match text.is_empty() {
-                            true => text,
-                            false => self.context.keyring.open(column.sealing, &text).expect("records open"),
-                        });
-                        let text =
-                            plain.map_or("NULL".to_owned(), |plain| String::from_utf8_lossy(&plain).into_owned());
-                        (column.name.clone(), text)
-                    })
-                    .collect()
+                columns.map(|(at, column)| (column.name.clone(), value(row, at, column))).collect()
             };
             everything.insert(name.clone(), rows.iter().map(read).collect());
         }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use bbs::migrate::fault::POINTS;
+use bbs::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::{Rows, Stored};
@@ -49,11 +49,8 @@ async fn look(path: &Path, version: u64) -> Rows {
     let stored = Stored::open(path, fixture::migrations()).await;
     assert_eq!(stored.version().await, version);
     stored.assert_layout(version).await;
-    let leftovers: Vec<(String,)> =
-        sqlx::query_as("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%!_!_%' ESCAPE '!'")
-            .fetch_all(stored.context.database.readers())
-            .await
-            .unwrap();
+    let leftovers =
+        stored.fetch("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%!_!_%' ESCAPE '!'").await;
     assert!(leftovers.is_empty(), "{leftovers:?}");
     let rows = stored.rows(version).await;
     stored.context.database.close().await;
@@ -85,7 +82,7 @@ async fn killed_everywhere(worlds: &Worlds, start: &str, direction: &str, versio
     let undisturbed = worlds.copy(start, "undisturbed");
     assert!(!run(direction, version, &undisturbed, None));
     let wanted = look(&undisturbed, version).await;
-    for point in POINTS {
+    for point in points() {
         for passage in 1..=2 {
             let name = format!("{direction}-{point}-{passage}");
             let path = worlds.copy(start, &name);
@@ -121,9 +118,14 @@ async fn killed_again_and_again_it_still_arrives() {
     fixture::write_to(&path).await;
     let undisturbed = worlds.copy("start", "undisturbed");
     assert!(!run("down", OLDEST, &undisturbed, None));
-    for point in POINTS {
+    for point in points() {
         run("down", OLDEST, &path, Some(point));
     }
     run("down", OLDEST, &path, None);
     assert!(look(&path, OLDEST).await == look(&undisturbed, OLDEST).await);
+}
+
+/// SQLite changes names and version at once, so that nothing comes by between them.
+fn points() -> impl Iterator<Item = &'static str> {
+    POINTS.into_iter().filter(|point| *point != AFTER_RENAMING)
 }

@@ -1,7 +1,7 @@
 //! The default line of migrations on a database: fresh, from the first version, version by version,
 //! and back.
 
-use bbs::layout::dialect;
+use bbs::database::{schema, sql};
 use bbs::migrate::{Decision, MigrateError, Strategy, plan, status};
 
 use crate::harness::fixture::{self, VERSION};
@@ -17,11 +17,11 @@ fn versions(stored: &Stored) -> Vec<u64> {
     stored.context.migrations.iter().map(|migration| migration.manifest().version).collect()
 }
 
-async fn tables(stored: &Stored, version: u64) -> Vec<(String, dialect::PhysicalTable)> {
+async fn tables(stored: &Stored, version: u64) -> Vec<(String, schema::PhysicalTable)> {
     let mut reader = stored.context.database.read().await.unwrap();
     let mut tables = Vec::new();
     for name in stored.layout(version).tables.keys() {
-        let mut found = dialect::read_back(&mut reader, name).await.unwrap().expect("the table is there");
+        let mut found = schema::read_back(&mut reader, name).await.unwrap().expect("the table is there");
         found.columns.sort_by(|one, other| one.name.cmp(&other.name));
         tables.push((name.clone(), found));
     }
@@ -97,7 +97,7 @@ async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing() {
     let victim = before["desired_lrps"][150]["process_guid"].clone();
     let set = async |statement: &str| {
         let mut tx = stored.context.database.write().await.unwrap();
-        sqlx::query(sqlx::AssertSqlSafe(statement.to_owned())).bind(&victim).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement.to_owned()).bind(victim.as_str())).await.unwrap();
         tx.commit().await.unwrap();
     };
     set("UPDATE desired_lrps SET run_info = substr(run_info, 1, 40) || 'A' || substr(run_info, 42) WHERE process_guid = ?")

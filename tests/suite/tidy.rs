@@ -15,12 +15,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("progress", &[]),
     ("model", &[]),
     ("layout", &[]),
+    ("database", &["layout"]),
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
-    ("lock", &["layout"]),
+    ("lock", &["database", "layout"]),
     ("modules", &["layout", "lens", "progress"]),
-    ("store", &["clock", "layout", "lens", "lock", "model", "record"]),
-    ("migrate", &["clock", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
+    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "model", "modules", "progress"]),
@@ -30,8 +31,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
-    ("sea_query", &["layout", "lock", "migrate", "store"]),
-    ("sqlx", &["layout", "lock", "migrate", "store"]),
+    ("sea_query", &["database", "lock", "migrate", "store"]),
+    ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
 

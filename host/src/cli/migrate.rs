@@ -109,7 +109,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
-        print!("{}", render::status(&status, prepared.database.path()));
+        print!("{}", render::status(&status, prepared.database.name()));
     }
     Ok(())
 }

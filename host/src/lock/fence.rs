@@ -1,9 +1,8 @@
 //! The fence: every transaction that changes something proves, inside itself, that this host
 //! still is the master. Whoever takes the lock raises the fence, so a master that lost it writes nothing more.
 
-use sqlx::{Row, Sqlite, Transaction};
-
-use crate::layout::database::{Database, DatabaseError};
+use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction, schema, sql};
+use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
 /// One row: the token of the newest master.
 pub const FENCE_TABLE: &str = "bbs_fence";
@@ -23,29 +22,48 @@ pub enum FenceError {
     )]
     Lost { ours: i64, theirs: i64 },
     #[error("cannot read the fence row in {FENCE_TABLE}")]
-    Read(#[source] sqlx::Error),
+    Read(#[source] SqlError),
     #[error("cannot raise the fence in {FENCE_TABLE}")]
-    Raise(#[source] sqlx::Error),
+    Raise(#[source] SqlError),
+    #[error("cannot change the schema; the statement was: {statement}")]
+    Schema { statement: String, source: SqlError },
     #[error(transparent)]
     Database(#[from] DatabaseError),
+}
+
+fn table() -> Table {
+    let column = |name: &str| Column {
+        name: name.to_owned(),
+        kind: ColumnType::BigInteger,
+        nullable: false,
+        default: None,
+        sealing: Sealing::Plain,
+    };
+    Table {
+        name: FENCE_TABLE.to_owned(),
+        columns: vec![column("id"), column("token")],
+        primary_key: vec!["id".to_owned()],
+        indexes: Vec::new(),
+        partition_key: None,
+    }
 }
 
 impl Fence {
     /// Raises the fence above every earlier master. Only for a host that has just taken the lock.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.write().await?;
-        sqlx::query("CREATE TABLE IF NOT EXISTS bbs_fence (id INTEGER PRIMARY KEY, token BIGINT NOT NULL)")
-            .execute(&mut *tx)
-            .await
-            .map_err(FenceError::Raise)?;
-        let row = sqlx::query(
-            "INSERT INTO bbs_fence (id, token) VALUES (1, 1) \
-             ON CONFLICT (id) DO UPDATE SET token = token + 1 RETURNING token",
-        )
-        .fetch_one(&mut *tx)
-        .await
-        .map_err(FenceError::Raise)?;
-        let token = row.get(0);
+        if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Raise)? {
+            let statement = schema::create_table(tx.dialect(), &table(), FENCE_TABLE);
+            tx.execute(sql(statement)).await.map_err(FenceError::Raise)?;
+            tx.commit().await.map_err(FenceError::Raise)?;
+            tx = database.write().await?;
+        }
+        let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1 WHERE id = 1")).await;
+        if raised.map_err(FenceError::Raise)? == 0 {
+            tx.execute(sql("INSERT INTO bbs_fence (id, token) VALUES (1, 1)")).await.map_err(FenceError::Raise)?;
+        }
+        let row = tx.fetch_one(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Raise)?;
+        let token = row.integer(0).map_err(FenceError::Raise)?.unwrap_or_default();
         tx.commit().await.map_err(FenceError::Raise)?;
         Ok(Self { database: database.clone(), token })
     }
@@ -54,25 +72,50 @@ impl Fence {
         self.token
     }
 
-    /// A write transaction in which this host is proven to be the master until it ends.
-    pub async fn begin(&self) -> Result<Transaction<'static, Sqlite>, FenceError> {
+    /// A write transaction in which this host is proven to be the master until it ends: nobody can raise the fence
+    /// meanwhile.
+    pub async fn begin(&self) -> Result<Transaction, FenceError> {
         let mut tx = self.database.write().await?;
-        let theirs: i64 = sqlx::query("SELECT token FROM bbs_fence WHERE id = 1")
-            .fetch_optional(&mut *tx)
-            .await
-            .map_err(FenceError::Read)?
-            .map_or(0, |row| row.get(0));
+        let token = match tx.dialect() {
+            Dialect::Sqlite => "SELECT token FROM bbs_fence WHERE id = 1",
+            Dialect::Postgres => "SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE",
+            Dialect::Mysql => "SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE",
+        };
+        let row = tx.fetch_optional(sql(token)).await.map_err(FenceError::Read)?;
+        let theirs = row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default();
         if theirs == self.token { Ok(tx) } else { Err(FenceError::Lost { ours: self.token, theirs }) }
+    }
+
+    /// Changes the schema as the master, each statement safe to repeat. On MySQL such a statement ends the transaction
+    /// it is run in, so one connection keeps the fence while another does the work.
+    pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.begin().await?;
+        let mut apart = match tx.dialect() {
+            Dialect::Sqlite | Dialect::Postgres => None,
+            Dialect::Mysql => Some(self.database.write().await?),
+        };
+        for statement in statements {
+            let worker = apart.as_mut().unwrap_or(&mut tx);
+            let failed = |source| FenceError::Schema { statement: statement.clone(), source };
+            worker.execute(sql(statement.clone())).await.map_err(failed)?;
+        }
+        drop(apart);
+        let failed = |source| FenceError::Schema { statement: "COMMIT".to_owned(), source };
+        tx.commit().await.map_err(failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::Address;
 
     async fn database() -> (tempfile::TempDir, Database) {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
         (folder, database)
     }
 
@@ -99,7 +142,7 @@ mod tests {
         let (_folder, database) = database().await;
         let fence = Fence::raise(&database).await.unwrap();
         let mut tx = database.write().await.unwrap();
-        sqlx::query("DELETE FROM bbs_fence").execute(&mut *tx).await.unwrap();
+        tx.execute(sql("DELETE FROM bbs_fence")).await.unwrap();
         tx.commit().await.unwrap();
         assert!(matches!(fence.begin().await.unwrap_err(), FenceError::Lost { theirs: 0, .. }));
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::mpsc;
 
 use super::key::{Key, Part, from_hex, to_hex};
@@ -15,6 +14,7 @@ use super::plan::{Strategy, TablePlan};
 use super::read::{Bounds, bounds, load};
 use super::transform::{Checksum, Read, Transformed, transform};
 use super::{Context, MigrateError, Work, fault, residue, write};
+use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
 
@@ -22,7 +22,7 @@ const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
 
-fn sql(source: sqlx::Error) -> MigrateError {
+fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
 }
 
@@ -54,23 +54,21 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
 }
 
 /// Rows stand for units here: counting distinct keys would read every table once more.
-async fn units_in(connection: &mut SqliteConnection, work: &Work, group: usize) -> Result<u64, MigrateError> {
+async fn units_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64, MigrateError> {
     let mut rows = 0;
     for table in &work.lens.groups[group].sources {
-        rows += super::state::count(connection, table).await?.unsigned_abs();
+        rows += super::state::count(tx, table).await?.unsigned_abs();
     }
     Ok(rows)
 }
 
 /// The last unit that is written.
 async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
-    let row = sqlx::query("SELECT last_key FROM bbs_copy WHERE group_number = ?")
-        .bind(group as i64)
-        .fetch_optional(context.database.readers())
-        .await
-        .map_err(sql)?;
-    let damaged = || MigrateError::DamagedCursor { group };
-    row.map(|row| Key::from_text(row.get(0)).ok_or_else(damaged)).transpose()
+    let mut reader = context.database.read().await?;
+    let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
+    let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
+    let key = row.text(0).map_err(failed)?.and_then(Key::from_text);
+    key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
 }
 
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
@@ -125,14 +123,14 @@ async fn read_batch(
     after: Option<Key>,
     pace: &AtomicU64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
-    let readers = context.database.readers();
+    let mut reader = context.database.read().await?;
     let sources: Vec<&Table> =
         work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
     let most = pace.load(Ordering::Relaxed);
     let found = if sources.is_empty() {
-        restored_units(work, readers, group, after.as_ref(), most).await?
+        restored_units(work, &mut reader, group, after.as_ref(), most).await?
     } else {
-        bounds(readers, &sources, after.as_ref(), most, &context.tuning).await?
+        bounds(&mut reader, &sources, after.as_ref(), most, &context.tuning).await?
     };
     let Some(last) = found.units.last().cloned() else { return Ok(None) };
     let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
@@ -144,13 +142,13 @@ async fn read_batch(
     for table in sources {
         let empty = Default::default();
         let needed = work.loads.get(&table.name).unwrap_or(&empty);
-        let loaded = load(readers, table, needed, after.as_ref(), &found.units).await?;
+        let loaded = load(&mut reader, table, needed, after.as_ref(), &found.units).await?;
         read.tables.insert(table.name.clone(), loaded);
     }
     if !work.lens.restorable().is_empty() {
         let names: Vec<_> = found.units.iter().map(Key::name).collect();
         let from = residue::opposite(work.lens.direction);
-        read.left = residue::load(readers, &work.keyring, from, work.versions(), &names).await?;
+        read.left = residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?;
     }
     read.units = found.units;
     Ok(Some((batch, Some(read))))
@@ -159,7 +157,7 @@ async fn read_batch(
 /// Units of tables that are made again, of which only the residue is left.
 async fn restored_units(
     work: &Work,
-    readers: &sqlx::SqlitePool,
+    tx: &mut Transaction,
     group: usize,
     after: Option<&Key>,
     most: u64,
@@ -167,7 +165,7 @@ async fn restored_units(
     let restored = &work.lens.groups[group].restored;
     let from = residue::opposite(work.lens.direction);
     let after = after.map(Key::name);
-    let units = residue::units_of(readers, from, restored, after.as_deref(), most).await?;
+    let units = residue::units_of(tx, from, restored, after.as_deref(), most).await?;
     let rows = units.len() as u64;
     let units = units.into_iter().map(|unit| Key(vec![Part::Text(unit.into_bytes())])).collect();
     Ok(Bounds { units, rows })
@@ -188,18 +186,15 @@ async fn write_batch(
             add(&mut tx, plan, rows, Checksum::default()).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             write::write_rows(&mut tx, plan, work.to, rows).await?;
-            add(&mut tx, plan, rows.rows as u64, *checksum).await?;
+            add(&mut tx, plan, rows.count as u64, *checksum).await?;
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
-    sqlx::query("INSERT OR REPLACE INTO bbs_copy (group_number, last_key) VALUES (?, ?)")
-        .bind(group as i64)
-        .bind(batch.last.to_text())
-        .execute(&mut *tx)
-        .await
-        .map_err(sql)?;
+    let cursor =
+        upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
+    tx.execute(&cursor).await.map_err(failed)?;
     fault::point(fault::BEFORE_BATCH);
-    tx.commit().await.map_err(sql)?;
+    tx.commit().await.map_err(failed)?;
     fault::point(fault::AFTER_BATCH);
     if batch.transformed.stale > 0 {
         tracing::warn!(
@@ -212,22 +207,16 @@ async fn write_batch(
 }
 
 /// Adds to what the lens put out for a table.
-async fn add(
-    tx: &mut Transaction<'static, Sqlite>,
-    plan: &TablePlan,
-    rows: u64,
-    checksum: Checksum,
-) -> Result<(), MigrateError> {
+async fn add(tx: &mut Transaction, plan: &TablePlan, rows: u64, checksum: Checksum) -> Result<(), MigrateError> {
     let mut sum = written(tx, plan).await?;
     sum.rows += rows;
     sum.checksum.add(checksum);
-    sqlx::query("INSERT OR REPLACE INTO bbs_copy_table (table_name, rows_out, digest) VALUES (?, ?, ?)")
-        .bind(&plan.table.name)
-        .bind(i64::try_from(sum.rows).unwrap_or(i64::MAX))
-        .bind(to_hex(&sum.checksum.0.to_le_bytes()))
-        .execute(&mut **tx)
-        .await
-        .map_err(sql)?;
+    let values = [
+        ("rows_out", i64::try_from(sum.rows).unwrap_or(i64::MAX).into()),
+        ("digest", to_hex(&sum.checksum.0.to_le_bytes()).into()),
+    ];
+    let row = upsert("bbs_copy_table", [("table_name", plan.table.name.as_str().into())], values);
+    tx.execute(&row).await.map_err(failed)?;
     Ok(())
 }
 
@@ -238,14 +227,11 @@ pub(super) struct WrittenSoFar {
     pub checksum: Checksum,
 }
 
-pub(super) async fn written(connection: &mut SqliteConnection, plan: &TablePlan) -> Result<WrittenSoFar, MigrateError> {
-    let row = sqlx::query("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
-        .bind(&plan.table.name)
-        .fetch_optional(connection)
-        .await
-        .map_err(sql)?;
-    let Some(row) = row else { return Ok(WrittenSoFar::default()) };
+pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<WrittenSoFar, MigrateError> {
+    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(plan.table.name.as_str());
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(WrittenSoFar::default()) };
     let damaged = || MigrateError::DamagedCursor { group: plan.group };
-    let digest = from_hex(row.get(1)).and_then(|bytes| bytes.try_into().ok()).ok_or_else(damaged)?;
-    Ok(WrittenSoFar { rows: row.get::<i64, _>(0).unsigned_abs(), checksum: Checksum(u128::from_le_bytes(digest)) })
+    let digest = row.text(1).map_err(failed)?.and_then(from_hex).and_then(|bytes| bytes.try_into().ok());
+    let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
+    Ok(WrittenSoFar { rows: row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs(), checksum })
 }

@@ -1,90 +1,191 @@
-//! From the copies to the real names, and afterwards the end of what they replaced. Tables, version and history
-//! change in one transaction, and the schema is read back before it commits.
+//! From the copies to the real names, and afterwards the end of what they replaced.
+//!
+//! Where changes of the schema are part of a transaction, tables, version and history change in one, and the schema is
+//! read back before it commits. MySQL commits each such change by itself: there the version comes first, with a mark
+//! that tables still have their old names, and then all names change in one statement. Whoever finds the mark finishes
+//! the renaming before it does anything else.
 
-use std::sync::Arc;
-
-use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, Transaction};
-
-use super::plan::{Strategy, replaced};
+use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, MigrateError, Work, fault, residue};
-use crate::layout::dialect;
+use super::{Context, MigrateError, Work, fault, line, residue};
+use crate::database::schema::{self, PhysicalTable};
+use crate::database::{Dialect, SqlError, Transaction, sql};
+use crate::layout::fold::Line;
 use crate::lock::fence::Fence;
 
-fn sql(what: &str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = what.to_owned();
     move |source| MigrateError::Sql { what, source }
 }
 
-async fn execute(connection: &mut SqliteConnection, statement: String, table: &str) -> Result<(), MigrateError> {
-    sqlx::query(AssertSqlSafe(statement)).execute(connection).await.map_err(sql(table))?;
+/// Builds what has to be there before names change, where that can be done ahead: indexes of the copies.
+pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+    let copies = work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
+    for plan in copies {
+        let staged = plan.staged(work.to);
+        context.progress.enter("index", plan.table.name.clone(), None);
+        let mut reader = context.database.read().await?;
+        let found = schema::read_back(&mut reader, &staged).await?;
+        let dialect = reader.dialect();
+        drop(reader);
+        let there = |name: &str| {
+            let waiting = schema::waiting(name, &plan.table, &staged);
+            let mut names = found.iter().flat_map(|found| &found.indexes).map(|(name, _)| name);
+            names.any(|found| *found == name || *found == waiting)
+        };
+        let missing: Vec<_> = plan.table.indexes.iter().filter(|index| !there(&index.name)).cloned().collect();
+        for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
+            fence.change_schema(&[statement]).await?;
+        }
+    }
+    fault::point(fault::AFTER_INDEXES);
     Ok(())
 }
 
 /// Makes the far end real.
-pub(super) async fn cut_over(context: &Context, fence: &Fence, work: &Arc<Work>) -> Result<(), MigrateError> {
+pub(super) async fn cut_over(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
     context.progress.enter("cut-over", work.describe(), None);
+    match context.database.dialect() {
+        Dialect::Sqlite | Dialect::Postgres => at_once(context, fence, work).await,
+        Dialect::Mysql => marked(context, fence, work).await,
+    }
+}
+
+async fn at_once(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
-    for table in replaced(&work.lens, &work.plans) {
-        for index in &work.lens.near.tables[&table].indexes {
-            execute(&mut tx, dialect::drop_index(&index.name), &table).await?;
-        }
-        let aside = format!("{table}__{}", work.from);
-        execute(&mut tx, dialect::rename_table(&table, &aside), &table).await?;
+    let dialect = tx.dialect();
+    for name in replaced(&work.lens, &work.plans) {
+        let table = &work.lens.near.tables[&name];
+        run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", work.from))).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     for plan in &work.plans {
         let name = &plan.table.name;
-        match plan.strategy {
+        let statements = match plan.strategy {
             Strategy::Untouched => continue,
-            Strategy::InPlace => change_in_place(&mut tx, work, plan).await?,
-            Strategy::Create => {
-                execute(&mut tx, dialect::create_table(&plan.table, name), name).await?;
-                create_indexes(&mut tx, plan).await?;
-            }
-            Strategy::Copy => {
-                execute(&mut tx, dialect::rename_table(&plan.staged(work.to), name), name).await?;
-                create_indexes(&mut tx, plan).await?;
-            }
-        }
-        let found = dialect::read_back(&mut tx, name).await?;
-        super::same_schema(name, found, &plan.table)?;
+            Strategy::InPlace => in_place(dialect, work, plan, None),
+            Strategy::Create => created(dialect, plan),
+            Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(work.to)),
+        };
+        run(&mut tx, name, statements).await?;
+        let found = schema::read_back(&mut tx, name).await?;
+        super::same_schema(dialect, name, found, &plan.table)?;
     }
-    record(context, &mut tx, work).await?;
+    record(context, &mut tx, work, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
-    tx.commit().await.map_err(sql("the cut-over"))?;
+    tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
     Ok(())
 }
 
-async fn create_indexes(connection: &mut SqliteConnection, plan: &super::plan::TablePlan) -> Result<(), MigrateError> {
-    for index in &plan.table.indexes {
-        execute(connection, dialect::create_index(&plan.table.name, index), &plan.table.name).await?;
+async fn run(tx: &mut Transaction, table: &str, statements: Vec<String>) -> Result<(), MigrateError> {
+    for statement in statements {
+        tx.execute(sql(statement)).await.map_err(failed(table))?;
     }
     Ok(())
 }
 
-async fn change_in_place(
-    connection: &mut SqliteConnection,
-    work: &Work,
-    plan: &super::plan::TablePlan,
-) -> Result<(), MigrateError> {
-    let name = &plan.table.name;
-    let (columns, new, old) = plan.additions(work.lens.near.tables.get(name));
-    for index in &old {
-        execute(connection, dialect::drop_index(&index.name), name).await?;
+async fn marked(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+    for plan in &work.plans {
+        let name = &plan.table.name;
+        let mut reader = context.database.read().await?;
+        let found = schema::read_back(&mut reader, name).await?;
+        let dialect = reader.dialect();
+        let statements = match plan.strategy {
+            Strategy::Untouched | Strategy::Copy => continue,
+            Strategy::InPlace => in_place(dialect, work, plan, found.as_ref()),
+            Strategy::Create if found.is_some() => continue,
+            Strategy::Create => created(dialect, plan),
+        };
+        drop(reader);
+        fence.change_schema(&statements).await?;
+        check(context, plan).await?;
     }
-    for column in &columns {
-        execute(connection, dialect::add_column(name, column), name).await?;
-    }
-    for index in &new {
-        execute(connection, dialect::create_index(name, index), name).await?;
+    fault::point(fault::WITHIN_CUT_OVER);
+    let mut tx = fence.begin().await?;
+    record(context, &mut tx, work, Phase::Renaming).await?;
+    fault::point(fault::BEFORE_CUT_OVER_COMMIT);
+    tx.commit().await.map_err(failed("the cut-over"))?;
+    fault::point(fault::AFTER_CUT_OVER);
+    let line = line(&context.migrations)?;
+    finish_renaming(context, fence, &line).await?;
+    for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        check(context, plan).await?;
     }
     Ok(())
+}
+
+async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = schema::read_back(&mut reader, &plan.table.name).await?;
+    super::same_schema(context.database.dialect(), &plan.table.name, found, &plan.table)
+}
+
+/// Changes the names that a finished migration has not changed yet.
+pub(super) async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let Some(underway) = state::underway(&mut reader).await?.filter(|found| found.phase == Phase::Renaming) else {
+        return Ok(());
+    };
+    let pairs = old_names(&mut reader, line, &underway).await?;
+    drop(reader);
+    if !pairs.is_empty() {
+        fence.change_schema(&[schema::rename_tables(&pairs)]).await?;
+    }
+    fault::point(fault::AFTER_RENAMING);
+    let mut tx = fence.begin().await?;
+    state::write_underway(&mut tx, &Underway { phase: Phase::CleaningUp, ..underway }).await?;
+    tx.commit().await.map_err(failed("bbs_migration"))
+}
+
+/// Tables that have to change their names, as the database shows them: all or none of them.
+async fn old_names(
+    tx: &mut Transaction,
+    line: &Line,
+    underway: &Underway,
+) -> Result<Vec<(String, String)>, MigrateError> {
+    let ends = (line.at(underway.from), line.at(underway.to));
+    let (Some(near), Some(far)) = ends else { return Err(MigrateError::UnknownVersion { version: underway.from }) };
+    let mut pairs = Vec::new();
+    for table in far.tables.keys() {
+        let (staged, aside) = (format!("{table}__{}", underway.to), format!("{table}__{}", underway.from));
+        if state::exists(tx, &staged).await? {
+            if state::exists(tx, table).await? {
+                pairs.push((table.clone(), aside));
+            }
+            pairs.push((staged, table.clone()));
+        }
+    }
+    for table in near.tables.keys().filter(|table| !far.tables.contains_key(*table)) {
+        if state::exists(tx, table).await? {
+            pairs.push((table.clone(), format!("{table}__{}", underway.from)));
+        }
+    }
+    Ok(pairs)
+}
+
+fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
+    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, &plan.table.name, index));
+    [schema::create_table(dialect, &plan.table, &plan.table.name)].into_iter().chain(indexes).collect()
+}
+
+/// What is still to be changed: all of it, or what a start that was cut short left.
+fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
+    let name = &plan.table.name;
+    let (columns, new, old) = plan.additions(work.lens.near.tables.get(name));
+    let has_column = |name: &String| found.is_some_and(|found| found.columns.iter().any(|column| column.name == *name));
+    let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|(index, _)| index == name));
+    let old = old.iter().filter(|index| found.is_none() || has_index(&index.name));
+    let new = new.iter().filter(|index| !has_index(&index.name));
+    let columns = columns.iter().filter(|column| !has_column(&column.name));
+    old.map(|index| schema::drop_index(dialect, name, &index.name))
+        .chain(columns.map(|column| schema::add_column(dialect, name, column)))
+        .chain(new.map(|index| schema::create_index(dialect, name, index)))
+        .collect()
 }
 
 /// The version, the history, and what the way back had left: all of it true only now.
-async fn record(context: &Context, tx: &mut Transaction<'static, Sqlite>, work: &Work) -> Result<(), MigrateError> {
+async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Phase) -> Result<(), MigrateError> {
     for step in work.lens.steps() {
         let manifest = step.manifest();
         let ran = Ran {
@@ -107,7 +208,7 @@ async fn record(context: &Context, tx: &mut Transaction<'static, Sqlite>, work: 
         going_down: false,
         fingerprint: work.fingerprint(),
         token: work.token,
-        phase: Phase::CleaningUp,
+        phase,
     };
     state::write_underway(tx, &underway).await
 }
@@ -115,19 +216,11 @@ async fn record(context: &Context, tx: &mut Transaction<'static, Sqlite>, work: 
 /// Removes what a finished migration replaced. Safe to repeat, and only ever run once the version is durable.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context.progress.enter("clean-up", "tables that were replaced", None);
-    let mut tx = fence.begin().await?;
-    let leftovers = state::leftovers(&mut tx, &super::line(&context.migrations)?).await?;
-    drop(tx);
-    for table in leftovers {
-        let mut tx = fence.begin().await?;
-        execute(&mut tx, dialect::drop_table(&table), &table).await?;
-        tx.commit().await.map_err(sql(&table))?;
-        fault::point(fault::BETWEEN_CLEAN_UPS);
-    }
+    state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
-    tx.commit().await.map_err(sql("bbs_migration"))?;
+    tx.commit().await.map_err(failed("bbs_migration"))?;
     fault::point(fault::AFTER_CLEAN_UP);
     Ok(())
 }

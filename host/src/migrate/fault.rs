@@ -1,7 +1,7 @@
 //! The points at which a crash is worth trying. Owns their names; a build for production has none.
 
 /// Every point, in the order in which a migration comes by.
-pub const POINTS: [&str; 14] = [
+pub const POINTS: [&str; 16] = [
     BEFORE_BEGIN,
     AFTER_BEGIN,
     BEFORE_PREPARE,
@@ -9,10 +9,12 @@ pub const POINTS: [&str; 14] = [
     BEFORE_BATCH,
     AFTER_BATCH,
     AFTER_COPY,
+    AFTER_INDEXES,
     AFTER_VERIFY,
     WITHIN_CUT_OVER,
     BEFORE_CUT_OVER_COMMIT,
     AFTER_CUT_OVER,
+    AFTER_RENAMING,
     BETWEEN_CLEAN_UPS,
     BEFORE_CLEAN_UP_COMMIT,
     AFTER_CLEAN_UP,
@@ -25,10 +27,13 @@ pub const AFTER_PREPARE: &str = "after-prepare";
 pub const BEFORE_BATCH: &str = "before-batch";
 pub const AFTER_BATCH: &str = "after-batch";
 pub const AFTER_COPY: &str = "after-copy";
+pub const AFTER_INDEXES: &str = "after-indexes";
 pub const AFTER_VERIFY: &str = "after-verify";
 pub const WITHIN_CUT_OVER: &str = "within-cut-over";
 pub const BEFORE_CUT_OVER_COMMIT: &str = "before-cut-over-commit";
 pub const AFTER_CUT_OVER: &str = "after-cut-over";
+/// Only where names change apart from the version.
+pub const AFTER_RENAMING: &str = "after-renaming";
 pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
 pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";

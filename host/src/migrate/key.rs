@@ -1,34 +1,30 @@
 //! The key of a unit: the value of the partition key, or the primary key of a row that has no
-//! partition. Owns its order, its name for people, and how a cursor is kept.
+//! partition. Owns its name for people, and how a cursor is kept. In which order keys come is the database's alone to say.
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{TypeInfo, ValueRef};
+use sha2::{Digest, Sha256};
 
-use crate::layout::values::Value;
+use crate::database::{Row, SqlError};
+use crate::layout::values::{Encoding, Value};
 
-/// Ordered as SQLite orders: numbers before text, text by its bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Integer(i64),
     Text(Vec<u8>),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub Vec<Part>);
 
 impl Key {
-    /// The first `width` columns of a row.
-    pub(super) fn read(row: &SqliteRow, width: usize) -> Result<Self, sqlx::Error> {
-        let part = |at: usize| {
-            let is_number = row.try_get_raw(at)?.type_info().name() == "INTEGER";
-            Ok(if is_number {
-                Part::Integer(row.try_get_unchecked(at)?)
-            } else {
-                Part::Text(row.try_get_unchecked(at)?)
-            })
+    /// The first columns of a row, one for each encoding.
+    pub(super) fn read(row: &Row, encodings: &[Encoding]) -> Result<Self, SqlError> {
+        let part = |(at, encoding): (usize, &Encoding)| match row.value(at, *encoding)? {
+            Value::Integer(number) => Ok(Part::Integer(number)),
+            Value::Boolean(value) => Ok(Part::Integer(i64::from(value))),
+            Value::Text(text) => Ok(Part::Text(text.to_vec())),
+            Value::Null => Err(SqlError::Decode("a key that is NULL".into())),
         };
-        (0..width).map(part).collect::<Result<_, _>>().map(Self)
+        encodings.iter().enumerate().map(part).collect::<Result<_, _>>().map(Self)
     }
 
     pub(super) fn values(&self) -> Vec<sea_query::Value> {
@@ -87,6 +83,11 @@ impl Key {
     }
 }
 
+/// A name of fixed length for what may be of any.
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    to_hex(&Sha256::digest(bytes))
+}
+
 pub(super) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -125,11 +126,5 @@ mod tests {
         let names: std::collections::BTreeSet<_> = keys.iter().map(Key::name).collect();
         assert_eq!(names.len(), keys.len());
         assert_eq!(Key(vec![text("größe")]).name(), "größe");
-    }
-
-    #[test]
-    fn numbers_come_before_text_and_text_goes_by_bytes() {
-        assert!(Part::Integer(9) < Part::Text(b"".to_vec()));
-        assert!(Part::Text(b"Z".to_vec()) < Part::Text(b"a".to_vec()));
     }
 }

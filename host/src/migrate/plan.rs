@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::layout::dialect;
+use crate::database::{Dialect, schema};
 use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, Table};
@@ -64,9 +64,9 @@ impl TablePlan {
         self.columns.iter().filter(digested).collect()
     }
 
-    /// Source columns that have to be read for the digest, by table.
-    pub(super) fn digested_sources(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.digested().into_iter().filter_map(|(_, provenance)| match provenance {
+    /// Source columns that go along unopened, by table.
+    pub(super) fn kept_columns(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.columns.iter().filter_map(|(_, provenance)| match provenance {
             Provenance::Raw { table, column } => Some((table, column)),
             Provenance::Computed | Provenance::Fill(_) => None,
         })
@@ -93,11 +93,12 @@ pub(super) fn tables(
     line: &Line,
     migrations: &[std::sync::Arc<dyn Transform>],
     to: DataVersion,
+    dialect: Dialect,
 ) -> Vec<TablePlan> {
     lens.tables
         .values()
         .map(|composed| {
-            let strategy = strategy(lens, composed);
+            let strategy = strategy(lens, composed, dialect);
             let mut columns = composed.columns.clone();
             if strategy == Strategy::Copy
                 && let Some(stamp) = stamp(lens, composed, line, migrations, to)
@@ -117,7 +118,7 @@ pub(super) fn tables(
         .collect()
 }
 
-fn strategy(lens: &Lens, composed: &Composed) -> Strategy {
+fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
     let name = &composed.table.name;
     if composed.sources.is_empty() {
         let restored = lens.groups[composed.group].restored.iter().any(|(_, table)| table == name);
@@ -131,7 +132,7 @@ fn strategy(lens: &Lens, composed: &Composed) -> Strategy {
         composed.columns.iter().any(|(far, provenance)| {
             *provenance == Provenance::Raw { table: name.clone(), column: column.name.clone() }
                 && far.name == column.name
-                && dialect::same_column(column, far)
+                && schema::same_column(dialect, column, far)
         })
     });
     let added = composed.columns.iter().filter(|(column, _)| near.column(&column.name).is_none());

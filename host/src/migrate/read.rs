@@ -1,22 +1,30 @@
 //! Reading units: where a batch ends, bounded by bytes, and its rows as columns, sealed as they
 //! rest. Owns the statements; opens nothing.
+//!
+//! Keys come in the order of the database, which is not that of their bytes where it has a collation. So nothing here
+//! compares two keys but the database: it also says in which order the keys of several tables come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, SqliteQueryBuilder};
-use sea_query_sqlx::SqlxBinder;
-use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Row, ValueRef};
+use futures_util::TryStreamExt;
+use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::key::Key;
+use super::state::text_length;
 use super::{MigrateError, Tuning};
+use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::Table;
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use crate::layout::values::{ColumnBuilder, Encoding};
 
 /// The columns by which the rows of a table are told into units.
 pub(super) fn unit_key(table: &Table) -> Vec<String> {
     table.partition_key.as_ref().map_or_else(|| table.primary_key.clone(), |key| vec![key.clone()])
+}
+
+fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
+    key.iter().map(|name| table.column(name).expect("a key is of columns of the table").kind.into()).collect()
 }
 
 /// The unit keys of one batch, in order.
@@ -30,48 +38,64 @@ pub(super) struct Bounds {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loaded {
     pub unit_offsets: Vec<u32>,
-    pub row_ids: Vec<i64>,
-    pub columns: BTreeMap<String, ColumnData>,
+    pub columns: BTreeMap<String, Arc<ColumnData>>,
 }
 
-fn sql(table: &str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+impl Loaded {
+    pub(super) fn rows(&self) -> usize {
+        self.unit_offsets.last().map_or(0, |&rows| rows as usize)
+    }
+}
+
+fn failed(table: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = format!("rows of {table}");
     move |source| MigrateError::Sql { what, source }
 }
 
 fn columns(names: &[String]) -> Expr {
-    Expr::tuple(names.iter().map(|name| Expr::col(Alias::new(name))))
+    match names {
+        [name] => Expr::col(Alias::new(name)),
+        names => Expr::tuple(names.iter().map(|name| Expr::col(Alias::new(name)))),
+    }
+}
+
+fn values(key: &Key) -> Expr {
+    let mut values = key.values();
+    match values.len() {
+        1 => Expr::value(values.remove(0)),
+        _ => Expr::tuple(values.into_iter().map(Expr::value)),
+    }
 }
 
 /// `key > after AND key <= last`, as far as either is given.
 pub(super) fn within(query: &mut SelectStatement, key: &[String], after: Option<&Key>, last: Option<&Key>) {
     if let Some(after) = after {
-        query.and_where(columns(key).gt(Expr::tuple(after.values().into_iter().map(Expr::value))));
+        query.and_where(columns(key).gt(values(after)));
     }
     if let Some(last) = last {
-        query.and_where(columns(key).lte(Expr::tuple(last.values().into_iter().map(Expr::value))));
+        query.and_where(columns(key).lte(values(last)));
     }
 }
 
 /// The next units over all tables, at most `most` of them and at most the batch's bytes (but one at least).
 pub(super) async fn bounds(
-    readers: &SqlitePool,
+    tx: &mut Transaction,
     tables: &[&Table],
     after: Option<&Key>,
     most: u64,
     tuning: &Tuning,
 ) -> Result<Bounds, MigrateError> {
-    let mut sizes: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
-    for table in tables {
-        for (key, rows, bytes) in sizes_of(readers, table, after, most).await? {
-            let size = sizes.entry(key).or_default();
-            size.0 += rows;
-            size.1 += bytes;
-        }
-    }
+    let [first, ..] = tables else { return Ok(Bounds::default()) };
+    let key = unit_key(first);
+    let encodings = encodings(first, &key);
+    let query = sizes(tables, after, most, tx.dialect());
     let mut bounds = Bounds::default();
     let mut sum = 0;
-    for (key, (rows, bytes)) in sizes.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
+    let mut rows = tx.stream(&query);
+    while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
+        let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+        let read = || Ok((Key::read(&row, &encodings)?, number(key.len())?, number(key.len() + 1)?));
+        let (key, rows, bytes) = read().map_err(failed(&first.name))?;
         if bytes > tuning.unit_bytes {
             return Err(MigrateError::UnitTooLarge { unit: key.name(), bytes, limit: tuning.unit_bytes });
         }
@@ -85,103 +109,97 @@ pub(super) async fn bounds(
     Ok(bounds)
 }
 
-/// The first units of one table with their rows and bytes. Lengths come from row headers: no long value is read.
-async fn sizes_of(
-    readers: &SqlitePool,
-    table: &Table,
-    after: Option<&Key>,
-    most: u64,
-) -> Result<Vec<(Key, u64, u64)>, MigrateError> {
-    let key = unit_key(table);
-    let length = |column: &str| {
-        let length = Func::cust(Alias::new("octet_length")).arg(Expr::col(Alias::new(column)));
-        Expr::expr(Func::coalesce([Expr::expr(length), Expr::val(0)]))
-    };
-    let texts = table.columns.iter().filter(|column| column.kind.is_text());
-    let bytes = texts.map(|column| length(&column.name)).reduce(|sum, length| sum.add(length)).unwrap_or(Expr::val(0));
-    let mut query = Query::select();
-    query
-        .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
-        .expr(Expr::cust("COUNT(*)"))
-        .expr(Func::sum(bytes))
-        .from(Alias::new(&table.name))
-        .limit(most);
-    within(&mut query, &key, after, None);
-    for name in &key {
-        query.group_by_col(Alias::new(name)).order_by(Alias::new(name), Order::Asc);
+/// The first units of some tables with their rows and bytes, in the order of units. Lengths come from row headers: no
+/// long value is read.
+fn sizes(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+    const KEY: &str = "key";
+    if let [table] = tables {
+        return sizes_of(table, after, most, dialect);
     }
-    let (statement, values) = query.build_sqlx(SqliteQueryBuilder);
-    let rows = sqlx::query_with(AssertSqlSafe(statement), values).fetch_all(readers).await.map_err(sql(&table.name))?;
-    let read = |row: &SqliteRow| -> Result<_, sqlx::Error> {
-        let (rows, bytes): (i64, i64) = (row.try_get(key.len())?, row.try_get(key.len() + 1)?);
-        Ok((Key::read(row, key.len())?, rows.unsigned_abs(), bytes.unsigned_abs()))
+    let key = unit_key(tables[0]);
+    let name = |at: usize| Alias::new(format!("{KEY}{at}"));
+    let mut all = tables.iter().enumerate().map(|(place, table)| {
+        // A limit inside of a union has to be wrapped for SQLite.
+        let inner = sizes_of(table, after, most, dialect);
+        Query::select().expr(Expr::cust("*")).from_subquery(inner, Alias::new(format!("units{place}"))).take()
+    });
+    let mut union = all.next().expect("one table at least");
+    for one in all {
+        union.union(UnionType::All, one);
+    }
+    let sum = |of: &str| Expr::expr(Func::sum(Expr::col(Alias::new(of)))).cast_as(Alias::new(dialect.integer_cast()));
+    let mut query = Query::select();
+    for at in 0..key.len() {
+        query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
+    }
+    query.expr(sum("unit_rows")).expr(sum("unit_bytes")).from_subquery(union, Alias::new("units")).limit(most).take()
+}
+
+fn sizes_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+    let key = unit_key(table);
+    let texts = table.columns.iter().filter(|column| column.kind.is_text());
+    let bytes = text_length(texts.map(|column| column.name.as_str())).unwrap_or(Expr::val(0));
+    let mut query = Query::select();
+    for (at, name) in key.iter().enumerate() {
+        query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
+        query.order_by(Alias::new(name), Order::Asc);
+    }
+    let (rows, bytes) = if key == table.primary_key {
+        // A unit is a row: nothing to group, so the walk along the key can stop at the limit for sure.
+        (Expr::cust("1"), bytes)
+    } else {
+        for name in &key {
+            query.group_by_col(Alias::new(name));
+        }
+        (Expr::cust("COUNT(*)"), Expr::expr(Func::sum(bytes)))
     };
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql(&table.name))
+    let cast = |expression: Expr| expression.cast_as(Alias::new(dialect.integer_cast()));
+    query.expr_as(cast(rows), Alias::new("unit_rows")).expr_as(cast(bytes), Alias::new("unit_bytes"));
+    query.from(Alias::new(&table.name)).limit(most);
+    within(&mut query, &key, after, None);
+    query
 }
 
 /// The rows of these units, in the order of units and then of the primary key.
 pub(super) async fn load(
-    readers: &SqlitePool,
+    tx: &mut Transaction,
     table: &Table,
     needed: &BTreeSet<String>,
     after: Option<&Key>,
     units: &[Key],
 ) -> Result<Loaded, MigrateError> {
     let key = unit_key(table);
+    let encodings = encodings(table, &key);
     let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
     let mut query = Query::select();
     query
         .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
-        .expr(Expr::cust("rowid"))
         .exprs(wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
         .from(Alias::new(&table.name));
     within(&mut query, &key, after, units.last());
     for name in key.iter().chain(table.primary_key.iter().filter(|name| !key.contains(name))) {
         query.order_by(Alias::new(name), Order::Asc);
     }
-    let (statement, values) = query.build_sqlx(SqliteQueryBuilder);
-    let rows = sqlx::query_with(AssertSqlSafe(statement), values).fetch_all(readers).await.map_err(sql(&table.name))?;
-
+    let places: HashMap<&Key, usize> = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
     let mut builders: Vec<_> = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
-    let mut loaded = Loaded { unit_offsets: vec![0], ..Loaded::default() };
-    let mut unit = 0;
-    for row in &rows {
-        let key_of_row = Key::read(row, key.len()).map_err(sql(&table.name))?;
+    let mut unit_offsets = vec![0_u32];
+    let mut count = 0;
+    let mut rows = tx.stream(&query);
+    while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
+        let unit = Key::read(&row, &encodings).map_err(failed(&table.name))?;
         // A unit without rows in this table is passed over; one that bounds did not list came since, and
         // belongs to the next start's copy of a database that others write to.
-        while units.get(unit).is_some_and(|unit| *unit < key_of_row) {
-            loaded.unit_offsets.push(rows_so_far(&loaded));
-            unit += 1;
-        }
-        if units.get(unit) != Some(&key_of_row) {
-            return Err(MigrateError::WrittenMeanwhile { table: table.name.clone() });
-        }
-        loaded.row_ids.push(row.try_get(key.len()).map_err(sql(&table.name))?);
+        let written = || MigrateError::WrittenMeanwhile { table: table.name.clone() };
+        let place = *places.get(&unit).filter(|&&place| place + 1 >= unit_offsets.len()).ok_or_else(written)?;
+        unit_offsets.resize(place + 1, count);
+        count += 1;
         for (at, (column, builder)) in wanted.iter().zip(&mut builders).enumerate() {
-            let value = value(row, key.len() + 1 + at, column.kind.into()).map_err(sql(&table.name))?;
+            let value = row.value(key.len() + at, column.kind.into()).map_err(failed(&table.name))?;
             builder.push(value);
         }
     }
-    while loaded.unit_offsets.len() <= units.len() {
-        loaded.unit_offsets.push(rows_so_far(&loaded));
-    }
-    let finished = builders.into_iter().map(ColumnBuilder::finish);
-    loaded.columns = wanted.iter().map(|column| column.name.clone()).zip(finished).collect();
-    Ok(loaded)
-}
-
-fn rows_so_far(loaded: &Loaded) -> u32 {
-    u32::try_from(loaded.row_ids.len()).expect("batches are bounded")
-}
-
-/// One value of a row, as bytes for text whatever they are.
-pub(super) fn value(row: &SqliteRow, at: usize, encoding: Encoding) -> Result<Value<'_>, sqlx::Error> {
-    if row.try_get_raw(at)?.is_null() {
-        return Ok(Value::Null);
-    }
-    Ok(match encoding {
-        Encoding::Boolean => Value::Boolean(row.try_get_unchecked::<i64, _>(at)? != 0),
-        Encoding::Integer => Value::Integer(row.try_get_unchecked(at)?),
-        Encoding::Text => Value::Text(row.try_get_unchecked(at)?),
-    })
+    unit_offsets.resize(units.len() + 1, count);
+    let finished = builders.into_iter().map(|builder| Arc::new(builder.finish()));
+    let columns = wanted.iter().map(|column| column.name.clone()).zip(finished).collect();
+    Ok(Loaded { unit_offsets, columns })
 }

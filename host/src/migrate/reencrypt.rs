@@ -4,13 +4,12 @@
 //! The label is a promise: while it is there, every record is under that key. So it goes away before
 //! the first record changes, and comes back once a scan proves that nothing is left under another key.
 
-use sea_query::{Alias, Condition, Expr, ExprTrait, OnConflict, Order, Query, SqliteQueryBuilder, Value};
-use sea_query_sqlx::SqlxBinder;
-use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
+use sea_query::{Alias, Condition, Expr, ExprTrait, Order, Query, Value};
 
 use super::{MigrateError, state};
-use crate::layout::database::Database;
+use crate::database::{Database, Row, SqlError, Transaction, sql, upsert};
 use crate::layout::schema::{Layout, Sealing, Table};
+use crate::layout::values::{Encoding, Value as Stored};
 use crate::lock::fence::{Fence, FenceError};
 use crate::progress::Progress;
 use crate::record::{Keyring, RecordError};
@@ -25,7 +24,7 @@ const EXAMPLES: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedTable {
     pub name: String,
-    pub primary_key: Vec<String>,
+    pub primary_key: Vec<(String, Encoding)>,
     pub columns: Vec<(String, Sealing)>,
 }
 
@@ -35,11 +34,17 @@ impl SealedTable {
         layout.tables.values().map(Self::from_table).filter(|table| !table.columns.is_empty()).collect()
     }
 
+    /// The primary key's columns, with how each is read.
+    pub(super) fn key_of(table: &Table) -> Vec<(String, Encoding)> {
+        let known = |name: &String| table.column(name).expect("a key is of columns of the table").kind.into();
+        table.primary_key.iter().map(|name| (name.clone(), known(name))).collect()
+    }
+
     fn from_table(table: &Table) -> Self {
         let sealed = table.columns.iter().filter(|column| column.sealing != Sealing::Plain);
         Self {
             name: table.name.clone(),
-            primary_key: table.primary_key.clone(),
+            primary_key: Self::key_of(table),
             columns: sealed.map(|column| (column.name.clone(), column.sealing)).collect(),
         }
     }
@@ -64,14 +69,14 @@ pub enum ReencryptError {
     )]
     UnknownLabel { label: String },
     #[error("cannot read or write {what} while re-encrypting; nothing is lost, start again to continue")]
-    Sql { what: String, source: sqlx::Error },
+    Sql { what: String, source: SqlError },
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error(transparent)]
     State(#[from] MigrateError),
 }
 
-fn sql(what: impl Into<String>) -> impl FnOnce(sqlx::Error) -> ReencryptError {
+fn failed(what: impl Into<String>) -> impl FnOnce(SqlError) -> ReencryptError {
     let what = what.into();
     move |source| ReencryptError::Sql { what, source }
 }
@@ -85,8 +90,8 @@ pub async fn check_label(database: &Database, keyring: &Keyring) -> Result<(), R
 }
 
 /// The label in the database, if there is one to promise anything.
-async fn known_label(connection: &mut SqliteConnection, keyring: &Keyring) -> Result<Option<String>, ReencryptError> {
-    match state::encryption_key_label(connection).await? {
+async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<String>, ReencryptError> {
+    match state::encryption_key_label(tx).await? {
         Some(label) if !keyring.knows(&label) => Err(ReencryptError::UnknownLabel { label }),
         label => Ok(label),
     }
@@ -103,8 +108,8 @@ pub async fn reencrypt(
     if known_label(&mut tx, keyring).await?.as_deref() == Some(keyring.active_label()) {
         return Ok(Reencrypted::default());
     }
-    sqlx::query("DELETE FROM configurations WHERE id = ?").bind(LABEL).execute(&mut *tx).await.map_err(sql(LABEL))?;
-    tx.commit().await.map_err(sql(LABEL))?;
+    tx.execute(sql("DELETE FROM configurations WHERE id = ?").bind(LABEL)).await.map_err(failed(LABEL))?;
+    tx.commit().await.map_err(failed(LABEL))?;
 
     let mut rewritten = 0;
     for table in tables {
@@ -126,15 +131,10 @@ pub async fn reencrypt(
 }
 
 async fn write_label(fence: &Fence, label: &str) -> Result<(), ReencryptError> {
-    let (statement, values) = Query::insert()
-        .into_table("configurations")
-        .columns(["id", "value"])
-        .values_panic([LABEL.into(), label.into()])
-        .on_conflict(OnConflict::column("id").update_column("value").to_owned())
-        .build_sqlx(SqliteQueryBuilder);
     let mut tx = fence.begin().await?;
-    sqlx::query_with(sqlx::AssertSqlSafe(statement), values).execute(&mut *tx).await.map_err(sql(LABEL))?;
-    tx.commit().await.map_err(sql(LABEL))
+    let row = upsert("configurations", [("id", LABEL.into())], [("value", label.into())]);
+    tx.execute(&row).await.map_err(failed(LABEL))?;
+    tx.commit().await.map_err(failed(LABEL))
 }
 
 /// One walk over a table in the order of its key, a fenced transaction a batch. Rows that are current
@@ -169,7 +169,7 @@ async fn pass(
                 }
             }
         }
-        tx.commit().await.map_err(sql(table.name.as_str()))?;
+        tx.commit().await.map_err(failed(table.name.as_str()))?;
         progress.advance(seen);
     }
 }
@@ -198,40 +198,41 @@ impl SealedRow {
 }
 
 async fn fetch(
-    tx: &mut Transaction<'_, Sqlite>,
+    tx: &mut Transaction,
     table: &SealedTable,
     after: Option<&[Value]>,
 ) -> Result<Vec<SealedRow>, ReencryptError> {
-    let keys = || table.primary_key.iter().map(|name| Expr::col(Alias::new(name)));
+    let keys = || table.primary_key.iter().map(|(name, _)| Expr::col(Alias::new(name)));
     let mut query = Query::select();
     query.from(Alias::new(&table.name)).exprs(keys()).limit(ROWS_PER_BATCH);
     for (name, _) in &table.columns {
-        query.expr(Expr::col(Alias::new(name)).cast_as(Alias::new("BLOB")));
+        query.column(Alias::new(name));
     }
-    for name in &table.primary_key {
+    for (name, _) in &table.primary_key {
         query.order_by(Alias::new(name), Order::Asc);
     }
     if let Some(after) = after {
         query.and_where(Expr::tuple(keys()).gt(Expr::tuple(after.iter().cloned().map(Expr::value))));
     }
-    let (statement, values) = query.build_sqlx(SqliteQueryBuilder);
-    let rows = sqlx::query_with(sqlx::AssertSqlSafe(statement), values)
-        .fetch_all(&mut **tx)
-        .await
-        .map_err(sql(table.name.as_str()))?;
-    let read = |row: &sqlx::sqlite::SqliteRow| -> Result<SealedRow, sqlx::Error> {
+    let rows = tx.fetch(&query).await.map_err(failed(table.name.as_str()))?;
+    let read = |row: &Row| -> Result<SealedRow, SqlError> {
         let width = table.primary_key.len();
+        let text = |at: usize| row.bytes(width + at).map(|text| text.map(<[u8]>::to_vec));
         Ok(SealedRow {
-            key: (0..width).map(|at| key_value(row, at)).collect::<Result<_, _>>()?,
-            texts: (0..table.columns.len()).map(|at| row.try_get(width + at)).collect::<Result<_, _>>()?,
+            key: (0..width).map(|at| key_value(row, at, table.primary_key[at].1)).collect::<Result<_, _>>()?,
+            texts: (0..table.columns.len()).map(text).collect::<Result<_, _>>()?,
         })
     };
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(sql(table.name.as_str()))
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(failed(table.name.as_str()))
 }
 
-/// A key column as the database has it: text, or a number of whatever name.
-fn key_value(row: &sqlx::sqlite::SqliteRow, at: usize) -> Result<Value, sqlx::Error> {
-    row.try_get::<String, _>(at).map(Value::from).or_else(|_| row.try_get::<i64, _>(at).map(Value::from))
+fn key_value(row: &Row, at: usize, encoding: Encoding) -> Result<Value, SqlError> {
+    Ok(match row.value(at, encoding)? {
+        Stored::Integer(number) => number.into(),
+        Stored::Boolean(value) => value.into(),
+        Stored::Text(text) => String::from_utf8_lossy(text).into_owned().into(),
+        Stored::Null => Value::String(None),
+    })
 }
 
 fn named(key: &[Value]) -> String {
@@ -244,7 +245,7 @@ fn named(key: &[Value]) -> String {
 }
 
 async fn update(
-    tx: &mut Transaction<'_, Sqlite>,
+    tx: &mut Transaction,
     table: &SealedTable,
     key: Vec<Value>,
     columns: Vec<Resealed>,
@@ -254,14 +255,11 @@ async fn update(
     for (name, text) in columns {
         query.value(Alias::new(name), String::from_utf8(text).expect("sealed text is ASCII"));
     }
-    let whole_key = table.primary_key.iter().zip(key).fold(Condition::all(), |condition, (name, value)| {
+    let whole_key = table.primary_key.iter().zip(key).fold(Condition::all(), |condition, ((name, _), value)| {
         condition.add(Expr::col(Alias::new(name)).eq(Expr::value(value)))
     });
-    let (statement, values) = query.cond_where(whole_key).build_sqlx(SqliteQueryBuilder);
-    sqlx::query_with(sqlx::AssertSqlSafe(statement), values)
-        .execute(&mut **tx)
-        .await
-        .map_err(sql(table.name.as_str()))?;
+    query.cond_where(whole_key);
+    tx.execute(&query).await.map_err(failed(table.name.as_str()))?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Rotation on a real database: what is rewritten, what is kept, and when the label comes back.
 
 use super::*;
+use crate::database::Address;
 
 struct Case {
     _folder: tempfile::TempDir,
@@ -15,7 +16,7 @@ fn keys(active: &str) -> Keyring {
 fn tables() -> Vec<SealedTable> {
     vec![SealedTable {
         name: "things".into(),
-        primary_key: vec!["guid".into(), "slot".into()],
+        primary_key: vec![("guid".into(), Encoding::Text), ("slot".into(), Encoding::Integer)],
         columns: vec![("message".into(), Sealing::Enveloped), ("json".into(), Sealing::Sealed)],
     }]
 }
@@ -24,7 +25,7 @@ impl Case {
     /// `rows` things of two slots each, sealed under the old key, and the old key's label.
     async fn new(rows: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
         let fence = Fence::raise(&database).await.unwrap();
         let case = Self { _folder: folder, database, fence };
         case.execute("CREATE TABLE configurations (id VARCHAR(255) PRIMARY KEY, value VARCHAR(255))").await;
@@ -43,19 +44,14 @@ impl Case {
 
     async fn execute(&self, statement: &'static str) {
         let mut tx = self.database.write().await.unwrap();
-        sqlx::query(statement).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement)).await.unwrap();
         tx.commit().await.unwrap();
     }
 
     async fn insert(&self, guid: &str, slot: i64, message: &[u8]) {
         let mut tx = self.database.write().await.unwrap();
-        sqlx::query("INSERT INTO things VALUES (?, ?, ?, NULL)")
-            .bind(guid)
-            .bind(slot)
-            .bind(std::str::from_utf8(message).unwrap())
-            .execute(&mut *tx)
-            .await
-            .unwrap();
+        let insert = sql("INSERT INTO things VALUES (?, ?, ?, NULL)").bind(guid).bind(slot);
+        tx.execute(insert.bind(std::str::from_utf8(message).unwrap())).await.unwrap();
         tx.commit().await.unwrap();
     }
 
@@ -69,11 +65,9 @@ impl Case {
     }
 
     async fn messages(&self) -> Vec<String> {
-        let rows = sqlx::query("SELECT message FROM things ORDER BY guid, slot")
-            .fetch_all(self.database.readers())
-            .await
-            .unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
+        let mut reader = self.database.read().await.unwrap();
+        let rows = reader.fetch(sql("SELECT message FROM things ORDER BY guid, slot")).await.unwrap();
+        rows.iter().map(|row| row.text(0).unwrap().unwrap().to_owned()).collect()
     }
 }
 

@@ -1,22 +1,29 @@
 //! What steps would lose, beside the records. Owns `bbs_residue`: entries are sealed with the
 //! active key, found by unit, and gone once the way back has used them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, Row, Sqlite, SqliteConnection, Transaction};
+use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::MigrateError;
-use super::key::{from_hex, to_hex};
+use super::key::{digest_of, from_hex, to_hex};
+use super::own_tables::{self, RESIDUE};
 use super::reencrypt::SealedTable;
-use super::state::{RESIDUE_TABLE, exists, signed};
+use super::state::{exists, signed};
+use crate::database::{Row, SqlError, Transaction, bulk};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
+use crate::layout::values::{ColumnBuilder, Value};
 use crate::lens::{Entry, Kept, Left};
 use crate::record::Keyring;
 
-fn sql(source: sqlx::Error) -> MigrateError {
-    MigrateError::Sql { what: RESIDUE_TABLE.to_owned(), source }
+type Versions = std::ops::RangeInclusive<DataVersion>;
+
+/// How many units are looked for at a time. A statement of fixed size is prepared once.
+const UNITS: usize = 256;
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: RESIDUE.to_owned(), source }
 }
 
 pub(super) fn opposite(direction: Direction) -> Direction {
@@ -28,98 +35,130 @@ pub(super) fn opposite(direction: Direction) -> Direction {
 
 /// The residue as a table with a sealed column, for a new key to be put on.
 pub(super) fn sealed_table() -> SealedTable {
-    let primary_key = ["unit", "table_name", "row_key", "version", "direction"].map(str::to_owned).to_vec();
-    SealedTable { name: RESIDUE_TABLE.to_owned(), primary_key, columns: vec![("sealed".to_owned(), Sealing::Sealed)] }
+    let primary_key = SealedTable::key_of(&own_tables::residue());
+    SealedTable { name: RESIDUE.to_owned(), primary_key, columns: vec![("sealed".to_owned(), Sealing::Sealed)] }
+}
+
+/// Entries of a direction at these versions.
+fn of(direction: Direction, versions: &Versions) -> Cond {
+    Cond::all()
+        .add(Expr::col("direction").eq(direction.to_string()))
+        .add(Expr::col("version").between(signed(*versions.start()), signed(*versions.end())))
 }
 
 /// For which versions and tables steps of a direction have left something.
 pub(super) async fn present(
-    connection: &mut SqliteConnection,
+    tx: &mut Transaction,
     direction: Direction,
-    versions: std::ops::RangeInclusive<DataVersion>,
+    versions: Versions,
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
-    if !exists(connection, RESIDUE_TABLE).await? {
+    if !exists(tx, RESIDUE).await? {
         return Ok(BTreeSet::new());
     }
-    let rows = sqlx::query(
-        "SELECT DISTINCT version, table_name FROM bbs_residue WHERE direction = ? AND version BETWEEN ? AND ?",
-    )
-    .bind(direction.to_string())
-    .bind(signed(*versions.start()))
-    .bind(signed(*versions.end()))
-    .fetch_all(connection)
-    .await
-    .map_err(sql)?;
-    Ok(rows.iter().map(|row| (row.get::<i64, _>(0).unsigned_abs(), row.get(1))).collect())
+    let mut query = Query::select();
+    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(of(direction, &versions));
+    let read = |row: &Row| -> Result<_, SqlError> {
+        Ok((row.integer(0)?.unwrap_or_default().unsigned_abs(), row.text(1)?.unwrap_or_default().to_owned()))
+    };
+    tx.fetch(&query).await.map_err(failed)?.iter().map(read).collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Entries of a table of which only the residue is left, as unit names after a given one.
+/// Units of tables of which only the residue is left, after a given one.
 pub(super) async fn units_of(
-    readers: &SqlitePool,
+    tx: &mut Transaction,
     direction: Direction,
     restored: &[(DataVersion, String)],
     after: Option<&str>,
     most: u64,
 ) -> Result<Vec<String>, MigrateError> {
-    let mut units = BTreeSet::new();
-    for (version, table) in restored {
-        let rows = sqlx::query(
-            "SELECT DISTINCT unit FROM bbs_residue WHERE direction = ? AND version = ? AND table_name = ? \
-             AND unit > ? ORDER BY unit LIMIT ?",
-        )
-        .bind(direction.to_string())
-        .bind(signed(*version))
-        .bind(table)
-        .bind(after.unwrap_or_default())
-        .bind(i64::try_from(most).unwrap_or(i64::MAX))
-        .fetch_all(readers)
-        .await
-        .map_err(sql)?;
-        units.extend(rows.iter().map(|row| row.get::<String, _>(0)));
+    let one = |(version, table): &(DataVersion, String)| {
+        Cond::all().add(Expr::col("version").eq(signed(*version))).add(Expr::col("table_name").eq(table.as_str()))
+    };
+    let any = restored.iter().map(one).fold(Cond::any(), |any, one| any.add(one));
+    let mut query = Query::select();
+    query
+        .columns(["unit_digest", "unit"])
+        .distinct()
+        .from(RESIDUE)
+        .and_where(Expr::col("direction").eq(direction.to_string()))
+        .cond_where(any)
+        .order_by("unit_digest", Order::Asc)
+        .limit(most);
+    if let Some(after) = after {
+        query.and_where(Expr::col("unit_digest").gt(digest_of(after.as_bytes())));
     }
-    Ok(units.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)).collect())
+    let rows = tx.fetch(&query).await.map_err(failed)?;
+    let unit = |row: &Row| Ok(row.text(1)?.unwrap_or_default().to_owned());
+    rows.iter().map(unit).collect::<Result<_, _>>().map_err(failed)
 }
 
 /// What steps of a direction left for these units, opened.
 pub(super) async fn load(
-    readers: &SqlitePool,
+    tx: &mut Transaction,
     keyring: &Keyring,
     direction: Direction,
-    versions: std::ops::RangeInclusive<DataVersion>,
+    versions: Versions,
     units: &[String],
 ) -> Result<Left, MigrateError> {
-    let names = serde_json::to_string(units).expect("a list of text");
-    let rows = sqlx::query(
-        "SELECT unit, table_name, row_key, version, digest, sealed FROM bbs_residue \
-         WHERE unit IN (SELECT value FROM json_each(?)) AND direction = ? AND version BETWEEN ? AND ?",
-    )
-    .bind(names)
-    .bind(direction.to_string())
-    .bind(signed(*versions.start()))
-    .bind(signed(*versions.end()))
-    .fetch_all(readers)
-    .await
-    .map_err(sql)?;
     let mut left = Left::default();
-    for row in rows {
-        let unit: String = row.get(0);
-        let damaged = || MigrateError::DamagedResidue { unit: unit.clone() };
-        let sealed: String = row.get(5);
-        let bytes = keyring.open(Sealing::Sealed, sealed.as_bytes()).map_err(|source| MigrateError::Record {
-            unit: unit.clone(),
-            table: RESIDUE_TABLE.to_owned(),
+    let places: HashMap<&str, usize> = units.iter().enumerate().map(|(place, unit)| (unit.as_str(), place)).collect();
+    for chunk in units.chunks(UNITS) {
+        let mut digests: Vec<_> = chunk.iter().map(|unit| digest_of(unit.as_bytes())).collect();
+        digests.resize(UNITS, String::new());
+        let mut query = Query::select();
+        query
+            .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
+            .from(RESIDUE)
+            .and_where(Expr::col("unit_digest").is_in(digests))
+            .cond_where(of(direction, &versions));
+        for row in tx.fetch(&query).await.map_err(failed)? {
+            let found = Found::read(&row).map_err(failed)?;
+            let place = places.get(found.unit.as_str());
+            let place = *place.ok_or_else(|| MigrateError::DamagedResidue { unit: found.unit.clone() })?;
+            let entry = found.entry(keyring)?;
+            left.add(found.version, &found.table, place, entry);
+        }
+    }
+    Ok(left)
+}
+
+/// An entry as it rests.
+struct Found {
+    unit: String,
+    table: String,
+    row_key: String,
+    version: DataVersion,
+    digest: String,
+    sealed: Vec<u8>,
+}
+
+impl Found {
+    fn read(row: &Row) -> Result<Self, SqlError> {
+        let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
+        Ok(Self {
+            unit: text(0)?,
+            table: text(1)?,
+            row_key: text(2)?,
+            version: row.integer(3)?.unwrap_or_default().unsigned_abs(),
+            digest: text(4)?,
+            sealed: row.bytes(5)?.unwrap_or_default().to_vec(),
+        })
+    }
+
+    fn entry(&self, keyring: &Keyring) -> Result<Entry, MigrateError> {
+        let damaged = || MigrateError::DamagedResidue { unit: self.unit.clone() };
+        let bytes = keyring.open(Sealing::Sealed, &self.sealed).map_err(|source| MigrateError::Record {
+            unit: self.unit.clone(),
+            table: RESIDUE.to_owned(),
             column: "sealed".to_owned(),
             source,
         })?;
-        let entry = Entry {
-            row_key: from_hex(row.get(2)).ok_or_else(damaged)?,
-            digest: from_hex(row.get(4)).ok_or_else(damaged)?,
+        Ok(Entry {
+            row_key: from_hex(&self.row_key).ok_or_else(damaged)?,
+            digest: from_hex(&self.digest).ok_or_else(damaged)?,
             bytes,
-        };
-        let place = units.iter().position(|name| *name == unit).ok_or_else(damaged)?;
-        left.add(row.get::<i64, _>(3).unsigned_abs(), row.get(1), place, entry);
+        })
     }
-    Ok(left)
 }
 
 /// Kept entries with their unit names, sealed and ready to be stored.
@@ -145,46 +184,49 @@ pub(super) fn seal(keyring: &Keyring, kept: Vec<Kept>, units: &[String]) -> Vec<
     kept.into_iter().map(seal).collect()
 }
 
+/// Keeps entries; one of the same row and step takes the place of what was kept before.
 pub(super) async fn store(
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut Transaction,
     direction: Direction,
     entries: &[SealedEntry],
 ) -> Result<(), MigrateError> {
-    const ROWS: usize = 64;
-    for chunk in entries.chunks(ROWS) {
-        let places = vec!["(?, ?, ?, ?, ?, ?, ?)"; chunk.len()].join(", ");
-        let statement = format!(
-            "INSERT OR REPLACE INTO bbs_residue (unit, table_name, row_key, version, direction, digest, sealed) \
-             VALUES {places}"
-        );
-        let mut query = sqlx::query(AssertSqlSafe(statement));
-        for entry in chunk {
-            query = query
-                .bind(&entry.unit)
-                .bind(&entry.table)
-                .bind(&entry.row_key)
-                .bind(entry.version)
-                .bind(direction.to_string())
-                .bind(&entry.digest)
-                .bind(&entry.sealed);
-        }
-        query.execute(&mut **tx).await.map_err(sql)?;
+    if entries.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    for chunk in entries.chunks(UNITS) {
+        let mut digests: Vec<_> = chunk.iter().map(|entry| digest_of(entry.unit.as_bytes())).collect();
+        digests.resize(UNITS, String::new());
+        for (version, table) in chunk.iter().map(|entry| (entry.version, &entry.table)).collect::<BTreeSet<_>>() {
+            let mut delete = Query::delete();
+            delete
+                .from_table(RESIDUE)
+                .and_where(Expr::col("unit_digest").is_in(digests.clone()))
+                .and_where(Expr::col("version").eq(version))
+                .and_where(Expr::col("table_name").eq(table.as_str()))
+                .and_where(Expr::col("direction").eq(direction.to_string()));
+            tx.execute(&delete).await.map_err(failed)?;
+        }
+    }
+    let table = own_tables::residue();
+    let direction = direction.to_string();
+    let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+    for entry in entries {
+        let (unit, row) = (digest_of(entry.unit.as_bytes()), digest_of(entry.row_key.as_bytes()));
+        let texts = [&unit, &entry.table, &row].map(|text| Value::Text(text.as_bytes()));
+        let rest = [&direction, &entry.unit, &entry.row_key, &entry.digest, &entry.sealed];
+        let values = texts.into_iter().chain([Value::Integer(entry.version)]);
+        let values = values.chain(rest.map(|text| Value::Text(text.as_bytes())));
+        builders.iter_mut().zip(values).for_each(|(builder, value)| builder.push(value));
+    }
+    let data: Vec<_> = builders.into_iter().map(ColumnBuilder::finish).collect();
+    let rows = bulk::Rows { count: entries.len(), columns: table.columns.iter().zip(&data).collect() };
+    bulk::insert(tx, RESIDUE, &rows).await.map_err(failed)
 }
 
 /// Removes what steps of a direction left at these versions.
-pub(super) async fn remove(
-    tx: &mut Transaction<'static, Sqlite>,
-    direction: Direction,
-    versions: std::ops::RangeInclusive<DataVersion>,
-) -> Result<(), MigrateError> {
-    sqlx::query("DELETE FROM bbs_residue WHERE direction = ? AND version BETWEEN ? AND ?")
-        .bind(direction.to_string())
-        .bind(signed(*versions.start()))
-        .bind(signed(*versions.end()))
-        .execute(&mut **tx)
-        .await
-        .map_err(sql)?;
+pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
+    let mut delete = Query::delete();
+    delete.from_table(RESIDUE).cond_where(of(direction, &versions));
+    tx.execute(&delete).await.map_err(failed)?;
     Ok(())
 }

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use sqlx::SqliteConnection;
 
 use super::decide::{Decision, Found, Intent, decide};
+use super::own_tables::RESIDUE;
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase};
 use super::{Context, MigrateError, Work, check_ends, line, residue};
+use crate::database::Transaction;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
@@ -117,8 +118,8 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
         history.push(Applied { version, same_module: known.map(|known| known.digest() == digest), digest });
     }
-    let residue = match state::exists(&mut reader, state::RESIDUE_TABLE).await? {
-        true => state::count(&mut reader, state::RESIDUE_TABLE).await?.unsigned_abs(),
+    let residue = match state::exists(&mut reader, RESIDUE).await? {
+        true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
         false => 0,
     };
     Ok(Status {
@@ -141,11 +142,11 @@ fn current_of(found: &Found) -> DataVersion {
     }
 }
 
-async fn rows(connection: &mut SqliteConnection) -> Result<Vec<TableRows>, MigrateError> {
+async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
     let mut counted = Vec::new();
     for table in state::COUNTED_TABLES {
-        if state::exists(connection, table).await? {
-            let rows = state::count(connection, table).await?.unsigned_abs();
+        if state::exists(tx, table).await? {
+            let rows = state::count(tx, table).await?.unsigned_abs();
             counted.push(TableRows { table: table.to_owned(), rows });
         }
     }
@@ -203,12 +204,12 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     })
 }
 
-async fn size_of(connection: &mut SqliteConnection, work: &Work, table: &str) -> Result<(u64, u64), MigrateError> {
-    if !state::exists(connection, table).await? {
+async fn size_of(tx: &mut Transaction, work: &Work, table: &str) -> Result<(u64, u64), MigrateError> {
+    if !state::exists(tx, table).await? {
         return Ok((0, 0));
     }
-    let rows = state::count(connection, table).await?.unsigned_abs();
+    let rows = state::count(tx, table).await?.unsigned_abs();
     let texts = work.lens.near.tables[table].columns.iter().filter(|column| column.kind.is_text());
-    let bytes = state::text_bytes(connection, table, texts.map(|column| column.name.as_str())).await?;
+    let bytes = state::text_bytes(tx, table, texts.map(|column| column.name.as_str())).await?;
     Ok((rows, bytes))
 }

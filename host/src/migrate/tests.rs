@@ -4,9 +4,8 @@ mod line;
 mod refusals;
 mod world;
 
-use sqlx::Row;
-
 use super::*;
+use crate::database::Row;
 use line::all;
 use world::World;
 
@@ -337,23 +336,13 @@ async fn history_names_every_step_with_its_module() {
     let world = World::with_rows(1).await;
     world.up(3).await.unwrap();
     world.down(2).await.unwrap();
-    let mut reader = world.context.database.read().await.unwrap();
-    let rows = sqlx::query("SELECT version, direction, digest, name FROM bbs_history ORDER BY seq")
-        .fetch_all(&mut *reader)
-        .await
-        .unwrap();
-    let lines: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            format!(
-                "{} {} {} {}",
-                row.get::<i64, _>(0),
-                row.get::<String, _>(1),
-                row.get::<String, _>(2),
-                row.get::<String, _>(3)
-            )
-        })
-        .collect();
+    let rows = world.fetch("SELECT version, direction, digest, name FROM bbs_history ORDER BY seq").await;
+    let text = |row: &Row, at: usize| row.text(at).unwrap().unwrap().to_owned();
+    let line = |row: &Row| {
+        let version = row.integer(0).unwrap().unwrap();
+        format!("{version} {} {} {}", text(row, 1), text(row, 2), text(row, 3))
+    };
+    let lines: Vec<_> = rows.iter().map(line).collect();
     assert_eq!(
         lines[lines.len() - 3..],
         ["2 up digest-of-2 seal-routes", "3 up digest-of-3 presence", "3 down digest-of-3 presence"]

@@ -2,6 +2,7 @@
 //! memory, done away from the threads that serve.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -9,7 +10,7 @@ use super::key::Key;
 use super::plan::TablePlan;
 use super::read::Loaded;
 use super::residue::{self, SealedEntry};
-use super::write::{Rows, row_ids};
+use super::write::Rows;
 use super::{MigrateError, Work};
 use crate::layout::columns::{ColumnData, NEW_ROW};
 use crate::layout::schema::{Column, Sealing, Table};
@@ -75,21 +76,42 @@ pub(super) fn transform(work: &Work, group: usize, read: Read) -> Result<Transfo
     for (name, mut table) in applied.tables {
         let Some(plan) = work.copied(&name).filter(|plan| !plan.by_range()) else { continue };
         let checksum = checksum_of(plan, &table, &read.tables);
-        let origins = plan.sources.iter().zip(&table.origins);
-        let rows = Rows {
-            rows: table.unit_offsets.last().map_or(0, |&rows| rows as usize),
-            origins: origins.map(|(source, origins)| row_ids(origins, &read.tables[source].row_ids)).collect(),
-            computed: plan
-                .computed()
-                .map(|column| {
-                    let data = table.computed.remove(&column.name).expect("the lens gave what it said");
-                    (column.kind.into(), sealed(&work.keyring, column, data))
-                })
-                .collect(),
-        };
+        let rows = whole_rows(&work.keyring, plan, &mut table, &read.tables);
         transformed.tables.insert(name, (rows, checksum));
     }
     Ok(transformed)
+}
+
+/// Every column of a table's rows: as the lens gave it, as it was read, or the same in all.
+fn whole_rows(
+    keyring: &Keyring,
+    plan: &TablePlan,
+    table: &mut AppliedTable,
+    loaded: &BTreeMap<String, Loaded>,
+) -> Rows {
+    let count = table.unit_offsets.last().map_or(0, |&rows| rows as usize);
+    let columns = plan.columns.iter().map(|(column, provenance)| {
+        let encoding = Encoding::from(column.kind);
+        match provenance {
+            Provenance::Computed => {
+                let data = table.computed.remove(&column.name).expect("the lens gave what it said");
+                Arc::new(sealed(keyring, column, data))
+            }
+            Provenance::Raw { table: source, column: name } => {
+                let at = plan.sources.iter().position(|known| known == source).expect("a source of the table");
+                let (origins, data) = (&table.origins[at], &loaded[source].columns[name]);
+                let rows = loaded[source].rows();
+                let as_they_are =
+                    origins.len() == rows && origins.iter().enumerate().all(|(at, &row)| at as u32 == row);
+                match as_they_are {
+                    true => Arc::clone(data),
+                    false => Arc::new(data.pick(encoding, origins, Value::of(column.default.as_ref()))),
+                }
+            }
+            Provenance::Fill(value) => Arc::new(ColumnData::repeat(encoding, Value::of(value.as_ref()), count)),
+        }
+    });
+    Rows { count, columns: columns.collect() }
 }
 
 fn open(work: &Work, read: &Read, units: &[String]) -> Result<Source, MigrateError> {
@@ -117,10 +139,10 @@ fn opened(
 ) -> Result<ColumnData, MigrateError> {
     let data = &loaded.columns[&column.name];
     if column.sealing == Sealing::Plain {
-        return Ok(data.clone());
+        return Ok(ColumnData::clone(data));
     }
     let mut plain = ColumnBuilder::new(Encoding::Text);
-    for row in 0..loaded.row_ids.len() {
+    for row in 0..loaded.rows() {
         let value = data.get(Encoding::Text, row);
         let Value::Text(text) = value else {
             plain.push(value);
@@ -168,7 +190,7 @@ fn checksum_of(plan: &TablePlan, table: &AppliedTable, loaded: &BTreeMap<String,
             Provenance::Computed => Some((column, &table.computed[&column.name], None)),
             Provenance::Raw { table: source, column: name } => {
                 let at = plan.sources.iter().position(|known| known == source)?;
-                Some((column, &loaded[source].columns[name], Some(&table.origins[at])))
+                Some((column, &*loaded[source].columns[name], Some(&table.origins[at])))
             }
             Provenance::Fill(_) => None,
         })

@@ -2,11 +2,11 @@
 
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 use sea_query::{Cond, Expr, ExprTrait, Query};
-use sqlx::sqlite::SqliteRow;
 
 use super::reader::{self, Key, Range, Reader, Table};
 use super::record::{Record, RecordProblem};
 use super::{Store, StoreError, Writer};
+use crate::database::Row;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;
 use crate::model::{Text, tags};
@@ -217,7 +217,7 @@ fn routes_at_rest(routes: Option<&Routes>) -> Result<Vec<u8>, StoreError> {
     Routes::to_json(routes).map_err(|source| StoreError::NotJson { table: TABLE.name, column: "routes", source })
 }
 
-fn read_row<T>(store: &Store, row: &SqliteRow, read: Read<T>) -> Result<T, StoreError> {
+fn read_row<T>(store: &Store, row: &Row, read: Read<T>) -> Result<T, StoreError> {
     Record::read(row, store, TABLE.name, TABLE.key, read)
 }
 

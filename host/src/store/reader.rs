@@ -1,11 +1,9 @@
 //! Reading: one short transaction, and scans by ranges of partition keys.
 
-use sea_query::{Cond, Expr, ExprTrait, Order, Query, SelectStatement, SqliteQueryBuilder};
-use sea_query_sqlx::SqlxBinder;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Row, Sqlite, SqliteConnection, Transaction};
+use sea_query::{Cond, Expr, ExprTrait, Order, Query, SelectStatement};
 
 use super::{Store, StoreError};
+use crate::database::{Dialect, Row, Transaction, sql};
 
 /// A partition key, as the database orders them.
 pub type Key = Vec<u8>;
@@ -33,18 +31,18 @@ const PAGE_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Reader {
     pub(super) store: Store,
-    tx: Transaction<'static, Sqlite>,
+    tx: Transaction,
 }
 
 impl Reader {
     /// Fixes the state that is seen, and makes the connection look at the tables as they now are. SQLite
     /// takes the quoted name of a column that it does not know for text, so a connection that has not
     /// noticed a migration would otherwise give the name of a new column instead of its value.
-    pub(super) async fn begin(store: Store, mut tx: Transaction<'static, Sqlite>) -> Result<Self, StoreError> {
-        sqlx::query("SELECT 1 FROM sqlite_schema LIMIT 1")
-            .execute(&mut *tx)
-            .await
-            .map_err(|source| StoreError::Statement { what: "begin to read", source })?;
+    pub(super) async fn begin(store: Store, mut tx: Transaction) -> Result<Self, StoreError> {
+        if tx.dialect() == Dialect::Sqlite {
+            let looked = tx.execute(sql("SELECT 1 FROM sqlite_schema LIMIT 1")).await;
+            looked.map_err(|source| StoreError::Statement { what: "begin to read", source })?;
+        }
         Ok(Self { store, tx })
     }
 
@@ -77,33 +75,25 @@ impl Reader {
         let failed = |source| StoreError::Statement { what: "read the end of a page", source };
         let mut bytes = 0;
         for (at, row) in self.fetch(select, "find the end of a page").await?.iter().enumerate() {
-            bytes += row.try_get_unchecked::<i64, _>(1).map_err(failed)?.unsigned_abs();
+            bytes += row.integer(1).map_err(failed)?.unwrap_or_default().unsigned_abs();
             if bytes >= PAGE_BYTES || at + 1 == units as usize {
-                return Ok(Some(row.try_get_unchecked(0).map_err(failed)?));
+                return Ok(row.bytes(0).map_err(failed)?.map(<[u8]>::to_vec));
             }
         }
         Ok(None)
     }
 
-    pub(super) async fn fetch(
-        &mut self,
-        select: SelectStatement,
-        what: &'static str,
-    ) -> Result<Vec<SqliteRow>, StoreError> {
+    pub(super) async fn fetch(&mut self, select: SelectStatement, what: &'static str) -> Result<Vec<Row>, StoreError> {
         fetch(&mut self.tx, select, what).await
     }
 }
 
 pub(super) async fn fetch(
-    connection: &mut SqliteConnection,
+    tx: &mut Transaction,
     select: SelectStatement,
     what: &'static str,
-) -> Result<Vec<SqliteRow>, StoreError> {
-    let (sql, values) = select.build_sqlx(SqliteQueryBuilder);
-    sqlx::query_with(AssertSqlSafe(sql), values)
-        .fetch_all(connection)
-        .await
-        .map_err(|source| StoreError::Statement { what, source })
+) -> Result<Vec<Row>, StoreError> {
+    tx.fetch(&select).await.map_err(|source| StoreError::Statement { what, source })
 }
 
 /// The rows of a table whose keys are in the range, in the order of keys.

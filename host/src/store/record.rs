@@ -3,10 +3,9 @@
 
 use prost::Message;
 use sea_query::Value;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
 use super::{Store, StoreError};
+use crate::database::{Row, SqlError};
 use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
 use crate::model::{ModificationTag, Text};
@@ -16,7 +15,7 @@ use crate::record::{Keyring, RecordError};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordProblem {
     #[error("{column} is not stored as it should be")]
-    Column { column: &'static str, source: sqlx::Error },
+    Column { column: &'static str, source: SqlError },
     #[error("{column} holds the number {number}, which is out of range")]
     OutOfRange { column: &'static str, number: i64 },
     #[error("{column} is empty")]
@@ -30,18 +29,18 @@ pub enum RecordProblem {
 }
 
 pub(super) struct Record<'a> {
-    row: &'a SqliteRow,
+    row: &'a Row,
     keyring: &'a Keyring,
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn new(row: &'a SqliteRow, store: &'a Store) -> Self {
+    pub(super) fn new(row: &'a Row, store: &'a Store) -> Self {
         Self { row, keyring: store.keyring() }
     }
 
     /// The record that `read` makes of the row, or an error that names it by its key.
     pub(super) fn read<T>(
-        row: &'a SqliteRow,
+        row: &'a Row,
         store: &'a Store,
         table: &'static str,
         key: &'static str,
@@ -60,12 +59,14 @@ impl<'a> Record<'a> {
     }
 
     fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, RecordProblem> {
-        self.row.try_get_unchecked(column).map_err(|source| RecordProblem::Column { column, source })
+        self.row
+            .bytes(column)
+            .map(|bytes| bytes.map(<[u8]>::to_vec))
+            .map_err(|source| RecordProblem::Column { column, source })
     }
 
     pub(super) fn long(&self, column: &'static str) -> Result<i64, RecordProblem> {
-        let number: Option<i64> =
-            self.row.try_get_unchecked(column).map_err(|source| RecordProblem::Column { column, source })?;
+        let number = self.row.integer(column).map_err(|source| RecordProblem::Column { column, source })?;
         Ok(number.unwrap_or(0))
     }
 

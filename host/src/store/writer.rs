@@ -1,19 +1,18 @@
 //! Writing: one transaction in which this host is proven to be the master. Dropping it undoes it.
 
-use sea_query::{DeleteStatement, Expr, InsertStatement, SqliteQueryBuilder, UpdateStatement};
-use sea_query_sqlx::{SqlxBinder, SqlxValues};
-use sqlx::{AssertSqlSafe, Sqlite, Transaction};
+use sea_query::{DeleteStatement, Expr, InsertStatement, UpdateStatement};
 
 use super::{Store, StoreError};
+use crate::database::{IntoStatement, Transaction, is_unique_violation};
 
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
-    pub(super) tx: Transaction<'static, Sqlite>,
+    pub(super) tx: Transaction,
 }
 
 impl Writer {
-    pub(super) fn new(store: Store, tx: Transaction<'static, Sqlite>) -> Self {
+    pub(super) fn new(store: Store, tx: Transaction) -> Self {
         Self { store, tx }
     }
 
@@ -22,25 +21,23 @@ impl Writer {
     }
 
     pub(super) async fn insert(&mut self, insert: &InsertStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(insert.build_sqlx(SqliteQueryBuilder), what).await
+        self.run(insert, what).await
     }
 
     pub(super) async fn update(&mut self, update: &UpdateStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(update.build_sqlx(SqliteQueryBuilder), what).await
+        self.run(update, what).await
     }
 
     pub(super) async fn delete(&mut self, delete: &DeleteStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(delete.build_sqlx(SqliteQueryBuilder), what).await
+        self.run(delete, what).await
     }
 
     /// How many rows the statement touched.
-    async fn run(&mut self, (sql, values): (String, SqlxValues), what: &'static str) -> Result<u64, StoreError> {
-        let done = sqlx::query_with(AssertSqlSafe(sql), values).execute(&mut *self.tx).await;
-        match done {
-            Ok(done) => Ok(done.rows_affected()),
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Err(StoreError::Exists),
-            Err(source) => Err(StoreError::Statement { what, source }),
-        }
+    async fn run(&mut self, statement: impl IntoStatement, what: &'static str) -> Result<u64, StoreError> {
+        self.tx.execute(statement).await.map_err(|source| match is_unique_violation(&source) {
+            true => StoreError::Exists,
+            false => StoreError::Statement { what, source },
+        })
     }
 }
 

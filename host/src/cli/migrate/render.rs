@@ -1,7 +1,6 @@
 //! Status and plan in words, for an operator who has never seen the project. Owns wording and columns of text.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use crate::layout::manifest::Direction;
 use crate::migrate::{Decision, Found, Migration, Plan, Status, Strategy, TableChange};
@@ -11,9 +10,9 @@ macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-pub(super) fn status(status: &Status, database: &Path) -> String {
+pub(super) fn status(status: &Status, database: &str) -> String {
     let mut out = String::new();
-    line!(out, "Database   {}", database.display());
+    line!(out, "Database   {}", database);
     line!(out, "Version    {}", found(&status.found));
     line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
     if let Some(phase) = &status.underway {

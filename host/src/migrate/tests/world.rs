@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Column, Row};
 use tempfile::TempDir;
 
 use super::line as migrations;
-use crate::layout::database::Database;
-use crate::layout::dialect;
+use crate::database::{Address, Database, Dialect, Row, schema, sql};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
@@ -27,7 +24,7 @@ pub(super) struct World {
 impl World {
     pub(super) async fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
         let context = Context {
             database,
             migrations: migrations::all(),
@@ -48,31 +45,20 @@ impl World {
         for number in 0..apps {
             let guid = format!("app-{number:05}");
             let run_info = world.seal(Sealing::Enveloped, &format!("run {number} tags=t{number}"));
-            sqlx::query(
-                "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) VALUES (?, 'd', ?, ?, ?)",
-            )
-            .bind(&guid)
-            .bind(format!("routes of {number}"))
-            .bind(run_info)
-            .bind((number % 3 > 0).then(|| "ä".repeat(number)))
-            .execute(&mut *tx)
-            .await
-            .unwrap();
+            let app =
+                sql("INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) VALUES (?, 'd', ?, ?, ?)");
+            let app = app.bind(guid.as_str()).bind(format!("routes of {number}")).bind(run_info);
+            tx.execute(app.bind((number % 3 > 0).then(|| "ä".repeat(number)))).await.unwrap();
             for place in 0..2_i64 {
                 let net_info = world.seal(Sealing::Enveloped, &format!("net {number}.{place}"));
-                sqlx::query(
+                let instance = sql(
                     "INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) VALUES (?, ?, ?, 'RUNNING', ?)",
-                )
-                .bind(&guid)
-                .bind(place)
-                .bind(number % 4 == 0 && place == 1)
-                .bind(net_info)
-                .execute(&mut *tx)
-                .await
-                .unwrap();
+                );
+                let instance = instance.bind(guid.as_str()).bind(place).bind(number % 4 == 0 && place == 1);
+                tx.execute(instance.bind(net_info)).await.unwrap();
             }
         }
-        sqlx::query("INSERT INTO domains (domain) VALUES ('a'), ('b'), ('c')").execute(&mut *tx).await.unwrap();
+        tx.execute(sql("INSERT INTO domains (domain) VALUES ('a'), ('b'), ('c')")).await.unwrap();
         tx.commit().await.unwrap();
         world
     }
@@ -98,7 +84,7 @@ impl World {
 
     pub(super) async fn execute(&self, statement: &str) {
         let mut tx = self.context.database.write().await.unwrap();
-        sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement.to_owned())).await.unwrap();
         tx.commit().await.unwrap();
     }
 
@@ -112,18 +98,16 @@ impl World {
         self.execute(&format!("UPDATE desired_lrps SET routes = '{sealed}'")).await;
     }
 
+    pub(super) async fn fetch(&self, query: &str) -> Vec<Row> {
+        self.context.database.read().await.unwrap().fetch(sql(query.to_owned())).await.unwrap()
+    }
+
     pub(super) async fn text(&self, query: &str) -> String {
-        let row =
-            sqlx::query(AssertSqlSafe(query.to_owned())).fetch_one(self.context.database.readers()).await.unwrap();
-        row.get(0)
+        self.fetch(query).await[0].text(0).unwrap().unwrap().to_owned()
     }
 
     pub(super) async fn count(&self, table: &str) -> i64 {
-        let row = sqlx::query(AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}")))
-            .fetch_one(self.context.database.readers())
-            .await
-            .unwrap();
-        row.get(0)
+        self.fetch(&format!("SELECT COUNT(*) FROM {table}")).await[0].integer(0).unwrap().unwrap()
     }
 
     pub(super) async fn version(&self) -> (DataVersion, DataVersion) {
@@ -134,22 +118,19 @@ impl World {
         (current, row.get("TargetVersion").map_or(current, |_| of("TargetVersion")))
     }
 
+    async fn names(&self, query: &str) -> Vec<String> {
+        self.fetch(query).await.iter().map(|row| row.text(0).unwrap().unwrap().to_owned()).collect()
+    }
+
     pub(super) async fn leftovers(&self) -> Vec<String> {
-        let rows =
-            sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%\\_\\_%' ESCAPE '\\'")
-                .fetch_all(self.context.database.readers())
-                .await
-                .unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
+        self.names("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%!_!_%' ESCAPE '!'").await
     }
 
     /// Every statement that made something, to see that nothing was made.
     pub(super) async fn master(&self) -> Vec<String> {
-        let rows = sqlx::query("SELECT name FROM sqlite_master ORDER BY name")
-            .fetch_all(self.context.database.readers())
-            .await
-            .unwrap();
-        rows.iter().map(|row| row.get::<String, _>(0)).filter(|name| name != "bbs_fence").collect()
+        let mut names = self.names("SELECT name FROM sqlite_master ORDER BY name").await;
+        names.retain(|name| !name.contains("bbs_fence"));
+        names
     }
 
     fn layout(&self, version: DataVersion) -> Layout {
@@ -159,17 +140,21 @@ impl World {
     pub(super) async fn assert_layout(&self, version: DataVersion) {
         let mut reader = self.context.database.read().await.unwrap();
         for (name, table) in &self.layout(version).tables {
-            let found = dialect::read_back(&mut reader, name).await.unwrap().unwrap_or_else(|| panic!("no {name}"));
-            assert_eq!(dialect::differences(&found, &dialect::expected(table)), Vec::<String>::new(), "{name}");
+            let found = schema::read_back(&mut reader, name).await.unwrap().unwrap_or_else(|| panic!("no {name}"));
+            assert_eq!(
+                schema::differences(&found, &schema::expected(Dialect::Sqlite, table)),
+                Vec::<String>::new(),
+                "{name}"
+            );
         }
     }
 
     /// What the database has for each table of its version, columns in a fixed order.
-    pub(super) async fn schema(&self) -> BTreeMap<String, dialect::PhysicalTable> {
+    pub(super) async fn schema(&self) -> BTreeMap<String, schema::PhysicalTable> {
         let mut reader = self.context.database.read().await.unwrap();
         let mut schema = BTreeMap::new();
         for name in self.layout(self.version().await.0).tables.keys() {
-            let mut found = dialect::read_back(&mut reader, name).await.unwrap().unwrap();
+            let mut found = schema::read_back(&mut reader, name).await.unwrap().unwrap();
             found.columns.sort_by(|one, other| one.name.cmp(&other.name));
             schema.insert(name.clone(), found);
         }
@@ -182,19 +167,15 @@ impl World {
         let known = &layout.tables[table];
         let key = known.primary_key.join(", ");
         let names: Vec<_> = known.columns.iter().map(|column| column.name.as_str()).collect();
-        let rows = sqlx::query(AssertSqlSafe(format!("SELECT {} FROM {table} ORDER BY {key}", names.join(", "))))
-            .fetch_all(self.context.database.readers())
-            .await
-            .unwrap();
-        let read = |row: &SqliteRow| {
-            let columns = row.columns().iter().enumerate();
+        let rows = self.fetch(&format!("SELECT {} FROM {table} ORDER BY {key}", names.join(", "))).await;
+        let read = |row: &Row| {
+            let columns = known.columns.iter().enumerate();
             columns
                 .map(|(at, column)| {
-                    let sealing = known.column(column.name()).unwrap().sealing;
-                    let raw: Option<Vec<u8>> = row.try_get_unchecked(at).unwrap();
-                    let plain = raw.map(|raw| self.context.keyring.open(sealing, &raw).unwrap_or(raw));
-                    let text = plain.map_or("NULL".to_owned(), |plain| String::from_utf8(plain).unwrap());
-                    (column.name().to_owned(), text)
+                    let raw = row.bytes(at).unwrap();
+                    let open = |raw: &[u8]| self.context.keyring.open(column.sealing, raw).unwrap_or(raw.to_vec());
+                    let text = raw.map_or("NULL".to_owned(), |raw| String::from_utf8(open(raw)).unwrap());
+                    (column.name.clone(), text)
                 })
                 .collect()
         };

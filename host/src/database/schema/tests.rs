@@ -1,7 +1,7 @@
 //! What SQLite makes of a layout, and what it says of it afterwards.
 
 use super::*;
-use crate::layout::database::Database;
+use crate::database::{Address, Database};
 use crate::layout::schema::Sealing;
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
@@ -26,7 +26,7 @@ fn sample() -> Table {
 
 async fn database() -> (tempfile::TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::open(&folder.path().join("bbs.db")).await.unwrap();
+    let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
     (folder, database)
 }
 
@@ -34,7 +34,7 @@ async fn made(statements: &[String]) -> PhysicalTable {
     let (_folder, database) = database().await;
     let mut tx = database.write().await.unwrap();
     for statement in statements {
-        sqlx::query(sqlx::AssertSqlSafe(statement.clone())).execute(&mut *tx).await.unwrap();
+        tx.execute(sql(statement.clone())).await.unwrap();
     }
     read_back(&mut tx, "sample").await.unwrap().expect("the table is there")
 }
@@ -42,9 +42,13 @@ async fn made(statements: &[String]) -> PhysicalTable {
 #[tokio::test]
 async fn what_is_created_reads_back_as_expected() {
     let table = sample();
-    let found = made(&[create_table(&table, "sample"), create_index("sample", &table.indexes[0])]).await;
-    assert_eq!(found, expected(&table));
-    assert_eq!(differences(&found, &expected(&table)), Vec::<String>::new());
+    let found = made(&[
+        create_table(Dialect::Sqlite, &table, "sample"),
+        create_index(Dialect::Sqlite, "sample", &table.indexes[0]),
+    ])
+    .await;
+    assert_eq!(found, expected(Dialect::Sqlite, &table));
+    assert_eq!(differences(&found, &expected(Dialect::Sqlite, &table)), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -58,18 +62,22 @@ async fn a_table_that_is_not_there_reads_back_as_nothing() {
 async fn diegos_own_words_for_the_same_table_make_no_difference() {
     let words = "CREATE TABLE sample (guid VARCHAR(255), place INT NOT NULL DEFAULT -3, flag BOOL DEFAULT true, \
                  note MEDIUMTEXT NOT NULL DEFAULT 'it''s', time INTEGER, PRIMARY KEY (place, guid))";
-    let index = create_index("sample", &sample().indexes[0]);
+    let index = create_index(Dialect::Sqlite, "sample", &sample().indexes[0]);
     let found = made(&[words.to_owned(), index]).await;
-    assert_eq!(differences(&found, &expected(&sample())), Vec::<String>::new());
+    assert_eq!(differences(&found, &expected(Dialect::Sqlite, &sample())), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn every_difference_is_named() {
-    let found = made(&[create_table(&sample(), "sample"), create_index("sample", &sample().indexes[0])]).await;
+    let found = made(&[
+        create_table(Dialect::Sqlite, &sample(), "sample"),
+        create_index(Dialect::Sqlite, "sample", &sample().indexes[0]),
+    ])
+    .await;
     let said = |change: fn(&mut Table)| {
         let mut table = sample();
         change(&mut table);
-        differences(&found, &expected(&table)).join("; ")
+        differences(&found, &expected(Dialect::Sqlite, &table)).join("; ")
     };
     assert!(said(|table| table.columns[1].default = None).contains("place"));
     assert!(said(|table| table.columns[1].nullable = true).contains("place"));
@@ -84,10 +92,14 @@ async fn every_difference_is_named() {
 #[test]
 fn a_widening_is_nothing_and_other_changes_are_something() {
     let narrow = column("x", ColumnType::Varchar(255), false, None);
-    assert!(same_column(&narrow, &column("x", ColumnType::LongText, false, None)));
-    assert!(!same_column(&narrow, &column("x", ColumnType::Integer, false, None)));
-    assert!(!same_column(&narrow, &column("x", ColumnType::Varchar(255), true, None)));
-    assert!(!same_column(&narrow, &column("x", ColumnType::Varchar(255), false, Some(Literal::Text("".into())))));
+    assert!(same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::LongText, false, None)));
+    assert!(!same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::Integer, false, None)));
+    assert!(!same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::Varchar(255), true, None)));
+    assert!(!same_column(
+        Dialect::Sqlite,
+        &narrow,
+        &column("x", ColumnType::Varchar(255), false, Some(Literal::Text("".into())))
+    ));
     let integer = column("x", ColumnType::Integer, true, None);
-    assert!(same_column(&integer, &column("x", ColumnType::BigInteger, true, None)));
+    assert!(same_column(Dialect::Sqlite, &integer, &column("x", ColumnType::BigInteger, true, None)));
 }

@@ -1,0 +1,181 @@
+//! The database, whichever of the three it is: connections, transactions, statements and rows. The only module
+//! that knows sqlx. Owns every difference between the databases that is not a caller's business; which statements are
+//! run, and why, belongs to the layer that has a reason for them.
+//!
+//! SQLite has one writer at a time, so writes go through a pool of one connection: they queue in the process instead
+//! of failing as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
+//! writer. PostgreSQL and MySQL have one pool for both.
+
+mod address;
+pub mod bulk;
+mod mysql;
+mod postgres;
+mod row;
+pub mod schema;
+mod sqlite;
+mod statement;
+mod transaction;
+
+use std::fmt;
+use std::sync::Arc;
+
+use sqlx::{MySqlPool, PgPool, SqlitePool};
+
+pub use address::{Address, Limits, Server, Tls};
+pub use row::{At, Row};
+/// What a statement can fail with.
+pub use sqlx::Error as SqlError;
+pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
+pub use transaction::Transaction;
+
+/// The language a database speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    Sqlite,
+    Postgres,
+    /// MariaDB and MySQL.
+    Mysql,
+}
+
+impl Dialect {
+    /// What a sum of integers is cast to, to come back as an integer and not as a decimal.
+    pub fn integer_cast(self) -> &'static str {
+        match self {
+            Self::Sqlite => "INTEGER",
+            Self::Postgres => "BIGINT",
+            Self::Mysql => "SIGNED",
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::Mysql => "MySQL",
+        })
+    }
+}
+
+/// A shared handle; clones use the same connections.
+#[derive(Debug, Clone)]
+pub struct Database(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pools: Pools,
+    /// For people: a path, or where the server is. Never with a password.
+    name: String,
+}
+
+#[derive(Debug)]
+enum Pools {
+    Sqlite { readers: SqlitePool, writer: SqlitePool },
+    Postgres(PgPool),
+    Mysql(MySqlPool),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("cannot open the SQLite database {name}; check that its folder exists and can be written to")]
+    OpenFile { name: String, source: SqlError },
+    #[error(
+        "cannot connect to {name}; check that the server runs, and host, user, password, database and certificates in \
+         the configuration"
+    )]
+    Connect { name: String, source: SqlError },
+    #[error("cannot begin a transaction on {name}")]
+    Begin { name: String, source: SqlError },
+}
+
+impl Database {
+    /// Connects, once at least, so that a wrong address shows at once. An SQLite file is created where there is none.
+    pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
+        let name = address.to_string();
+        let pools = match address {
+            Address::Sqlite(path) => sqlite::open(path).await,
+            Address::Server(server) => match server.dialect {
+                Dialect::Postgres => postgres::open(server).await.map(Pools::Postgres),
+                Dialect::Mysql | Dialect::Sqlite => mysql::open(server).await.map(Pools::Mysql),
+            },
+        };
+        match (pools, address) {
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name }))),
+            (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
+            (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
+        }
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        match self.0.pools {
+            Pools::Sqlite { .. } => Dialect::Sqlite,
+            Pools::Postgres(_) => Dialect::Postgres,
+            Pools::Mysql(_) => Dialect::Mysql,
+        }
+    }
+
+    /// For people: a path, or where the server is.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// A short transaction that sees one state of the database and changes nothing.
+    pub async fn read(&self) -> Result<Transaction, DatabaseError> {
+        match &self.0.pools {
+            Pools::Sqlite { readers, .. } => readers.begin().await.map(Transaction::from),
+            Pools::Postgres(pool) => pool.begin_with(postgres::READ).await.map(Transaction::from),
+            Pools::Mysql(pool) => pool.begin_with(mysql::READ).await.map(Transaction::from),
+        }
+        .map_err(|source| self.begin_failed(source))
+    }
+
+    /// A transaction that may change something. On SQLite it holds the write lock from its first moment, so that it
+    /// cannot fail later for having read first. State-changing work under the master lock begins with
+    /// `lock::Fence::begin` instead.
+    pub async fn write(&self) -> Result<Transaction, DatabaseError> {
+        match &self.0.pools {
+            Pools::Sqlite { writer, .. } => writer.begin_with(sqlite::WRITE).await.map(Transaction::from),
+            Pools::Postgres(pool) => pool.begin().await.map(Transaction::from),
+            Pools::Mysql(pool) => pool.begin().await.map(Transaction::from),
+        }
+        .map_err(|source| self.begin_failed(source))
+    }
+
+    fn begin_failed(&self, source: SqlError) -> DatabaseError {
+        DatabaseError::Begin { name: self.0.name.clone(), source }
+    }
+
+    pub async fn close(&self) {
+        match &self.0.pools {
+            Pools::Sqlite { readers, writer } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Pools::Postgres(pool) => pool.close().await,
+            Pools::Mysql(pool) => pool.close().await,
+        }
+    }
+}
+
+/// Whether a statement failed because a row of that key is there already.
+pub fn is_unique_violation(error: &SqlError) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_unique_violation())
+}
+
+/// Whether the same work may succeed when it is done again from the start: it lost to another transaction, and
+/// nothing of it was kept.
+pub fn is_transient(error: &SqlError) -> bool {
+    let Some(code) = error.as_database_error().and_then(|error| error.code()) else { return false };
+    // PostgreSQL: serialization failure, deadlock, lock not available. MySQL says 40001 for a deadlock and for a
+    // write set that another Galera node was ahead of, and HY000 for a lock wait that took too long.
+    if let Some(mysql) =
+        error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
+    {
+        return [1205, 1213].contains(&mysql.number());
+    }
+    ["40001", "40P01", "55P03"].contains(&code.as_ref())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Many rows into one table, the fastest way that each database has: `COPY` on PostgreSQL, statements of many rows on
+//! the others. Owns the encoding; the rows are whole and sealed already.
+
+use std::collections::BTreeMap;
+
+use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
+use sqlx::query::Query as SqlxQuery;
+use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, Type};
+
+use super::statement::IntoStatement;
+use super::transaction::Inner;
+use super::{Dialect, SqlError, Transaction};
+use crate::layout::columns::ColumnData;
+use crate::layout::schema::{Column, ColumnType};
+use crate::layout::values::Value;
+
+/// The most values in one statement: SQLite's limit, and that of MySQL's protocol.
+const MOST_VALUES_SQLITE: usize = 32_766;
+const MOST_VALUES_MYSQL: usize = 65_535;
+const MOST_ROWS: usize = 256;
+/// Well below the smallest `max_allowed_packet` that anybody runs with.
+const STATEMENT_BYTES: usize = 2 << 20;
+/// What is handed to `COPY` at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Rows as columns: each column of the table that is written, with its values.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    pub count: usize,
+    pub columns: Vec<(&'a Column, &'a ColumnData)>,
+}
+
+impl Rows<'_> {
+    fn value(&self, row: usize, column: usize) -> Value<'_> {
+        let (column, data) = self.columns[column];
+        data.get(column.kind.into(), row)
+    }
+}
+
+/// Inserts all rows, or fails; the caller's transaction keeps or drops what was written.
+pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+    match tx.dialect() {
+        Dialect::Postgres => copy(tx, table, rows).await,
+        Dialect::Sqlite => by_statements(tx, table, rows, MOST_VALUES_SQLITE).await,
+        Dialect::Mysql => by_statements(tx, table, rows, MOST_VALUES_MYSQL).await,
+    }
+}
+
+async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+    let Inner::Postgres(tx) = &mut tx.0 else { unreachable!("only PostgreSQL copies") };
+    let names: Vec<_> = rows.columns.iter().map(|(column, _)| quoted(&column.name)).collect();
+    let statement = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", quoted(table), names.join(", "));
+    let mut sink = tx.copy_in_raw(&statement).await?;
+    // Signature, no flags, no header extension.
+    let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
+    let width = i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
+    for row in 0..rows.count {
+        buffer.extend_from_slice(&width.to_be_bytes());
+        for (at, (column, _)) in rows.columns.iter().enumerate() {
+            encode(&mut buffer, column.kind, rows.value(row, at))?;
+        }
+        if buffer.len() >= COPY_BYTES {
+            sink.send(buffer.as_slice()).await?;
+            buffer.clear();
+        }
+    }
+    buffer.extend_from_slice(&(-1_i16).to_be_bytes());
+    sink.send(buffer.as_slice()).await?;
+    sink.finish().await?;
+    Ok(())
+}
+
+/// One field of `COPY`'s binary format: its length, then its bytes as the column's type has them.
+fn encode(buffer: &mut Vec<u8>, kind: ColumnType, value: Value<'_>) -> Result<(), SqlError> {
+    match value {
+        Value::Null => buffer.extend_from_slice(&(-1_i32).to_be_bytes()),
+        Value::Boolean(value) => buffer.extend_from_slice(&[0, 0, 0, 1, u8::from(value)]),
+        Value::Integer(number) if kind == ColumnType::Integer => {
+            let number = i32::try_from(number).map_err(|fault| SqlError::Encode(fault.into()))?;
+            buffer.extend_from_slice(&4_i32.to_be_bytes());
+            buffer.extend_from_slice(&number.to_be_bytes());
+        }
+        Value::Integer(number) => {
+            buffer.extend_from_slice(&8_i32.to_be_bytes());
+            buffer.extend_from_slice(&number.to_be_bytes());
+        }
+        Value::Text(bytes) => {
+            let length = i32::try_from(bytes.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
+            buffer.extend_from_slice(&length.to_be_bytes());
+            buffer.extend_from_slice(bytes);
+        }
+    }
+    Ok(())
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_values: usize) -> Result<(), SqlError> {
+    let most = (most_values / rows.columns.len().max(1)).clamp(1, MOST_ROWS);
+    // Powers of two, so that few different statements ever have to be prepared.
+    let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
+    let mut from = 0;
+    while from < rows.count {
+        let count = 1_usize << fitting(rows, from, most).ilog2();
+        let until = from + count;
+        let as_bytes = !is_utf8(rows, from..until);
+        let dialect = tx.dialect();
+        let text = texts.entry((count, as_bytes)).or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
+        let text = AssertSqlSafe(text.clone());
+        match &mut tx.0 {
+            Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
+            Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
+            Inner::Postgres(_) => unreachable!("PostgreSQL copies"),
+        }
+        from = until;
+    }
+    Ok(())
+}
+
+/// How many rows from one on go into a statement: one at least.
+fn fitting(rows: &Rows<'_>, from: usize, most: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |row: &usize| {
+        let texts = (0..rows.columns.len()).map(|column| match rows.value(*row, column) {
+            Value::Text(text) => text.len(),
+            Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
+        });
+        bytes += texts.sum::<usize>();
+        bytes <= STATEMENT_BYTES
+    };
+    (from..rows.count).take(most).take_while(fits).count().max(1)
+}
+
+fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {
+    let mut texts = rows.columns.iter().filter(|(column, _)| column.kind.is_text());
+    texts.all(|(_, data)| {
+        let (start, end) = (data.offsets[range.start] as usize, data.offsets[range.end] as usize);
+        // One look at all values is as good as one at each, unless they complete each other: then each is looked at.
+        std::str::from_utf8(&data.values[start..end])
+            .is_ok_and(|text| range.clone().all(|row| text.is_char_boundary(data.offsets[row] as usize - start)))
+    })
+}
+
+fn statement(table: &str, rows: &Rows<'_>, count: usize, as_bytes: bool, dialect: Dialect) -> String {
+    let mut insert = InsertStatement::default();
+    insert.into_table(Alias::new(table)).columns(rows.columns.iter().map(|(column, _)| Alias::new(&column.name)));
+    for _ in 0..count {
+        insert.values_panic(rows.columns.iter().map(|(column, _)| {
+            let place = Expr::val(0);
+            // SQLite keeps bytes as bytes, and text that is not UTF-8 has to rest as text all the same.
+            let as_text = as_bytes && dialect == Dialect::Sqlite && column.kind.is_text();
+            if as_text { place.cast_as(Alias::new("TEXT")) } else { place }
+        }));
+    }
+    (&insert).into_statement(dialect).text
+}
+
+fn bound<'q, DB>(
+    mut query: SqlxQuery<'q, DB, <DB as Sqlx>::Arguments>,
+    rows: &'q Rows<'_>,
+    range: std::ops::Range<usize>,
+) -> SqlxQuery<'q, DB, <DB as Sqlx>::Arguments>
+where
+    DB: Sqlx,
+    <DB as Sqlx>::Arguments: Arguments<Database = DB>,
+    bool: Encode<'q, DB> + Type<DB>,
+    i64: Encode<'q, DB> + Type<DB>,
+    &'q str: Encode<'q, DB> + Type<DB>,
+    &'q [u8]: Encode<'q, DB> + Type<DB>,
+    Option<i64>: Encode<'q, DB> + Type<DB>,
+{
+    for row in range {
+        for column in 0..rows.columns.len() {
+            query = match rows.value(row, column) {
+                Value::Null => query.bind(None::<i64>),
+                Value::Boolean(value) => query.bind(value),
+                Value::Integer(value) => query.bind(value),
+                Value::Text(bytes) => match std::str::from_utf8(bytes) {
+                    Ok(text) => query.bind(text),
+                    Err(_) => query.bind(bytes),
+                },
+            };
+        }
+    }
+    query
+}

@@ -1,0 +1,62 @@
+//! Connecting to MariaDB and MySQL: the pool, the session settings, TLS.
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlSslMode};
+use sqlx::{AssertSqlSafe, Executor, Row};
+
+use super::{Limits, Server, SqlError, Tls};
+
+/// One state of the database, whatever others commit meanwhile.
+pub(super) const READ: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
+pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
+    // The server's own SQL mode and time zone stay: nothing here depends on either, and tables are to be made as
+    // Diego's own BBS makes them.
+    let mut options = MySqlConnectOptions::new()
+        .host(&server.host)
+        .port(server.port)
+        .username(&server.user)
+        .password(&server.password)
+        .database(&server.database)
+        .pipes_as_concat(false)
+        .timezone(None);
+    if let Some(socket) = &server.socket {
+        options = options.socket(socket);
+    }
+    options = match &server.tls {
+        Tls::Off => options.ssl_mode(MySqlSslMode::Disabled),
+        Tls::Preferred => options.ssl_mode(MySqlSslMode::Preferred),
+        Tls::Required => options.ssl_mode(MySqlSslMode::Required),
+        Tls::Verified { ca_file, identity } => {
+            let mode = if *identity { MySqlSslMode::VerifyIdentity } else { MySqlSslMode::VerifyCa };
+            let options = options.ssl_mode(mode);
+            ca_file.iter().fold(options, |options, file| options.ssl_ca(file))
+        }
+    };
+    let limits = server.limits.clone();
+    MySqlPoolOptions::new()
+        .max_connections(limits.max_connections)
+        .min_connections(limits.min_connections)
+        .max_lifetime(limits.max_lifetime)
+        .acquire_timeout(limits.connect_timeout)
+        .after_connect(move |connection, _| {
+            let limits = limits.clone();
+            Box::pin(async move { begin_session(connection, &limits).await })
+        })
+        .connect_with(options)
+        .await
+}
+
+/// MariaDB counts in seconds and ends a transaction that waits; MySQL limits reading statements in milliseconds, and
+/// ends a connection that waits, whether or not in a transaction (one that was idle is replaced when it is needed).
+async fn begin_session(connection: &mut MySqlConnection, limits: &Limits) -> Result<(), SqlError> {
+    let version: String = connection.fetch_one("SELECT VERSION()").await?.try_get_unchecked(0)?;
+    let idle_s = limits.idle_in_transaction_timeout.as_secs().max(1);
+    let settings = if version.contains("MariaDB") {
+        let statement_s = limits.statement_timeout.as_secs_f64();
+        format!("SET SESSION idle_transaction_timeout = {idle_s}, SESSION max_statement_time = {statement_s}")
+    } else {
+        let statement_ms = limits.statement_timeout.as_millis();
+        format!("SET SESSION wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
+    };
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await.map(drop)
+}

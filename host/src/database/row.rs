@@ -1,0 +1,80 @@
+//! One row of an answer: its values in the few types that the host knows, whatever the database calls them.
+
+use sqlx::mysql::MySqlRow;
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{ColumnIndex, Row as _, TypeInfo, ValueRef};
+
+use super::SqlError;
+use crate::layout::values::{Encoding, Value};
+
+pub enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+    Mysql(MySqlRow),
+}
+
+impl std::fmt::Debug for Row {
+    /// Rows hold what nobody may log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Row")
+    }
+}
+
+/// A column of a row: its position, or its name.
+pub trait At: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy {}
+
+impl<T: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy> At for T {}
+
+impl Row {
+    /// Text as bytes, so that text which is not UTF-8 can be read.
+    pub fn bytes(&self, at: impl At) -> Result<Option<&[u8]>, SqlError> {
+        match self {
+            Self::Sqlite(row) => row.try_get_unchecked(at),
+            Self::Postgres(row) => row.try_get_unchecked(at),
+            Self::Mysql(row) => row.try_get_unchecked(at),
+        }
+    }
+
+    pub fn text(&self, at: impl At) -> Result<Option<&str>, SqlError> {
+        let bytes = self.bytes(at)?;
+        bytes.map(std::str::from_utf8).transpose().map_err(|fault| SqlError::Decode(fault.into()))
+    }
+
+    /// An integer of whatever width, or a boolean as 0 or 1.
+    pub fn integer(&self, at: impl At) -> Result<Option<i64>, SqlError> {
+        match self {
+            Self::Sqlite(row) => row.try_get_unchecked(at),
+            Self::Postgres(row) => postgres_integer(row, at),
+            Self::Mysql(row) => row.try_get_unchecked(at),
+        }
+    }
+
+    pub fn flag(&self, at: impl At) -> Result<Option<bool>, SqlError> {
+        Ok(self.integer(at)?.map(|number| number != 0))
+    }
+
+    /// The value of a column of a layout.
+    pub fn value(&self, at: impl At, encoding: Encoding) -> Result<Value<'_>, SqlError> {
+        Ok(match encoding {
+            Encoding::Boolean => self.flag(at)?.map_or(Value::Null, Value::Boolean),
+            Encoding::Integer => self.integer(at)?.map_or(Value::Null, Value::Integer),
+            Encoding::Text => self.bytes(at)?.map_or(Value::Null, Value::Text),
+        })
+    }
+}
+
+/// PostgreSQL sends each width as it is.
+fn postgres_integer(row: &PgRow, at: impl At) -> Result<Option<i64>, SqlError> {
+    let raw = row.try_get_raw(at)?;
+    if raw.is_null() {
+        return Ok(None);
+    }
+    match raw.type_info().name() {
+        "BOOL" => row.try_get_unchecked::<bool, _>(at).map(i64::from),
+        "INT2" => row.try_get_unchecked::<i16, _>(at).map(i64::from),
+        "INT4" => row.try_get_unchecked::<i32, _>(at).map(i64::from),
+        _ => row.try_get(at),
+    }
+    .map(Some)
+}

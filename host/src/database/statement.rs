@@ -1,0 +1,130 @@
+//! A statement with its values, made for one dialect. Owns how a statement of `sea_query`, or one written out, becomes
+//! text and values; values never become text.
+
+use std::borrow::Cow;
+
+use sea_query::{
+    DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder, QueryStatementWriter,
+    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values,
+};
+
+use super::Dialect;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    pub(super) text: String,
+    pub(super) values: Values,
+}
+
+/// What can be run.
+pub trait IntoStatement {
+    fn into_statement(self, dialect: Dialect) -> Statement;
+}
+
+/// A statement that is written out, with `?` where a value goes. The same text has to mean the same in every dialect
+/// that it is run in, and hold no other question mark.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sql {
+    text: Cow<'static, str>,
+    values: Vec<Value>,
+}
+
+pub fn sql(text: impl Into<Cow<'static, str>>) -> Sql {
+    Sql { text: text.into(), values: Vec::new() }
+}
+
+impl Sql {
+    #[must_use]
+    pub fn bind(mut self, value: impl Into<Value>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+}
+
+/// Inserts a row, or gives the one of that key these values.
+pub fn upsert<const K: usize, const V: usize>(
+    table: &'static str,
+    key: [(&'static str, Value); K],
+    values: [(&'static str, Value); V],
+) -> InsertStatement {
+    let on_conflict = OnConflict::columns(key.iter().map(|(name, _)| *name))
+        .update_columns(values.iter().map(|(name, _)| *name))
+        .to_owned();
+    let (names, values): (Vec<_>, Vec<_>) = key.into_iter().chain(values).unzip();
+    let mut insert = InsertStatement::new();
+    insert.into_table(table).columns(names).values_panic(values.into_iter().map(Expr::value)).on_conflict(on_conflict);
+    insert
+}
+
+impl IntoStatement for Sql {
+    fn into_statement(self, dialect: Dialect) -> Statement {
+        let text = match dialect {
+            Dialect::Sqlite | Dialect::Mysql => self.text.into_owned(),
+            Dialect::Postgres => numbered(&self.text),
+        };
+        Statement { text, values: Values(self.values) }
+    }
+}
+
+fn numbered(text: &str) -> String {
+    let mut parts = text.split('?');
+    let mut numbered = parts.next().unwrap_or_default().to_owned();
+    for (at, part) in parts.enumerate() {
+        numbered.push_str(&format!("${}", at + 1));
+        numbered.push_str(part);
+    }
+    numbered
+}
+
+impl IntoStatement for Statement {
+    fn into_statement(self, _: Dialect) -> Statement {
+        self
+    }
+}
+
+fn built(statement: &impl QueryStatementWriter, dialect: Dialect) -> Statement {
+    let (text, values) = match dialect {
+        Dialect::Sqlite => statement.build(SqliteQueryBuilder),
+        Dialect::Postgres => statement.build(PostgresQueryBuilder),
+        Dialect::Mysql => statement.build(MysqlQueryBuilder),
+    };
+    Statement { text, values }
+}
+
+impl IntoStatement for &SelectStatement {
+    fn into_statement(self, dialect: Dialect) -> Statement {
+        built(self, dialect)
+    }
+}
+
+impl IntoStatement for &InsertStatement {
+    fn into_statement(self, dialect: Dialect) -> Statement {
+        built(self, dialect)
+    }
+}
+
+impl IntoStatement for &UpdateStatement {
+    fn into_statement(self, dialect: Dialect) -> Statement {
+        built(self, dialect)
+    }
+}
+
+impl IntoStatement for &DeleteStatement {
+    fn into_statement(self, dialect: Dialect) -> Statement {
+        built(self, dialect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_numbered_for_postgresql_alone() {
+        let statement = sql("SELECT a FROM t WHERE b = ? AND c > ?").bind("x").bind(1_i64);
+        let text = |dialect| statement.clone().into_statement(dialect).text;
+        assert_eq!(text(Dialect::Postgres), "SELECT a FROM t WHERE b = $1 AND c > $2");
+        assert_eq!(text(Dialect::Mysql), "SELECT a FROM t WHERE b = ? AND c > ?");
+        assert_eq!(text(Dialect::Sqlite), text(Dialect::Mysql));
+    }
+}

@@ -1,0 +1,1 @@
+//! What the three databases have in common, on a real one.

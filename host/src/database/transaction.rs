@@ -1,0 +1,108 @@
+//! One transaction on one of the three databases. Dropping it undoes it.
+
+use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use sea_query_sqlx::SqlxValues;
+use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
+
+use super::statement::{IntoStatement, Statement};
+use super::{Dialect, Row, SqlError};
+
+#[derive(Debug)]
+pub struct Transaction(pub(super) Inner);
+
+pub(super) enum Inner {
+    Sqlite(sqlx::Transaction<'static, Sqlite>),
+    Postgres(sqlx::Transaction<'static, Postgres>),
+    Mysql(sqlx::Transaction<'static, MySql>),
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite(_) => "Sqlite",
+            Self::Postgres(_) => "Postgres",
+            Self::Mysql(_) => "Mysql",
+        })
+    }
+}
+
+impl From<sqlx::Transaction<'static, Sqlite>> for Transaction {
+    fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
+        Self(Inner::Sqlite(tx))
+    }
+}
+
+impl From<sqlx::Transaction<'static, Postgres>> for Transaction {
+    fn from(tx: sqlx::Transaction<'static, Postgres>) -> Self {
+        Self(Inner::Postgres(tx))
+    }
+}
+
+impl From<sqlx::Transaction<'static, MySql>> for Transaction {
+    fn from(tx: sqlx::Transaction<'static, MySql>) -> Self {
+        Self(Inner::Mysql(tx))
+    }
+}
+
+impl Transaction {
+    pub fn dialect(&self) -> Dialect {
+        match self.0 {
+            Inner::Sqlite(_) => Dialect::Sqlite,
+            Inner::Postgres(_) => Dialect::Postgres,
+            Inner::Mysql(_) => Dialect::Mysql,
+        }
+    }
+
+    /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.
+    pub async fn execute(&mut self, statement: impl IntoStatement) -> Result<u64, SqlError> {
+        let Statement { text, values } = statement.into_statement(self.dialect());
+        let text = AssertSqlSafe(text);
+        macro_rules! execute {
+            ($tx:expr) => {
+                if values.0.is_empty() {
+                    sqlx::raw_sql(text).execute(&mut **$tx).await?.rows_affected()
+                } else {
+                    sqlx::query_with(text, SqlxValues(values)).execute(&mut **$tx).await?.rows_affected()
+                }
+            };
+        }
+        Ok(match &mut self.0 {
+            Inner::Sqlite(tx) => execute!(tx),
+            Inner::Postgres(tx) => execute!(tx),
+            Inner::Mysql(tx) => execute!(tx),
+        })
+    }
+
+    /// Rows one after another, in bounded memory.
+    pub fn stream(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
+        let Statement { text, values } = statement.into_statement(self.dialect());
+        let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
+        match &mut self.0 {
+            Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
+            Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
+            Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
+        }
+    }
+
+    pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
+        self.stream(statement).try_collect().await
+    }
+
+    pub async fn fetch_optional(&mut self, statement: impl IntoStatement) -> Result<Option<Row>, SqlError> {
+        // To the end: a statement that is left halfway would be in the way of the next.
+        let mut rows = self.fetch(statement).await?;
+        Ok(if rows.is_empty() { None } else { Some(rows.swap_remove(0)) })
+    }
+
+    pub async fn fetch_one(&mut self, statement: impl IntoStatement) -> Result<Row, SqlError> {
+        self.fetch_optional(statement).await?.ok_or(SqlError::RowNotFound)
+    }
+
+    pub async fn commit(self) -> Result<(), SqlError> {
+        match self.0 {
+            Inner::Sqlite(tx) => tx.commit().await,
+            Inner::Postgres(tx) => tx.commit().await,
+            Inner::Mysql(tx) => tx.commit().await,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their columns; they are
+//! declared as any layout is, so that they are the same on every database. No key is longer than MySQL allows.
+
+use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+
+pub(super) const RESIDUE: &str = "bbs_residue";
+
+const KEY: ColumnType = ColumnType::Varchar(255);
+const NUMBER: ColumnType = ColumnType::BigInteger;
+const TEXT: ColumnType = ColumnType::LongText;
+
+pub(super) fn tables() -> Vec<Table> {
+    vec![
+        Table { columns: vec![column("id", KEY), optional("value", KEY)], ..table("configurations", &["id"], &[]) },
+        table(
+            "bbs_history",
+            &["seq"],
+            &[
+                ("seq", NUMBER),
+                ("version", NUMBER),
+                ("direction", KEY),
+                ("name", TEXT),
+                ("digest", KEY),
+                ("ran_at_ns", NUMBER),
+                ("started_at_ns", NUMBER),
+                ("namespace", KEY),
+            ],
+        ),
+        table("bbs_run_arguments", &["version"], &[("version", NUMBER), ("started_at_ns", NUMBER), ("namespace", KEY)]),
+        table(
+            "bbs_migration",
+            &["id"],
+            &[
+                ("id", NUMBER),
+                ("from_version", NUMBER),
+                ("to_version", NUMBER),
+                ("going_down", ColumnType::Boolean),
+                ("fingerprint", KEY),
+                ("token", NUMBER),
+                ("phase", KEY),
+            ],
+        ),
+        table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
+        table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
+        residue(),
+    ]
+}
+
+/// Units and rows are found by digests of their keys, which may be of any length.
+pub(super) fn residue() -> Table {
+    table(
+        RESIDUE,
+        &["unit_digest", "table_name", "row_digest", "version", "direction"],
+        &[
+            ("unit_digest", ColumnType::Varchar(64)),
+            ("table_name", ColumnType::Varchar(64)),
+            ("row_digest", ColumnType::Varchar(64)),
+            ("version", NUMBER),
+            ("direction", ColumnType::Varchar(4)),
+            ("unit", TEXT),
+            ("row_key", TEXT),
+            ("digest", KEY),
+            ("sealed", TEXT),
+        ],
+    )
+}
+
+fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
+    Table {
+        name: name.to_owned(),
+        columns: columns.iter().map(|(name, kind)| column(name, *kind)).collect(),
+        primary_key: key.iter().map(|name| (*name).to_owned()).collect(),
+        indexes: Vec::new(),
+        partition_key: None,
+    }
+}
+
+fn column(name: &str, kind: ColumnType) -> Column {
+    Column { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+}
+
+fn optional(name: &str, kind: ColumnType) -> Column {
+    Column { nullable: true, ..column(name, kind) }
+}
