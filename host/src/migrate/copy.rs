@@ -74,8 +74,8 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
     let mut after = cursor(context, group).await?;
     let pace = AtomicU64::new(FIRST_BATCH);
-    let (to_transform, mut from_read) = mpsc::channel(WAITING);
-    let (to_write, mut from_transform) = mpsc::channel(WAITING);
+    let (to_transform, from_read) = mpsc::channel(WAITING);
+    let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
         while let Some((batch, read)) = read_batch(context, work, group, after.take(), &pace).await? {
             after = Some(batch.last.clone());
@@ -87,6 +87,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let transform = async {
+        let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
@@ -101,6 +102,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let write = async {
+        let mut from_transform = from_transform;
         while let Some(batch) = from_transform.recv().await {
             let began = Instant::now();
             write_batch(context, fence, work, group, &batch).await?;
@@ -111,8 +113,10 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         }
         Ok::<_, MigrateError>(())
     };
-    tokio::try_join!(read, transform, write)?;
-    Ok(())
+    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
+    // channel, and that ends the others. The last stage knows best what went wrong.
+    let (read, transformed, written) = tokio::join!(read, transform, write);
+    written.and(transformed).and(read)
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
