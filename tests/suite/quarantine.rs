@@ -5,6 +5,7 @@ use std::process::Output;
 
 use bbs::layout::schema::Sealing;
 
+use crate::harness::database::Kind;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -22,9 +23,9 @@ const REASON: &str = "`run_info` cannot be read: the protobuf message ends insid
 
 impl Damaged {
     async fn at(places: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split());
-        fixture::write_to(&installation.database()).await;
-        let stored = Stored::open(&installation.database(), fixture::migrations()).await;
+        let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+        fixture::write_to(&installation.database).await;
+        let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
         for place in places {
@@ -114,11 +115,12 @@ async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
         says(&replay(&path), &[expected]);
     }
     let keys = serde_json::json!({"other": "another passphrase"});
-    let elsewhere =
-        Installation::new(&modules::modules()).set("encryption_keys", keys).set("active_key_label", "other");
+    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite)
+        .set("encryption_keys", keys)
+        .set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
-    let elsewhere = Installation::new(&modules::modules());
+    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite);
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
 }
