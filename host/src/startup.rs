@@ -140,10 +140,16 @@ impl Prepared {
             migrations: migrations.collect(),
             keyring: Arc::clone(&self.keyring),
             progress: self.progress.clone(),
+            pace: self.pace.clone(),
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
-            tuning: Tuning::default(),
+            tuning: self.tuning(),
         }
+    }
+
+    fn tuning(&self) -> Tuning {
+        let default = Tuning::default();
+        Tuning { batch_time: self.config.migration.batch_time.unwrap_or(default.batch_time), ..default }
     }
 
     /// Takes the lock if nobody has it: for commands, which do not wait.
