@@ -10,6 +10,7 @@ use bbs::layout::values::{Encoding, Value};
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
+use bbs::pace::Pace;
 use bbs::progress::Progress;
 
 use super::database::{TestDatabase, texts};
@@ -32,6 +33,7 @@ impl Stored {
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
+            pace: Pace::default(),
             now_ns: 1_800_000_000_000_000_000,
             replays: None,
             // Several batches even for the fixture's few rows.
