@@ -1,6 +1,8 @@
 //! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
 //! means. The only place where the parts meet; it does no work of its own.
 
+mod keys;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +15,13 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::database::{Address, Database, DatabaseError};
 use crate::http::{self, Gate};
+use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::serves;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
-use crate::migrate::reencrypt::{self, ReencryptError};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
@@ -69,8 +71,10 @@ pub enum StartupError {
     Migrate(#[from] MigrateError),
     #[error("this host shuts down and has written nothing")]
     ShutDown(#[source] Reason),
-    #[error("the records cannot be brought under the active key")]
-    Reencrypt(#[from] ReencryptError),
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error("a migration of this database has not ended; finish it with `bbs migrate up` or `bbs serve`, then rotate")]
+    MigrationUnderWay,
     #[error(transparent)]
     Api(#[from] api::ApiError),
 }
@@ -129,27 +133,18 @@ impl Prepared {
         Ok((lock, Fence::raise(&self.database).await?))
     }
 
-    /// Migrates as intended and brings every record under the active key.
+    /// Migrates as intended. From then on nothing is sealed under another key than the active one.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
-        let context = self.context();
-        reencrypt::check_label(&self.database, &self.keyring).await?;
-        let decision = migrate::run(&context, fence, intent).await?;
+        self.check_keys().await?;
+        if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
+            return Err(StartupError::ShutDown(reason));
+        }
+        self.begin_rotation(fence).await?;
+        let decision = migrate::run(&self.context(), fence, intent).await?;
         if let Decision::ShutDown(reason) = decision {
             return Err(StartupError::ShutDown(reason));
         }
-        let at = match intent {
-            Intent::Up { wanted } => wanted,
-            Intent::Down { to } => to,
-        };
-        let tables = migrate::sealed_tables(self.layout(at)?);
-        let done = reencrypt::reencrypt(fence, &self.keyring, &tables, &self.progress).await?;
-        if done.unreadable > 0 {
-            tracing::error!(
-                unreadable = done.unreadable,
-                examples = ?done.examples,
-                "records that do not open were kept under their old key; repair or remove them and start again"
-            );
-        }
+        self.begin_rotation(fence).await?;
         Ok(decision)
     }
 
@@ -226,7 +221,7 @@ async fn serve_as_master(
         prepared.progress.enter("fence", "taking over from the host before", None);
         let fence = Fence::raise(&prepared.database).await?;
         prepared.bring_to(&fence, Intent::Up { wanted: prepared.wanted() }).await?;
-        gate.open(Arc::new(prepared.api(fence)?));
+        gate.open(Arc::new(prepared.api(fence.clone())?));
         let served = Served {
             address,
             data_version: prepared.wanted(),
@@ -235,6 +230,7 @@ async fn serve_as_master(
         };
         tracing::info!(%address, data_version = served.data_version, "serving");
         announce(&served);
+        prepared.rotate_beside(&fence).await?;
         std::future::pending::<Result<(), StartupError>>().await
     };
     let outcome = tokio::select! {

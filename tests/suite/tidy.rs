@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("modules", &["layout", "lens", "progress"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
     ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
+    ("keys", &["clock", "database", "layout", "lock", "migrate", "progress", "record"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "model", "modules", "progress"]),
@@ -31,7 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
-    ("sea_query", &["database", "lock", "migrate", "store"]),
+    ("sea_query", &["database", "keys", "lock", "migrate", "store"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
