@@ -20,13 +20,13 @@ fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
     proto::MetricTagEntry { key: key.into(), value: Some(value) }
 }
 
-fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
+pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
     let entry = |(key, value): &(&str, &str)| proto::RouteEntry { key: (*key).into(), value: (*value).into() };
     proto::ProtoRoutes { routes: entries.iter().map(entry).collect() }
 }
 
 /// The least that today's rules accept.
-fn lrp(process_guid: &str) -> proto::DesiredLrp {
+pub(crate) fn lrp(process_guid: &str) -> proto::DesiredLrp {
     proto::DesiredLrp {
         process_guid: process_guid.into(),
         domain: b"domain".to_vec(),
@@ -57,6 +57,9 @@ async fn list(server: &Server, request: proto::DesiredLrPsRequest) -> Vec<proto:
     answer.desired_lrps
 }
 
+/// In an order of their own: a list promises none.
 fn guids(lrps: &[proto::DesiredLrp]) -> Vec<String> {
-    lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect()
+    let mut guids: Vec<_> = lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect();
+    guids.sort();
+    guids
 }

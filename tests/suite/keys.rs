@@ -113,7 +113,8 @@ impl Case {
     async fn label_is(&self, label: Option<&str>) {
         execute(&self.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
         if let Some(label) = label {
-            let statement = format!("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', '{label}')");
+            let statement =
+                format!("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', '{label}')");
             execute(&self.database, &statement).await;
         }
     }
@@ -217,7 +218,8 @@ async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind)
 
     let rotated = case.rotate().await;
     assert_eq!((rotated.rewritten, rotated.unreadable), (60, 4));
-    for part in ["things a-broken/7/false: ", "things h-lost/0/false: ", "things h-wrong/0/false: ", "1-up-x.replay: "] {
+    for part in ["things a-broken/7/false: ", "things h-lost/0/false: ", "things h-wrong/0/false: ", "1-up-x.replay: "]
+    {
         assert!(rotated.examples.iter().any(|example| example.contains(part)), "{part}: {:?}", rotated.examples);
     }
     assert_eq!(case.label().await, None);

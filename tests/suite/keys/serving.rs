@@ -53,7 +53,11 @@ async fn annotations(client: &reqwest::Client, host: &str) -> BTreeMap<String, S
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let ours = answer.desired_lrps.into_iter().filter(|lrp| lrp.process_guid.starts_with(b"ours-"));
     ours.map(|lrp| {
-        assert_eq!(lrp.routes.unwrap(), route(std::str::from_utf8(&lrp.annotation).unwrap()), "one write, both columns");
+        assert_eq!(
+            lrp.routes.unwrap(),
+            route(std::str::from_utf8(&lrp.annotation).unwrap()),
+            "one write, both columns"
+        );
         (text(lrp.process_guid), text(lrp.annotation))
     })
     .collect()
@@ -114,8 +118,7 @@ async fn a_host_rotates_while_it_serves_and_then_the_old_key_may_go(kind: Kind) 
     assert!(verified.contains("may be removed"), "{verified}");
     let in_use = installation.run(&["keys", "verify", "--label", AFTER]);
     assert!(!in_use.status.success() && said(&in_use).contains("is the active key"), "{}", said(&in_use));
-    let status: serde_json::Value =
-        serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
     assert_eq!((&status["label"], &status["rotation"]), (&json!(AFTER), &json!(null)), "{status}");
     for place in status["places"].as_array().unwrap() {
         assert_eq!(place["labels"].as_object().unwrap().keys().filter(|label| *label != AFTER).count(), 0, "{status}");
@@ -146,7 +149,11 @@ async fn a_rotation_without_a_host_takes_the_lock_and_says_what_it_did(kind: Kin
         assert!(status.contains(part), "{part:?} is not in:\n{status}");
     }
     let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
-    assert!(!refused.status.success() && said(&refused).contains("must stay in `encryption_keys`"), "{}", said(&refused));
+    assert!(
+        !refused.status.success() && said(&refused).contains("must stay in `encryption_keys`"),
+        "{}",
+        said(&refused)
+    );
     let done = installation.succeed(&["keys", "rotate"]);
     assert!(done.contains("Everything is under \"key-2026\""), "{done}");
     assert!(installation.succeed(&["keys", "rotate"]).contains("Nothing to do"));
