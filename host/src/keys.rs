@@ -23,6 +23,7 @@ use crate::database::{Database, DatabaseError, SqlError, schema};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::FenceError;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
 
@@ -39,6 +40,7 @@ pub struct Context {
     pub keyring: Arc<Keyring>,
     pub scope: Scope,
     pub progress: Progress,
+    pub pace: Pace,
     pub clock: Arc<dyn Clock>,
 }
 

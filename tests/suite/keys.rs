@@ -14,6 +14,7 @@ use bbs::database::{Database, schema, sql};
 use bbs::keys::{self, Context, KeysError, Rotated, Scope, SealedTable};
 use bbs::layout::schema::{Column, ColumnType, Sealing, Table};
 use bbs::lock::fence::{Fence, FenceError};
+use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::{Keyring, header};
 
@@ -98,6 +99,7 @@ impl Case {
                 replays: Some(self.replays.clone()),
             },
             progress: Progress::default(),
+            pace: Pace::default(),
             clock: Arc::new(StoppedClock::at(1_800_000_000_000_000_000)),
         }
     }

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("modules", &["layout", "lens", "progress"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
     ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
-    ("keys", &["clock", "database", "layout", "lock", "migrate", "progress", "record"]),
+    ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),

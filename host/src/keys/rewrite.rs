@@ -87,7 +87,8 @@ async fn read(
 ) -> Result<(), KeysError> {
     let active = Beginnings::of(context.keyring.active_label());
     loop {
-        let most = batch_rows.load(Ordering::Relaxed);
+        let most_rows = usize::try_from(context.pace.most_units()).unwrap_or(usize::MAX);
+        let most = batch_rows.load(Ordering::Relaxed).min(most_rows);
         let (rows, ended) = fetch(context, table, &active, after.as_ref(), most).await?;
         let Some(last) = rows.last() else { return Ok(()) };
         after = Some(last.key.clone());
@@ -158,6 +159,8 @@ async fn write(
 ) -> Result<Passed, KeysError> {
     let mut passed = Passed::default();
     while let Some(batch) = sealed.recv().await {
+        context.pace.ready(&context.progress).await;
+        context.pace.take(batch.rows.len() as u64);
         let began = Instant::now();
         let rewritten = write_batch(context, fence, table, &batch).await?;
         let spent = began.elapsed().max(Duration::from_millis(1));
@@ -167,7 +170,7 @@ async fn write(
         let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);
         batch_rows.store(next, Ordering::Relaxed);
         passed.rewritten += rewritten;
-        context.progress.advance(batch.rows.len() as u64);
+        context.progress.batch_done(batch.rows.len() as u64, spent);
         batch.unreadable.into_iter().for_each(|example| passed.leave(example));
     }
     Ok(passed)
@@ -177,14 +180,15 @@ async fn write(
 async fn write_batch(context: &Context, fence: &Fence, table: &SealedTable, batch: &Sealed) -> Result<u64, KeysError> {
     let mut attempt = 1;
     loop {
-        match try_write_batch(context, fence, table, batch).await {
-            Err(KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)))
-                if is_transient(&source) && attempt < ATTEMPTS =>
-            {
-                attempt += 1
-            }
-            done => return done,
+        let done = try_write_batch(context, fence, table, batch).await;
+        let Err(KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source))) = &done else {
+            return done;
+        };
+        if !is_transient(source) || attempt == ATTEMPTS {
+            return done;
         }
+        attempt += 1;
+        context.progress.retried();
     }
 }
 

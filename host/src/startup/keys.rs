@@ -13,6 +13,7 @@ use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
+use crate::progress::SERVING;
 
 /// A rotation that fails is tried again after this long, then after twice as long, and so on.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -49,6 +50,7 @@ impl Prepared {
             keyring: Arc::clone(&self.keyring),
             scope,
             progress: self.progress.clone(),
+            pace: self.pace.clone(),
             clock: Arc::new(SystemClock),
         }
     }
@@ -104,6 +106,7 @@ impl Prepared {
                 tracing::warn!(%error, source, ?delay, "the key rotation failed and will be tried again");
             })
             .await;
+        self.progress.enter(SERVING, "", None);
         match rotated {
             Ok(_) => Ok(()),
             Err(error) if is_lost(&error) => Err(error),

@@ -29,6 +29,7 @@ async fn process() {
             replays: Some(replays.into()),
         },
         progress: Progress::default(),
+        pace: Pace::default(),
         clock: Arc::new(StoppedClock::at(1)),
     };
     assert_eq!(keys::rotate(&context, &fence).await.unwrap().unreadable, 0);
