@@ -7,6 +7,7 @@ pub mod database;
 pub mod engine;
 pub mod fixture;
 pub mod host;
+pub mod load;
 pub mod mariadb;
 pub mod modules;
 pub mod once;
