@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("modules", &["layout", "lens", "progress"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
     ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store"]),
+    ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),
@@ -35,7 +36,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
     ("prometheus_client", &["metrics"]),
-    ("sea_query", &["database", "lock", "migrate", "store"]),
+    ("sea_query", &["database", "keys", "lock", "migrate", "store"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
