@@ -20,8 +20,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lens", &["layout", "record"]),
     ("lock", &["database", "layout"]),
     ("modules", &["layout", "lens", "progress"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
-    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
+    ("units", &["database", "layout", "lens", "record"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record", "units"]),
+    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store", "units"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "model", "modules", "progress"]),
@@ -31,7 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
-    ("sea_query", &["database", "lock", "migrate", "store"]),
+    ("sea_query", &["database", "lock", "migrate", "store", "units"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
