@@ -39,6 +39,7 @@ use crate::record::{Keyring, RecordError};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use plan::Strategy;
 use plan::TablePlan;
+pub use replay::{Replay, ReplayError, ReplayTable};
 use state::{Phase, Underway};
 pub use status::{Migration, Plan, Status, TableChange, plan, status};
 
@@ -235,11 +236,15 @@ impl Work {
     /// Names the unit that a lens failed at, and saves it.
     fn at_fault(&self, fault: LensError, units: &[String]) -> MigrateError {
         let unit = units[fault.unit()].clone();
-        let replay = self
-            .replays
-            .as_ref()
-            .and_then(|folder| replay::save(folder, &self.keyring, &self.arguments, &unit, &fault));
+        let replay = self.replays.as_ref().and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
         MigrateError::Unit { unit, replay, source: Box::new(fault) }
+    }
+
+    fn replay(&self, unit: &str, fault: &LensError) -> Option<Replay> {
+        let LensError::Unit { version, direction, .. } = fault else { return None };
+        let mut steps = self.lens.steps();
+        let step = steps.find(|step| step.manifest().version == *version)?;
+        Replay::of(&self.arguments, step.manifest().accesses(*direction), unit, fault)
     }
 }
 

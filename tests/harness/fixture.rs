@@ -41,7 +41,12 @@ pub fn expected(call: &str) -> (Vec<u8>, Vec<u8>) {
 
 /// The default catalog's migrations.
 pub fn migrations() -> Vec<Arc<dyn Transform>> {
-    let catalog = Catalog::load(&super::modules::modules(), &super::modules::sandbox());
+    migrations_in(&super::modules::modules())
+}
+
+/// The migrations of a modules directory.
+pub fn migrations_in(folder: &std::path::Path) -> Vec<Arc<dyn Transform>> {
+    let catalog = Catalog::load(folder, &super::modules::sandbox());
     let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
     catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }

@@ -12,12 +12,30 @@ use bbs::progress::Progress;
 use super::once::{files_of, folder, hash_of_files, made_once};
 use super::workspace;
 
+const DEFAULT_SOURCES: [&str; 6] =
+    ["Cargo.lock", "Cargo.toml", "migrations-wasm/api", "migrations-wasm/catalog.toml", "migrations-wasm/data", "sdk"];
+
 /// The default modules directory, as `bbs module build` writes it.
 pub fn modules() -> PathBuf {
-    let state = hash_of_files(&["Cargo.lock", "Cargo.toml", "migrations-wasm", "sdk"]);
-    made_once("default", state, |folder| {
+    made_once("default", hash_of_files(&DEFAULT_SOURCES), |folder| {
         let crates = build::listed_crates(&workspace().join("migrations-wasm/catalog.toml")).expect("the source list");
         let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Drop };
+        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    })
+}
+
+/// The default modules and, after them, those that split `desired_lrps` in two: what a host is given that was built
+/// before them.
+pub fn modules_with_split() -> PathBuf {
+    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(["migrations-wasm/proof"]).collect();
+    made_once("split", hash_of_files(&sources), |folder| {
+        for file in files_of(&modules()).iter().filter(|file| !file.ends_with(".done")) {
+            let name = file.file_name().expect("a file has a name");
+            std::fs::copy(file, folder.join(name)).expect("the target folder can be written");
+        }
+        let proof = workspace().join("migrations-wasm/proof");
+        let crates = ["1795000100-split_desired_lrps", "1795000200-image_credentials"].map(|name| proof.join(name));
+        let request = BuildRequest { crates: crates.to_vec(), into: folder.to_owned(), others: Others::Keep };
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }

@@ -10,7 +10,9 @@ use bbs::database::Database;
 use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs::lock::fence::Fence;
+use bbs::metrics::Metrics;
 use bbs::modules::translate::Translate;
+use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::Keyring;
 use bbs::store::Store;
@@ -107,9 +109,10 @@ impl Server {
         }
         let progress = Progress::default();
         let gate = Gate::new(progress.clone());
+        let metrics = Metrics::new(progress.clone(), Pace::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(http::serve(listener, http::router(gate.clone()), std::future::pending()));
+        tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
         let client = reqwest::Client::new();
         Self { gate, progress, api: Arc::new(api), store, database, clock, address, client, _kept: kept }
     }

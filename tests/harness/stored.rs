@@ -50,6 +50,13 @@ impl Stored {
         migrate::run(&self.context, &fence, Intent::Down { to }).await
     }
 
+    /// Runs a statement past the host, as an operator or another BBS might.
+    pub async fn execute(&self, statement: &str) {
+        let mut tx = self.context.database.write().await.expect("a transaction");
+        tx.execute(sql(statement.to_owned())).await.expect("a statement that fits");
+        tx.commit().await.expect("a commit");
+    }
+
     pub fn layout(&self, version: u64) -> Layout {
         let line = migrate::line(&self.context.migrations).expect("the line is sound");
         line.at(version).expect("a version of the line").clone()

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod inspect;
 mod new;
+mod replay;
 
 use clap::{Args, Subcommand};
 
@@ -32,6 +33,7 @@ enum Action {
     Build(build::BuildCommand),
     Check(check::CheckCommand),
     Inspect(inspect::InspectCommand),
+    Replay(replay::ReplayCommand),
 }
 
 impl ModuleCommand {
@@ -41,6 +43,7 @@ impl ModuleCommand {
             Action::Build(command) => command.run().await,
             Action::Check(command) => command.run(),
             Action::Inspect(command) => command.run(),
+            Action::Replay(command) => command.run(),
         }
     }
 }

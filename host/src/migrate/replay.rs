@@ -1,45 +1,135 @@
-//! The unit that a module could not transform, saved so that its author can run it again. Sealed
-//! with the active key, since it may hold an app's secrets.
+//! The unit that a module could not transform, saved so that its author can run it again. Sealed with the active
+//! key, since it may hold an app's secrets. Owns the file; what is shown of it is the command's affair.
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::key::to_hex;
-use crate::layout::columns::{Batch, ColumnData};
+use super::key::{from_hex, to_hex};
+use crate::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+use crate::layout::manifest::{Access, DataVersion, Direction};
 use crate::layout::schema::Sealing;
+use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, LensError};
-use crate::record::Keyring;
+use crate::record::{Keyring, RecordError};
 
-/// Writes the file and gives its path. A folder that cannot be written to costs the replay, not the error.
-pub(super) fn save(
-    folder: &Path,
-    keyring: &Keyring,
-    arguments: &Arguments,
-    unit: &str,
-    fault: &LensError,
-) -> Option<PathBuf> {
-    let LensError::Unit { module, version, digest, direction, reason, batch, .. } = fault else { return None };
-    let run = arguments.get(version)?;
-    let replay = json!({
-        "module": module,
-        "version": version,
-        "digest": digest,
-        "direction": direction,
-        "reason": reason,
-        "unit": unit,
-        "run": { "started_at_ns": run.started_at_ns, "namespace": run.namespace.to_string() },
-        "batch": describe(batch),
-    });
-    let sealed = keyring.seal(Sealing::Sealed, replay.to_string().as_bytes());
-    let path = folder.join(format!("{version}-{direction}-{}.replay", file_name(unit)));
-    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, sealed));
-    match written {
-        Ok(()) => Some(path),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the unit at fault could not be saved");
-            None
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error("cannot read {}; name a file of the host's `replay_dir`", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{} does not open; give the configuration of the host that wrote it, with the key it was sealed with",
+        .path.display()
+    )]
+    Sealed { path: PathBuf, source: RecordError },
+    #[error("{} is not a replay file of this host's kind; take one that a host of this release wrote", .path.display())]
+    Damaged { path: PathBuf },
+    #[error(
+        "migration {version} now reads {column} of {table} on the way {direction}, which the module that failed did not, so \
+         the file cannot show what it does; try `bbs migrate plan --check`"
+    )]
+    OtherReads { version: DataVersion, direction: Direction, table: String, column: String },
+}
+
+/// What a replay file holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The migration's name.
+    pub module: String,
+    pub version: DataVersion,
+    /// Of the module that failed.
+    pub digest: String,
+    pub direction: Direction,
+    pub reason: String,
+    pub unit: String,
+    pub run: RunArguments,
+    /// In the order of the module's accesses.
+    pub tables: Vec<ReplayTable>,
+    pub residue: Option<Vec<u8>>,
+}
+
+/// The rows that the module was given of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayTable {
+    /// Its name after the step.
+    pub name: String,
+    pub rows: u32,
+    pub columns: Vec<(String, ColumnData)>,
+}
+
+impl Replay {
+    /// What a module failed at. Nothing of the kind if the fault is none of a module's.
+    pub(super) fn of(arguments: &Arguments, accesses: &[Access], unit: &str, fault: &LensError) -> Option<Self> {
+        let LensError::Unit { module, version, digest, direction, reason, batch, .. } = fault else { return None };
+        let tables = accesses.iter().zip(&batch.tables).map(|(access, table)| ReplayTable {
+            name: access.table.clone(),
+            rows: table.unit_offsets.last().copied().unwrap_or(0),
+            columns: access.reads.iter().cloned().zip(table.columns.iter().cloned()).collect(),
+        });
+        Some(Self {
+            module: module.clone(),
+            version: *version,
+            digest: digest.clone(),
+            direction: *direction,
+            reason: reason.clone(),
+            unit: unit.to_owned(),
+            run: arguments.get(version)?.clone(),
+            tables: tables.collect(),
+            residue: batch.residue.first().cloned().flatten(),
+        })
+    }
+
+    /// Writes the file and gives its path. A folder that cannot be written to costs the replay, not the error.
+    pub(super) fn save(&self, folder: &Path, keyring: &Keyring) -> Option<PathBuf> {
+        let sealed = keyring.seal(Sealing::Sealed, &serde_json::to_vec(&File::from(self)).expect("plain data"));
+        let path = folder.join(format!("{}-{}-{}.replay", self.version, self.direction, file_name(&self.unit)));
+        match std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, sealed)) {
+            Ok(()) => Some(path),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the unit at fault could not be saved");
+                None
+            }
         }
+    }
+
+    pub fn read(path: &Path, keyring: &Keyring) -> Result<Self, ReplayError> {
+        let owned = || path.to_owned();
+        let sealed = std::fs::read(path).map_err(|source| ReplayError::Read { path: owned(), source })?;
+        let plain = keyring
+            .open(Sealing::Sealed, sealed.trim_ascii_end())
+            .map_err(|source| ReplayError::Sealed { path: owned(), source })?;
+        let file: Option<File> = serde_json::from_slice(&plain).ok();
+        file.and_then(File::into_replay).ok_or_else(|| ReplayError::Damaged { path: owned() })
+    }
+
+    /// Runs a module over the unit: gives why it refuses or fails, or nothing if it takes it.
+    pub fn run(&self, module: &dyn Transform) -> Result<Option<String>, ReplayError> {
+        let batch = self.batch(module.manifest().accesses(self.direction))?;
+        Ok(match module.apply(self.direction, &self.run, &batch) {
+            Ok(outcome) => outcome.refused.into_iter().next().map(|refusal| refusal.reason),
+            Err(TransformError { reason, .. }) => Some(reason),
+        })
+    }
+
+    fn batch(&self, accesses: &[Access]) -> Result<Batch, ReplayError> {
+        let tables = accesses.iter().map(|access| {
+            let known = self.tables.iter().find(|table| table.name == access.table);
+            let columns = access.reads.iter().map(|column| {
+                let mut columns = known.iter().flat_map(|table| &table.columns);
+                let found = columns.find(|(name, _)| name == column).map(|(_, data)| data.clone());
+                found.ok_or_else(|| ReplayError::OtherReads {
+                    version: self.version,
+                    direction: self.direction,
+                    table: access.table.clone(),
+                    column: column.clone(),
+                })
+            });
+            let rows = known.map_or(0, |table| table.rows);
+            Ok(TableData { unit_offsets: vec![0, rows], columns: columns.collect::<Result<_, _>>()? })
+        });
+        let residue = self.residue.is_some().then(|| vec![self.residue.clone()]);
+        Ok(Batch { tables: tables.collect::<Result<_, _>>()?, residue: residue.unwrap_or_default() })
     }
 }
 
@@ -49,19 +139,91 @@ fn file_name(unit: &str) -> String {
     unit.chars().take(LONGEST).map(plain).collect()
 }
 
-fn describe(batch: &Batch) -> Value {
-    let column = |data: &ColumnData| {
-        json!({
-            "validity": to_hex(&data.validity),
-            "offsets": data.offsets,
-            "values": to_hex(&data.values),
+/// The file before it is sealed.
+#[derive(Serialize, Deserialize)]
+struct File {
+    module: String,
+    version: DataVersion,
+    digest: String,
+    direction: String,
+    reason: String,
+    unit: String,
+    started_at_ns: i64,
+    namespace: String,
+    tables: Vec<FileTable>,
+    residue: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileTable {
+    name: String,
+    rows: u32,
+    columns: Vec<FileColumn>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileColumn {
+    name: String,
+    validity: String,
+    offsets: Vec<u32>,
+    values: String,
+}
+
+impl From<&Replay> for File {
+    fn from(replay: &Replay) -> Self {
+        let column = |(name, data): &(String, ColumnData)| FileColumn {
+            name: name.clone(),
+            validity: to_hex(&data.validity),
+            offsets: data.offsets.clone(),
+            values: to_hex(&data.values),
+        };
+        let tables = replay.tables.iter().map(|table| FileTable {
+            name: table.name.clone(),
+            rows: table.rows,
+            columns: table.columns.iter().map(column).collect(),
+        });
+        Self {
+            module: replay.module.clone(),
+            version: replay.version,
+            digest: replay.digest.clone(),
+            direction: replay.direction.to_string(),
+            reason: replay.reason.clone(),
+            unit: replay.unit.clone(),
+            started_at_ns: replay.run.started_at_ns,
+            namespace: replay.run.namespace.to_string(),
+            tables: tables.collect(),
+            residue: replay.residue.as_deref().map(to_hex),
+        }
+    }
+}
+
+impl File {
+    fn into_replay(self) -> Option<Replay> {
+        let column = |column: FileColumn| {
+            let (validity, values) = (from_hex(&column.validity)?, from_hex(&column.values)?);
+            Some((column.name, ColumnData { validity, offsets: column.offsets, values }))
+        };
+        let table = |table: FileTable| {
+            let columns = table.columns.into_iter().map(column).collect::<Option<_>>()?;
+            Some(ReplayTable { name: table.name, rows: table.rows, columns })
+        };
+        Some(Replay {
+            module: self.module,
+            version: self.version,
+            digest: self.digest,
+            direction: match self.direction.as_str() {
+                "up" => Direction::Up,
+                "down" => Direction::Down,
+                _ => return None,
+            },
+            reason: self.reason,
+            unit: self.unit,
+            run: RunArguments { started_at_ns: self.started_at_ns, namespace: Uuid::parse_str(&self.namespace).ok()? },
+            tables: self.tables.into_iter().map(table).collect::<Option<_>>()?,
+            residue: match self.residue {
+                None => None,
+                Some(text) => Some(from_hex(&text)?),
+            },
         })
-    };
-    json!({
-        "tables": batch.tables.iter().map(|table| json!({
-            "unit_offsets": table.unit_offsets,
-            "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "residue": batch.residue.iter().map(|kept| kept.as_deref().map(to_hex)).collect::<Vec<_>>(),
-    })
+    }
 }

@@ -55,7 +55,7 @@ pub fn step<M: Migration>(
     let nothing = BTreeMap::new();
     let stepped = units.iter().enumerate().map(|(index, unit)| match refused.get(&(index as u32)) {
         Some(reason) => Err(Refused::new(*reason)),
-        None => Ok(stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.kept))),
+        None => stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.kept)),
     });
     stepped.collect()
 }
@@ -143,12 +143,12 @@ struct Stepping<'a> {
 }
 
 impl Stepping<'_> {
-    fn take(&self, index: usize, unit: &UnitData, found: &BTreeMap<String, Vec<Row>>) -> Stepped {
+    fn take(&self, index: usize, unit: &UnitData, found: &BTreeMap<String, Vec<Row>>) -> Result<Stepped, Refused> {
         let mut tables = unit.tables.clone();
         let mut found = found.clone();
         let mut kept = tables.iter().map(|(name, rows)| (name.clone(), vec![Row::new(); rows.len()])).collect();
         for change in &self.edits {
-            self.change(change, &mut tables, &mut found, &mut kept);
+            self.change(change, &mut tables, &mut found, &mut kept)?;
         }
         for (at, access) in self.manifest.accesses(self.direction).iter().enumerate() {
             let rows = tables.remove(&access.table).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Stepping<'_> {
             kept.insert(access.table.clone(), lost);
         }
         let residue = self.outcome.residue.get(index).cloned().flatten();
-        Stepped { unit: UnitData { tables }, residue, kept }
+        Ok(Stepped { unit: UnitData { tables }, residue, kept })
     }
 
     fn change(
@@ -167,7 +167,7 @@ impl Stepping<'_> {
         tables: &mut BTreeMap<String, Vec<Row>>,
         found: &mut BTreeMap<String, Vec<Row>>,
         kept: &mut BTreeMap<String, Vec<Row>>,
-    ) {
+    ) -> Result<(), Refused> {
         let no_rows = Vec::new();
         match change {
             Edit::Create(table) => {
@@ -209,16 +209,47 @@ impl Stepping<'_> {
                     }
                 }
             }
-            Edit::MoveColumn { column, from, to } => {
-                let values: Vec<_> =
-                    tables.entry((*from).to_owned()).or_default().iter_mut().map(|row| row.remove(*column)).collect();
-                let rows = tables.entry((*to).to_owned()).or_default();
-                assert_eq!(rows.len(), values.len(), "`{column}` edits between tables that differ in rows");
-                for (row, value) in rows.iter_mut().zip(values) {
-                    row.extend(value.map(|value| ((*column).to_owned(), value)));
-                }
-            }
+            Edit::MoveColumn { column, from, to } => self.move_column(column, (from, to), tables, kept)?,
         }
+        Ok(())
+    }
+
+    /// A table that the step makes takes the rows of the one that gives it a column, by their keys; otherwise each
+    /// row gives to its counterpart, and a row without one is refused, as the host refuses it.
+    fn move_column(
+        &self,
+        column: &str,
+        (from, to): (&str, &str),
+        tables: &mut BTreeMap<String, Vec<Row>>,
+        kept: &mut BTreeMap<String, Vec<Row>>,
+    ) -> Result<(), Refused> {
+        let giver = tables.get(from).cloned().unwrap_or_default();
+        let taker = tables.entry(to.to_owned()).or_default();
+        if let (true, Some(key)) = (taker.is_empty(), self.key_of_created(to)) {
+            let mut keyed = giver.clone();
+            keyed.iter_mut().for_each(|row| row.retain(|column, _| key.contains(column)));
+            *taker = keyed;
+            kept.insert(to.to_owned(), vec![Row::new(); giver.len()]);
+        }
+        if taker.len() != giver.len() {
+            return Err(Refused::new(format!("a row of `{from}` or `{to}` has no counterpart in the other")));
+        }
+        for (row, given) in taker.iter_mut().zip(&giver) {
+            row.extend(given.get(column).map(|value| (column.to_owned(), value.clone())));
+        }
+        tables.entry(from.to_owned()).or_default().iter_mut().for_each(|row| drop(row.remove(column)));
+        Ok(())
+    }
+
+    /// The key of a table that the step makes, in the direction in which it goes.
+    fn key_of_created(&self, table: &str) -> Option<&[String]> {
+        if self.direction == Direction::Down {
+            return None;
+        }
+        self.manifest.changes.iter().find_map(|change| match change {
+            Change::CreateTable(created) if created.name == table => Some(created.primary_key.as_slice()),
+            _ => None,
+        })
     }
 
     /// Whether the way back computes the column, so that the host keeps nothing.

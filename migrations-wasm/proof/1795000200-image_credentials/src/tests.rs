@@ -1,0 +1,130 @@
+//! The laws, the golden cases, and every kind of message that the two functions may meet.
+
+use bbs_sdk::layout::Layout;
+use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::wire::{self, Value};
+use bbs_sdk::{Column, Direction, Refused, Table};
+
+use super::credentials::{Parts, merge, split};
+use super::{IMMUTABLE, ImageCredentials, MUTABLE};
+
+fn desired_lrps() -> Layout {
+    let table = |name| {
+        let table = Table::new(name).column(Column::varchar("process_guid", 255));
+        table.primary_key(["process_guid"]).partition_key("process_guid")
+    };
+    Layout::of([table(IMMUTABLE).column(Column::long_text("run_info").enveloped()), table(MUTABLE)])
+}
+
+/// Any fields in any order; credentials in their place, out of place, twice, empty, or not at all.
+fn run_info(generator: &mut Generator) -> Datum {
+    let mut message = Vec::new();
+    for _ in 0..generator.below(6) {
+        let number = generator.pick(&[1, 7, 20, 21, 21, 22, 22, 23, 25, 900]);
+        let text = generator.text(20);
+        wire::append(&mut message, number, Value::Bytes(text.as_bytes()));
+    }
+    message.into()
+}
+
+fn image_credentials(generator: &mut Generator) -> Datum {
+    let mut message = Vec::new();
+    for _ in 0..generator.below(4) {
+        let number = generator.pick(&[1, 1, 2, 2, 3]);
+        let text = generator.text(20);
+        wire::append(&mut message, number, Value::Bytes(text.as_bytes()));
+    }
+    if generator.once_in(3) { Datum::Null } else { message.into() }
+}
+
+#[test]
+fn laws() {
+    let laws = Laws::<ImageCredentials>::over(desired_lrps())
+        .fill(IMMUTABLE, "run_info", run_info)
+        .fill(IMMUTABLE, "immutable_run_info", run_info)
+        .fill(MUTABLE, "image_credentials", image_credentials)
+        // Made-up units may have a row in one table and none in the other.
+        .may_refuse();
+    laws.units(2000).check().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn golden() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    check_golden::<ImageCredentials>(folder).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn message(fields: &[(u32, &str)]) -> Vec<u8> {
+    let mut message = Vec::new();
+    fields.iter().for_each(|(number, text)| wire::append(&mut message, *number, Value::Bytes(text.as_bytes())));
+    message
+}
+
+#[test]
+fn credentials_leave_the_message_and_return_to_their_place() {
+    let whole = message(&[(6, "a"), (21, "user"), (22, "secret"), (25, "tag")]);
+    let parts = split(&whole).expect("two parts");
+    assert_eq!(parts.run_info, message(&[(6, "a"), (25, "tag")]));
+    assert_eq!(parts.credentials, Some(message(&[(1, "user"), (2, "secret")])));
+    assert_eq!(merge(&parts), Ok(whole));
+}
+
+#[test]
+fn none_and_empty_are_two_things() {
+    let none = Parts { run_info: message(&[(6, "a")]), credentials: None };
+    assert_eq!(split(&none.run_info), Ok(none.clone()));
+    let empty = message(&[(21, ""), (22, "")]);
+    let parts = split(&empty).expect("two parts");
+    assert_eq!(parts, Parts { run_info: Vec::new(), credentials: Some(message(&[(1, ""), (2, "")])) });
+    assert_eq!(merge(&parts), Ok(empty));
+}
+
+fn stepped(direction: Direction, unit: UnitData) -> Result<Stepped, Refused> {
+    step::<ImageCredentials>(direction, &run(), &[unit], &[]).remove(0)
+}
+
+fn below(run_info: &[u8]) -> UnitData {
+    let unit = UnitData::default().row(IMMUTABLE, [("run_info", run_info.to_vec().into())]);
+    unit.row(MUTABLE, [("process_guid", "app".into())])
+}
+
+fn above(run_info: &[u8], credentials: &[u8]) -> UnitData {
+    let unit = UnitData::default().row(IMMUTABLE, [("immutable_run_info", run_info.to_vec().into())]);
+    unit.row(MUTABLE, [("image_credentials", credentials.to_vec().into())])
+}
+
+#[test]
+fn only_what_is_out_of_the_ordinary_is_kept_for_the_way_back() {
+    let left = |direction, unit| stepped(direction, unit).expect("a step").residue;
+    let ordinary = message(&[(6, "a"), (21, "user"), (22, "secret"), (25, "tag")]);
+    assert_eq!(left(Direction::Up, below(&ordinary)), None);
+    let out_of_place = message(&[(22, "secret"), (21, "user"), (6, "a")]);
+    assert_eq!(left(Direction::Up, below(&out_of_place)), Some(out_of_place));
+    assert_eq!(left(Direction::Down, above(&message(&[(6, "a")]), &message(&[(1, "user")]))), None);
+    assert!(left(Direction::Down, above(b"", &message(&[(1, "first"), (1, "last")]))).is_some());
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_name() {
+    let refused = |direction, unit| stepped(direction, unit).expect_err("a refusal").reason;
+    let truncated = "cannot be read: the protobuf message ends inside a field, at byte 1";
+    assert_eq!(refused(Direction::Up, below(b"\x08")), format!("`run_info` {truncated}"));
+    assert_eq!(refused(Direction::Down, above(b"", b"\x08")), format!("`image_credentials` {truncated}"));
+    assert_eq!(refused(Direction::Down, above(b"\x08", b"\x0a\x00")), format!("`immutable_run_info` {truncated}"));
+    assert_eq!(
+        refused(Direction::Up, below(b"\xa8\x01\x05")),
+        "`run_info` cannot be read: field 21 is a varint on the wire, not length-delimited"
+    );
+    let left = |residue: &[u8]| Stepped::of(UnitData::default(), Some(residue.to_vec()));
+    let up = |residue| step::<ImageCredentials>(Direction::Up, &run(), &[below(b"")], &[left(residue)]).remove(0);
+    assert_eq!(up(b"\x08").expect_err("a refusal").reason, format!("the residue {truncated}"));
+    assert_eq!(up(b"").expect_err("a refusal").reason, "the residue holds no `run_info`");
+}
+
+#[test]
+fn a_desired_lrp_in_one_table_alone_is_refused_and_none_at_all_is_fine() {
+    let half = UnitData::default().row(IMMUTABLE, [("run_info", Datum::from(Vec::new()))]);
+    let refused = stepped(Direction::Up, half).expect_err("a refusal");
+    assert_eq!(refused.reason, "`mutable_desired_lrps` has no row for this key, one was expected");
+    assert!(stepped(Direction::Up, UnitData::default()).is_ok());
+}

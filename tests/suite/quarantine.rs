@@ -1,0 +1,126 @@
+//! Units that will not go: told by name, saved to be run again, and what an operator does about them.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use bbs::layout::schema::Sealing;
+
+use crate::harness::database::Kind;
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::stored::Stored;
+
+/// The fixture beside the modules that split it, with run infos that none of them can read.
+struct Damaged {
+    installation: Installation,
+    units: Vec<String>,
+}
+
+/// A protobuf message that ends inside a field.
+const UNREADABLE: &[u8] = b"\x0a\x05";
+const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
+
+impl Damaged {
+    async fn at(places: &[usize]) -> Self {
+        let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+        fixture::write_to(&installation.database).await;
+        let stored = Stored::open(&installation.database, fixture::migrations()).await;
+        let rows = stored.rows(VERSION).await;
+        let mut units = Vec::new();
+        for place in places {
+            let guid = rows["desired_lrps"][*place]["process_guid"].clone();
+            let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
+            stored
+                .execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"))
+                .await;
+            units.push(guid);
+        }
+        stored.context.database.close().await;
+        Self { installation, units }
+    }
+
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.installation.run(arguments);
+        assert!(!output.status.success(), "bbs {arguments:?} is refused");
+        said(&output)
+    }
+
+    fn replay_file(&self) -> PathBuf {
+        let files = std::fs::read_dir(self.installation.folder().join("replay")).expect("a folder of replays");
+        files.map(|file| file.unwrap().path()).next().expect("a replay file")
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stopped_a_migration_can_be_run_again_without_the_database() {
+    let damaged = Damaged::at(&[150]).await;
+    let unit = damaged.units[0].as_str();
+    let stopped = damaged.refused(&["migrate", "up"]);
+    let file = damaged.replay_file().display().to_string();
+    says(&stopped, &[&format!("unit {unit:?} cannot be migrated"), REASON, &file]);
+
+    let again = damaged.installation.run(&["module", "replay", &file]);
+    assert!(!again.status.success());
+    let shown = String::from_utf8_lossy(&again.stdout).into_owned();
+    says(&shown, &[unit, "1795000200-image-credentials, up", "the one that failed", "run_info (2 bytes)"]);
+    says(&said(&again), &["the module still does not take the unit", REASON]);
+
+    let golden: serde_json::Value =
+        serde_json::from_str(&damaged.installation.succeed(&["module", "replay", &file, "--golden"])).unwrap();
+    let expected = serde_json::json!({
+        "direction": "up",
+        "unit": { "immutable_desired_lrps": [{ "run_info": { "hex": "0a05" } }], "mutable_desired_lrps": [{}] },
+    });
+    assert_eq!(golden, expected);
+
+    let catalog = modules::modules_with_split();
+    let named = |name: &str| catalog.join(name).display().to_string();
+    let same = named("1795000200-image-credentials.wasm");
+    says(&damaged.refused(&["module", "replay", &file, "--module", &same]), &[REASON]);
+    let other = named("1795000100-split-desired-lrps.wasm");
+    says(
+        &damaged.refused(&["module", "replay", &file, "--module", &other]),
+        &["is migration 1795000100, the file is of 1795000200-image-credentials"],
+    );
+    let translator = named("0.9-to-0.10.wasm");
+    says(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
+    let damaged = Damaged::at(&[3]).await;
+    damaged.refused(&["migrate", "up"]);
+    let file = damaged.replay_file();
+    let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
+    let missing = damaged.installation.folder().join("none.replay");
+    says(&replay(&missing), &["cannot read", "none.replay; name a file of the host's `replay_dir`"]);
+    let cases = [
+        (fixture::keyring().seal(Sealing::Sealed, b"{}"), "is not a replay file of this host's kind"),
+        (b"no record".to_vec(), "does not open; give the configuration of the host that wrote it"),
+    ];
+    for (content, expected) in cases {
+        let path = damaged.installation.folder().join("other.replay");
+        std::fs::write(&path, content).unwrap();
+        says(&replay(&path), &[expected]);
+    }
+    let keys = serde_json::json!({"other": "another passphrase"});
+    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite)
+        .set("encryption_keys", keys)
+        .set("active_key_label", "other");
+    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
+    says(&said(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
+    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite);
+    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
+    says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
+}

@@ -1,0 +1,111 @@
+//! The worked example's data side as modules that no host was built with: `desired_lrps` in a mutable and an immutable
+//! table, there and back, with nothing lost on either side.
+
+use std::collections::BTreeMap;
+
+use bbs::migrate::Decision;
+
+use crate::harness::database::{Kind, TestDatabase};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::stored::Stored;
+
+const SPLIT: u64 = 1_795_000_200;
+const IMMUTABLE: &str = "immutable_desired_lrps";
+const MUTABLE: &str = "mutable_desired_lrps";
+/// The tables that the split leaves alone.
+const OTHERS: [&str; 3] = ["actual_lrps", "domains", "tasks"];
+
+type Row = BTreeMap<String, String>;
+
+async fn taken_over() -> Stored {
+    let database = TestDatabase::new(Kind::Sqlite);
+    fixture::write_to(&database).await;
+    Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await
+}
+
+/// What the two rows of a desired LRP hold between them, but for the run info that lost its credentials.
+fn together(immutable: &Row, mutable: &Row) -> Row {
+    assert_eq!(immutable["process_guid"], mutable["process_guid"]);
+    immutable.iter().chain(mutable).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[tokio::test]
+async fn two_tables_hold_what_one_held_and_give_it_back() {
+    let stored = taken_over().await;
+    let original = stored.rows(VERSION).await;
+    assert_eq!(stored.up(SPLIT).await.unwrap(), Decision::Begin { from: VERSION, to: SPLIT });
+    stored.assert_layout(SPLIT).await;
+    let split = stored.rows(SPLIT).await;
+    assert!(!split.contains_key("desired_lrps"));
+    assert_eq!((split[IMMUTABLE].len(), split[MUTABLE].len()), (300, 300));
+    for (then, (immutable, mutable)) in
+        original["desired_lrps"].iter().zip(split[IMMUTABLE].iter().zip(&split[MUTABLE]))
+    {
+        let now = together(immutable, mutable);
+        let whole = then.iter().filter(|(name, _)| *name != "run_info");
+        whole.for_each(|(name, value)| assert_eq!(now[name], *value, "{name} of {}", now["process_guid"]));
+        assert_eq!(now["record_version"], SPLIT.to_string(), "a row function went over it");
+        match now["image_credentials"].as_str() {
+            "NULL" => assert_eq!(now["immutable_run_info"], then["run_info"]),
+            _ => assert!(now["immutable_run_info"].len() < then["run_info"].len()),
+        }
+    }
+    assert!(split[MUTABLE].iter().any(|row| row["image_credentials"] != "NULL"), "the fixture has credentials");
+    for table in OTHERS {
+        for (now, then) in split[table].iter().zip(&original[table]) {
+            assert!(then.iter().all(|(name, value)| now[name] == *value), "{table}: {now:?} was {then:?}");
+        }
+    }
+    stored.down(VERSION).await.unwrap();
+    stored.assert_layout(VERSION).await;
+    assert_eq!(stored.rows(VERSION).await, original);
+}
+
+#[tokio::test]
+async fn what_changes_while_it_is_split_is_there_after_the_way_back() {
+    let stored = taken_over().await;
+    stored.up(SPLIT).await.unwrap();
+    let before = stored.rows(SPLIT).await;
+    let guid = before[MUTABLE][7]["process_guid"].clone();
+    stored
+        .execute(&format!(
+            "UPDATE {MUTABLE} SET annotation = 'edited', instances = 41, modification_tag_index = 9 \
+             WHERE process_guid = '{guid}'"
+        ))
+        .await;
+    stored.down(VERSION).await.unwrap();
+    let back = stored.rows(VERSION).await;
+    let row = back["desired_lrps"].iter().find(|row| row["process_guid"] == guid).unwrap();
+    let changed = ["annotation", "instances", "modification_tag_index"].map(|name| row[name].as_str());
+    assert_eq!(changed, ["edited", "41", "9"]);
+    stored.up(SPLIT).await.unwrap();
+    let again = stored.rows(SPLIT).await;
+    let row = again[MUTABLE].iter().find(|row| row["process_guid"] == guid).unwrap();
+    assert_eq!(row["annotation"], "edited");
+    assert_eq!(again[IMMUTABLE], before[IMMUTABLE]);
+}
+
+/// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_drops_it_in_and_takes_it_back() {
+    let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+    fixture::write_to(&installation.database).await;
+    let plan = installation.succeed(&["migrate", "plan"]);
+    for part in [
+        "1795000100  split-desired-lrps",
+        "1795000200  image-credentials",
+        "rewritten: image_credentials",
+        "rewritten: immutable_run_info; decrypted: run_info",
+        "Reversible yes",
+    ] {
+        assert!(plan.contains(part), "{part:?} is not in:\n{plan}");
+    }
+    installation.succeed(&["migrate", "up"]);
+    let status = installation.succeed(&["migrate", "status"]);
+    assert!(status.contains(&format!("Version    {SPLIT}")), "{status}");
+    installation.succeed(&["migrate", "down", "--to", "1795000000"]);
+    let installation = installation.set("modules_dir", modules::modules().display().to_string());
+    assert!(installation.serve().terminate().success());
+}
