@@ -9,6 +9,7 @@ pub mod config;
 pub mod database;
 pub mod domain;
 pub mod http;
+pub mod keys;
 pub mod layout;
 pub mod lens;
 pub mod lock;

@@ -25,7 +25,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("modules", &["layout", "lens", "progress"]),
     ("units", &["database", "layout", "lens", "record"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record", "units"]),
-    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store", "units"]),
+    (
+        "migrate",
+        &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
+    ),
+    ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),
@@ -36,7 +40,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
     ("prometheus_client", &["metrics"]),
-    ("sea_query", &["database", "lock", "migrate", "store", "units"]),
+    ("sea_query", &["database", "keys", "lock", "migrate", "store", "units"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
