@@ -22,7 +22,6 @@ use crate::http::{self, Gate};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
-use crate::layout::serves;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::{Held, LockError, LockLost, MasterLock, Purpose};
@@ -34,7 +33,7 @@ use crate::modules::translate::Translate;
 use crate::pace::Pace;
 use crate::progress::{Progress, SERVING, Snapshot, Wait};
 use crate::record::{Keyring, KeyringError};
-use crate::store::{NATIVE as NATIVE_DATA, Store};
+use crate::store::{Access, Lenses, Store};
 use signals::Signals;
 
 /// How long requests under way may take to end once the host is told to.
@@ -52,12 +51,6 @@ pub enum StartupError {
     Catalog { folder: std::path::PathBuf, source: CatalogError },
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: std::path::PathBuf },
-    #[error(
-        "the handlers of this host cannot serve data version {wanted}: {}. Pin the data version to one that they can \
-         serve, {NATIVE_DATA} or a later one without these changes, or use the host that belongs to it",
-        .obstacles.join("; ")
-    )]
-    NotServable { wanted: DataVersion, obstacles: Vec<String> },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -194,13 +187,6 @@ impl Prepared {
         Ok(self.catalog.line().at(version).ok_or(MigrateError::UnknownTarget { version })?)
     }
 
-    /// Whether what the migration leads to can be served at all: asked before anything is locked or migrated.
-    fn check_servable(&self) -> Result<(), StartupError> {
-        let wanted = self.wanted();
-        let obstacles = serves::obstacles(self.layout(wanted)?, self.layout(NATIVE_DATA)?);
-        if obstacles.is_empty() { Ok(()) } else { Err(StartupError::NotServable { wanted, obstacles }) }
-    }
-
     /// The newest migration up to the version served that transforms rows: what a new record has been through.
     fn record_version(&self) -> DataVersion {
         let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
@@ -208,10 +194,24 @@ impl Prepared {
         served.next_back().map_or(0, |manifest| manifest.version)
     }
 
-    fn api(&self, fence: Fence) -> Result<Api, StartupError> {
+    /// How entities are got at in tables of the version served: as they are, or through a lens.
+    async fn access(&self, fence: &Fence) -> Result<Access, StartupError> {
+        let (version, dialect) = (self.wanted(), self.database.dialect());
+        let context = self.context();
+        let line = self.catalog.line();
+        if Lenses::are_needed(line, &context.migrations, version) {
+            let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
+            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(), arguments);
+            tracing::info!(data_version = version, "records are read and written through a lens");
+            return Ok(Access::through(lenses, dialect));
+        }
+        Ok(Access::direct(self.layout(version)?, dialect, self.record_version()))
+    }
+
+    async fn api(&self, fence: Fence) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock))
-            .with_layout(self.layout(self.wanted())?, self.record_version());
+        let access = self.access(&fence).await?;
+        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock), access);
         Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
@@ -229,7 +229,6 @@ pub struct Served {
 pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
     let signals = Signals::listen().map_err(StartupError::Signals)?;
     let prepared = Prepared::new(config).await?;
-    prepared.check_servable()?;
     open_side_doors(&prepared).await?;
     let mut admin = match prepared.open_admin().await {
         // On a machine with several hosts the master has it until it ends.
@@ -338,7 +337,7 @@ async fn work_and_serve(
         }
         migrated => migrated?,
     };
-    prepared.gate.open(Arc::new(prepared.api(fence.clone())?));
+    prepared.gate.open(Arc::new(prepared.api(fence.clone()).await?));
     prepared.progress.enter(SERVING, "", None);
     let served = Served {
         address,
