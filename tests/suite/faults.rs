@@ -111,7 +111,9 @@ async fn a_master_that_froze_changes_nothing_more(kind: Kind) {
         signal("CONT", &frozen);
         let woken = frozen.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&woken.stderr);
-        assert!(!woken.status.success(), "{point}: it went on as if nothing had happened: {said}");
+        // At the last point it has nothing left to do.
+        let went_on = woken.status.success() && point != fault::AFTER_CLEAN_UP;
+        assert!(!went_on, "{point}: it went on as if nothing had happened: {said}");
         assert!(look(&database, OLDEST).await == wanted, "{point}: {said}");
     }
 }
@@ -200,7 +202,7 @@ impl Disk {
     fn new(kind: Kind) -> Self {
         let server = match kind {
             Kind::Sqlite => None,
-            Kind::Postgres => Some(kind.own_engine()),
+            Kind::Postgres => Some(kind.own_engine_with(&["-c", "autovacuum=off"])),
             Kind::Mysql => {
                 let one_file =
                     ["--innodb-file-per-table=OFF", "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"];
@@ -219,11 +221,16 @@ impl Disk {
     async fn fill(&self, database: &TestDatabase) {
         match self.kind {
             Kind::Sqlite => {}
-            Kind::Postgres => self.server.as_ref().unwrap().restart_with_largest_file(LARGEST_FILE),
+            Kind::Postgres => {
+                let server = self.server.as_ref().unwrap();
+                // Once without a limit, so that everything is in its place and nothing old has to be written.
+                server.restart();
+                server.restart_with_largest_file(LARGEST_FILE);
+            }
             Kind::Mysql => {
                 let opened = database.open().await;
                 execute(&opened, "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)").await;
-                for size in [1_000_000, 100_000, 10_000] {
+                for size in [1_000_000, 100_000] {
                     let mut full = false;
                     while !full {
                         let mut tx = opened.write().await.unwrap();
