@@ -174,18 +174,19 @@ async fn a_lock_that_somebody_holds_only_delays(kind: Kind) {
 
 on_each_database!(a_full_disk_stops_a_migration_and_room_lets_it_go_on);
 async fn a_full_disk_stops_a_migration_and_room_lets_it_go_on(kind: Kind) {
-    let disk = Disk::new(kind);
-    let start = disk.database();
-    fixture::write_to(&start).await;
-    for (start, direction, version) in ways(start).await {
+    for way in 0..2 {
+        let disk = Disk::new(kind);
+        let start = disk.database();
+        fixture::write_to(&start).await;
+        let (start, direction, version) = &ways(start).await[way];
         let (undisturbed, database) = (start.copy(), start.copy());
-        migrate(&undisturbed, direction, version).await.unwrap();
-        let wanted = look(&undisturbed, version).await;
+        migrate(&undisturbed, direction, *version).await.unwrap();
+        let wanted = look(&undisturbed, *version).await;
         disk.fill(&database).await;
-        assert!(!disk.has_room_for(&database, direction, version).await, "{direction}: there was room");
+        assert!(!disk.has_room_for(&database, direction, *version).await, "{direction}: there was room");
         disk.make_room(&database).await;
-        migrate(&database, direction, version).await.unwrap();
-        assert!(look(&database, version).await == wanted, "{direction}");
+        migrate(&database, direction, *version).await.unwrap();
+        assert!(look(&database, *version).await == wanted, "{direction}");
     }
 }
 
@@ -197,6 +198,9 @@ struct Disk {
 
 /// No file may be larger. A write-ahead log's segment of the tests' PostgreSQL still fits, a copied table does not.
 const LARGEST_FILE: u64 = 1 << 20;
+/// All tables in one file of limited size.
+const SMALLER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:96M";
+const LARGER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:512M";
 
 impl Disk {
     fn new(kind: Kind) -> Self {
@@ -228,6 +232,7 @@ impl Disk {
                 server.restart_with_largest_file(LARGEST_FILE);
             }
             Kind::Mysql => {
+                self.server.as_ref().unwrap().restart_with(&[SMALLER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)").await;
                 for size in [1_000_000, 100_000] {
@@ -251,6 +256,7 @@ impl Disk {
             Kind::Sqlite => {}
             Kind::Postgres => self.server.as_ref().unwrap().restart(),
             Kind::Mysql => {
+                self.server.as_ref().unwrap().restart_with(&[LARGER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "DROP TABLE ballast").await;
                 opened.close().await;
