@@ -20,6 +20,7 @@ pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 pub struct Stored {
     pub context: Context,
+    _kept: TestDatabase,
 }
 
 impl Stored {
@@ -39,7 +40,7 @@ impl Stored {
             // Several batches even for the fixture's few rows.
             tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
         };
-        Ok(Self { context })
+        Ok(Self { context, _kept: database.clone() })
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {

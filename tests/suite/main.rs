@@ -15,6 +15,7 @@ mod databases;
 mod dev;
 mod faults;
 mod first_light;
+mod keys;
 mod load;
 mod migrate;
 mod quarantine;

@@ -90,8 +90,8 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
     let mut after = cursor(context, group).await?;
     let size = AtomicU64::new(FIRST_BATCH);
-    let (to_transform, mut from_read) = mpsc::channel(WAITING);
-    let (to_write, mut from_transform) = mpsc::channel(WAITING);
+    let (to_transform, from_read) = mpsc::channel(WAITING);
+    let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
         loop {
             context.pace.ready(&context.progress).await;
@@ -107,6 +107,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let transform = async {
+        let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
@@ -121,6 +122,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let write = async {
+        let mut from_transform = from_transform;
         let mut stale = 0;
         while let Some(batch) = from_transform.recv().await {
             let began = Instant::now();
@@ -138,8 +140,10 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         }
         Ok::<_, MigrateError>(())
     };
-    tokio::try_join!(read, transform, write)?;
-    Ok(())
+    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
+    // channel, and that ends the others. The last stage knows best what went wrong.
+    let (read, transformed, written) = tokio::join!(read, transform, write);
+    written.and(transformed).and(read)
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
