@@ -128,6 +128,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
         print!("{}", render::status(&status, prepared.database.name()));
+        steer::print_running_host(&prepared.config.admin_socket).await;
     }
     Ok(())
 }
