@@ -22,3 +22,4 @@ pub mod progress;
 pub mod record;
 pub mod startup;
 pub mod store;
+pub mod units;

@@ -12,11 +12,10 @@ const OURS: &str = "record_version";
 /// Before `encrypt_routes`, `add_presence` and the others: the oldest to which rows go back.
 const OLDEST: u64 = 1_471_030_898;
 
-async fn taken_over(kind: Kind) -> (TestDatabase, Stored) {
+async fn taken_over(kind: Kind) -> Stored {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations()).await;
-    (database, stored)
+    Stored::open(&database, fixture::migrations()).await
 }
 
 fn newest(stored: &Stored) -> u64 {
@@ -25,7 +24,7 @@ fn newest(stored: &Stored) -> u64 {
 
 on_each_database!(every_row_is_there_after_the_way_up_and_equal_after_the_way_back);
 async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+    let stored = taken_over(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
         (original["desired_lrps"].len(), original["actual_lrps"].len(), original["tasks"].len()),
@@ -50,7 +49,7 @@ async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back(kind: 
 
 on_each_database!(it_goes_back_to_plain_routes_and_no_presence_and_up_again);
 async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+    let stored = taken_over(kind).await;
     let newest = newest(&stored);
     stored.up(newest).await.unwrap();
     let taken = stored.rows(newest).await;

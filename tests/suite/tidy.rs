@@ -23,8 +23,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lens", &["layout", "record"]),
     ("lock", &["database", "layout"]),
     ("modules", &["layout", "lens", "progress"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
-    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
+    ("units", &["database", "layout", "lens", "record"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record", "units"]),
+    (
+        "migrate",
+        &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
+    ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
@@ -36,7 +40,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
     ("prometheus_client", &["metrics"]),
-    ("sea_query", &["database", "keys", "lock", "migrate", "store"]),
+    ("sea_query", &["database", "keys", "lock", "migrate", "store", "units"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];
