@@ -4,6 +4,7 @@
 mod copy;
 mod cut_over;
 mod decide;
+mod error;
 pub mod fault;
 mod key;
 mod own_tables;
@@ -25,18 +26,20 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::database::schema::{self, PhysicalTable, ReadBackError};
-use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction};
+use crate::database::schema::{self, PhysicalTable};
+use crate::database::{Database, Dialect, SqlError, Transaction};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError};
-use crate::lock::fence::{Fence, FenceError};
+use crate::lock::fence::Fence;
+use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::record::{Keyring, RecordError};
+use crate::record::Keyring;
 
 pub use decide::{Decision, Found, Intent, Reason, decide};
+pub use error::MigrateError;
 pub use plan::Strategy;
 use plan::TablePlan;
 pub use replay::{Replay, ReplayError, ReplayTable};
@@ -50,6 +53,8 @@ pub struct Context {
     pub migrations: Vec<Arc<dyn Transform>>,
     pub keyring: Arc<Keyring>,
     pub progress: Progress,
+    /// How fast it may go: asked before each batch.
+    pub pace: Pace,
     /// When this run began, in nanoseconds since 1970: what history and first uses are stamped with.
     pub now_ns: i64,
     /// Where a unit that cannot be transformed is saved, sealed. Nowhere if absent.
@@ -81,79 +86,6 @@ impl Default for Tuning {
     fn default() -> Self {
         Self { batch_bytes: 4 << 20, batch_units: 20_000, batch_time: Duration::from_millis(250), unit_bytes: 16 << 20 }
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum MigrateError {
-    #[error("cannot read or write {what}; nothing is lost, start again to continue")]
-    Sql { what: String, source: SqlError },
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error(transparent)]
-    Fence(#[from] FenceError),
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    #[error(transparent)]
-    ReadBack(#[from] ReadBackError),
-    #[error(
-        "the row `version` of `configurations` is not readable ({text:?}); \
-         write {{\"CurrentVersion\":<version>}} with the version the tables have"
-    )]
-    UnreadableVersion { text: String, source: serde_json::Error },
-    #[error("bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it")]
-    UnknownPhase { phase: String },
-    #[error(
-        "bbs_run_arguments has no UUID for migration {version} but {namespace:?}; delete the row to draw a new one"
-    )]
-    Namespace { version: DataVersion, namespace: String },
-    #[error(
-        "the catalog has no migration {version}, which is the version of the database; \
-         add the module that leads to it to the modules directory"
-    )]
-    UnknownVersion { version: DataVersion },
-    #[error("there is no version {version} in the catalog to go to; `bbs migrate status` lists those there are")]
-    UnknownTarget { version: DataVersion },
-    #[error(
-        "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
-         ran back, and ship the change as a migration with a later version"
-    )]
-    DigestChanged { version: DataVersion, ran: String, catalog: String },
-    #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
-    NotReversible { version: DataVersion, name: String },
-    #[error(
-        "table {table} is not what its version says: {}. Put the table right, then start again",
-        .differences.join("; ")
-    )]
-    SchemaDiffers { table: String, differences: Vec<String> },
-    #[error(
-        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
-    )]
-    TableInTheWay { table: String },
-    #[error(
-        "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
-         Repair or remove the row, then start again"
-    )]
-    Record { unit: String, table: String, column: String, source: RecordError },
-    #[error(
-        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again{}",
-        .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
-    )]
-    Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
-    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
-    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
-    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
-    WrittenMeanwhile { table: String },
-    #[error(
-        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
-         gone; start again to make a new one"
-    )]
-    Verify { table: String, problem: String },
-    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
-    DamagedResidue { unit: String },
-    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
-    DamagedCursor { group: usize },
-    #[error("the work was interrupted; start again to continue")]
-    Interrupted,
 }
 
 /// One migration of this database between two versions, worked out.

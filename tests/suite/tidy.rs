@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lock", &["database", "layout"]),
     ("modules", &["layout", "lens", "progress"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record"]),
-    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
+    ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
     ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),

@@ -2,6 +2,7 @@
 //! `render` has the words.
 
 mod render;
+mod steer;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand};
 use super::progress;
 use super::serve::log_to_stderr;
 use crate::config::{Config, LogLevel};
+use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::migrate::{self, Decision, Intent};
 use crate::startup::Prepared;
@@ -18,6 +20,7 @@ use crate::startup::Prepared;
 ///
 /// `status` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
 /// to start while another host has it. Both may be killed at any time: the same command finishes the job.
+/// `watch`, `pause`, `resume` and `rate` reach a host that is running on this machine.
 #[derive(Debug, Args)]
 pub struct MigrateCommand {
     #[command(subcommand)]
@@ -35,6 +38,14 @@ enum Action {
     /// Take the database back to an older version, for an older host. Rows lose nothing: what an older layout
     /// has no room for is kept, sealed, and restored by the next way up.
     Down(Downwards),
+    /// Show how far a running host has come, until it serves.
+    Watch(steer::Steered),
+    /// Let a running host begin no more batches.
+    Pause(steer::Steered),
+    /// Let a running host go on.
+    Resume(steer::Steered),
+    /// Bound how fast a running host goes.
+    Rate(steer::Rated),
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +99,10 @@ impl MigrateCommand {
                 bring(&prepared, Intent::Up { wanted }).await
             }
             Action::Down(Downwards { config, to }) => bring(&existing(&config).await?, Intent::Down { to }).await,
+            Action::Watch(steered) => steer::watch(steered).await,
+            Action::Pause(steered) => steer::pause(steered).await,
+            Action::Resume(steered) => steer::resume(steered).await,
+            Action::Rate(rated) => steer::rate(rated).await,
         }
     }
 }
@@ -95,11 +110,13 @@ impl MigrateCommand {
 /// For what looks at a database or takes one back: a mistyped path is told, not made.
 async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     let config = Config::read(config)?;
-    let database = config.database.display();
-    anyhow::ensure!(
-        config.database.exists(),
-        "there is no database at {database}; correct `database_connection_string`, or make one with `bbs migrate up`"
-    );
+    if let Address::Sqlite(path) = &config.database {
+        anyhow::ensure!(
+            path.exists(),
+            "there is no database at {}; correct `database_connection_string`, or make one with `bbs migrate up`",
+            path.display()
+        );
+    }
     Ok(Prepared::new(config).await?)
 }
 
@@ -127,7 +144,8 @@ async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow:
 }
 
 async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
-    let (_lock, fence) = prepared.lock_now().await?;
+    let (lock, fence) = prepared.lock_now().await?;
+    let admin = prepared.open_admin().await?;
     let decision = progress::shown(&prepared.progress, prepared.bring_to(&fence, intent)).await?;
     match decision {
         Decision::Serve => println!("Nothing to migrate: the database is there already."),
@@ -135,6 +153,8 @@ async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
         Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
         Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
     }
+    drop(admin);
     prepared.database.close().await;
+    drop(lock);
     Ok(())
 }

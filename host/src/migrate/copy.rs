@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -17,10 +17,21 @@ use super::{Context, MigrateError, Work, fault, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
+use crate::progress::Wait;
 
 const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
+/// Before a batch that lost to another transaction is tried again. Who loses every time loses to somebody that will
+/// not end.
+const RETRY_PAUSES: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
@@ -50,8 +61,13 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
             total += units_in(&mut reader, work, group).await?;
         }
     }
+    let mut done = 0;
+    for plan in &work.plans {
+        done += written(&mut reader, plan).await?.rows;
+    }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
+    context.progress.resume_at(done.min(total));
     for group in 0..work.lens.groups.len() {
         if work.has_copies(group) || work.visits_units(group) {
             copy_group(context, fence, work, group).await?;
@@ -80,11 +96,15 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
 
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
     let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
-    let pace = AtomicU64::new(FIRST_BATCH);
-    let (to_transform, mut from_read) = mpsc::channel(WAITING);
-    let (to_write, mut from_transform) = mpsc::channel(WAITING);
+    let size = AtomicU64::new(FIRST_BATCH);
+    let (to_transform, from_read) = mpsc::channel(WAITING);
+    let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
-        while let Some((batch, read)) = read_batch(context, work, group, &mut reading, &pace).await? {
+        loop {
+            context.pace.ready(&context.progress).await;
+            let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
+            let Some((batch, read)) = read_batch(context, work, group, &mut reading, most).await? else { break };
+            context.pace.take(batch.units);
             if to_transform.send((batch, read)).await.is_err() {
                 break;
             }
@@ -93,6 +113,7 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let transform = async {
+        let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
@@ -107,18 +128,28 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         Ok(())
     };
     let write = async {
+        let mut from_transform = from_transform;
+        let mut stale = 0;
         while let Some(batch) = from_transform.recv().await {
             let began = Instant::now();
-            write_batch(context, fence, work, group, &batch).await?;
-            let spent = began.elapsed().max(std::time::Duration::from_micros(1));
+            until_it_is_written(context, fence, work, group, &batch).await?;
+            let spent = began.elapsed().max(Duration::from_micros(1));
+            context.progress.batch_done(batch.units, spent);
             let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
             let next = (batch.units as f64 * ratio) as u64;
-            pace.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+            size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+            stale += batch.transformed.stale;
+        }
+        // Once and not for each batch, so that the log does not grow with the table.
+        if stale > 0 {
+            tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
         }
         Ok::<_, MigrateError>(())
     };
-    tokio::try_join!(read, transform, write)?;
-    Ok(())
+    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
+    // channel, and that ends the others. The last stage knows best what went wrong.
+    let (read, transformed, written) = tokio::join!(read, transform, write);
+    written.and(transformed).and(read)
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -127,13 +158,13 @@ async fn read_batch(
     work: &Work,
     group: usize,
     reading: &mut Reading,
-    pace: &AtomicU64,
+    most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let sources: Vec<&Table> =
         work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
     let after = reading.after.take();
-    let most = pace.load(Ordering::Relaxed).min(reading.fitting);
+    let most = most.min(reading.fitting);
     let mut found = if sources.is_empty() {
         restored_units(work, &mut reader, group, after.as_ref(), most).await?
     } else {
@@ -206,13 +237,29 @@ async fn restored_units(
     Ok(Bounds { units, rows })
 }
 
-async fn write_batch(
+/// Again where the database gave the batch up for another transaction's sake; nothing of it was kept.
+async fn until_it_is_written(
     context: &Context,
     fence: &Fence,
     work: &Work,
     group: usize,
     batch: &Batch,
 ) -> Result<(), MigrateError> {
+    let mut pauses = RETRY_PAUSES.iter();
+    loop {
+        let fault = match write_batch(fence, work, group, batch).await {
+            Err(fault) if fault.is_transient() => fault,
+            written => return written,
+        };
+        let Some(pause) = pauses.next() else { return Err(fault) };
+        tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
+        context.progress.retried();
+        let _waiting = context.progress.wait(Wait::Retry);
+        tokio::time::sleep(*pause).await;
+    }
+}
+
+async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
@@ -231,13 +278,6 @@ async fn write_batch(
     fault::point(fault::BEFORE_BATCH);
     tx.commit().await.map_err(failed)?;
     fault::point(fault::AFTER_BATCH);
-    if batch.transformed.stale > 0 {
-        tracing::warn!(
-            entries = batch.transformed.stale,
-            "kept values were not given back: their records have changed since they were kept"
-        );
-    }
-    context.progress.advance(batch.units);
     Ok(())
 }
 
