@@ -10,7 +10,6 @@ mod key;
 mod own_tables;
 mod plan;
 mod read;
-pub mod reencrypt;
 mod replay;
 mod residue;
 mod state;
@@ -30,7 +29,7 @@ use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, SqlError, Transaction};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Table};
+use crate::layout::schema::Table;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError};
 use crate::lock::fence::Fence;
@@ -40,11 +39,12 @@ use crate::record::Keyring;
 
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
+pub use own_tables::tables as own_tables;
 pub use plan::Strategy;
 use plan::TablePlan;
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::{Phase, Underway};
-pub use status::{Migration, Plan, Status, TableChange, plan, status};
+pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
 
 /// What a migration works with.
 pub struct Context {
@@ -187,13 +187,6 @@ fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<Data
 /// The layouts of the catalog's versions.
 pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
     Line::new(migrations.iter().map(|migration| migration.manifest()))
-}
-
-/// The tables that re-encryption covers at a version: the layout's, and what the host keeps beside them.
-pub fn sealed_tables(layout: &Layout) -> Vec<reencrypt::SealedTable> {
-    let mut tables = reencrypt::SealedTable::of(layout);
-    tables.push(residue::sealed_table());
-    tables
 }
 
 /// Reads the version, decides, and does what was decided. Serving is the caller's.

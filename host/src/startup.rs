@@ -2,6 +2,7 @@
 //! means. The only place where the parts meet; it does no work of its own.
 
 mod drain;
+mod keys;
 mod signals;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::database::{Address, Database, DatabaseError};
 use crate::http::{self, Gate};
+use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::serves;
@@ -26,7 +28,6 @@ use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
 use crate::metrics::Metrics;
-use crate::migrate::reencrypt::{self, ReencryptError};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
@@ -80,8 +81,10 @@ pub enum StartupError {
     Migrate(#[from] MigrateError),
     #[error("this host shuts down and has written nothing")]
     ShutDown(#[source] Reason),
-    #[error("the records cannot be brought under the active key")]
-    Reencrypt(#[from] ReencryptError),
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error("a migration of this database has not ended; finish it with `bbs migrate up` or `bbs serve`, then rotate")]
+    MigrationUnderWay,
     #[error(transparent)]
     Admin(#[from] AdminError),
     #[error(
@@ -171,28 +174,19 @@ impl Prepared {
         admin::Socket::open(&self.config.admin_socket, host).await
     }
 
-    /// Migrates as intended and brings every record under the active key.
+    /// Migrates as intended. From then on nothing is sealed under another key than the active one.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
-        let context = self.context();
-        reencrypt::check_label(&self.database, &self.keyring).await?;
+        self.check_keys().await?;
+        if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
+            return Err(StartupError::ShutDown(reason));
+        }
+        self.begin_rotation(fence).await?;
         let span = tracing::info_span!("migrate", ?intent);
-        let decision = migrate::run(&context, fence, intent).instrument(span).await?;
+        let decision = migrate::run(&self.context(), fence, intent).instrument(span).await?;
         if let Decision::ShutDown(reason) = decision {
             return Err(StartupError::ShutDown(reason));
         }
-        let at = match intent {
-            Intent::Up { wanted } => wanted,
-            Intent::Down { to } => to,
-        };
-        let tables = migrate::sealed_tables(self.layout(at)?);
-        let done = reencrypt::reencrypt(fence, &self.keyring, &tables, &self.progress).await?;
-        if done.unreadable > 0 {
-            tracing::error!(
-                unreadable = done.unreadable,
-                examples = ?done.examples,
-                "records that do not open were kept under their old key; repair or remove them and start again"
-            );
-        }
+        self.begin_rotation(fence).await?;
         Ok(decision)
     }
 
@@ -350,6 +344,7 @@ async fn work_and_serve(
     };
     tracing::info!(%address, data_version = served.data_version, "serving");
     announce(&served);
+    prepared.rotate_beside(fence).await?;
     std::future::pending().await
 }
 

@@ -2,7 +2,6 @@
 //! the API then answers is `api`'s.
 
 use bbs::migrate::Decision;
-use bbs::migrate::reencrypt::check_label;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
@@ -80,13 +79,4 @@ async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again(kind: Kind) {
             assert!(differing.is_empty(), "{table}: {differing:?}");
         }
     }
-}
-
-on_each_database!(an_unknown_key_label_is_refused_before_anything_is_touched);
-async fn an_unknown_key_label_is_refused_before_anything_is_touched(kind: Kind) {
-    let mut stored = taken_over(kind).await;
-    let other = bbs::record::Keyring::new([("other", "passphrase")], "other").unwrap();
-    stored.context.keyring = std::sync::Arc::new(other);
-    let error = check_label(&stored.context.database, &stored.context.keyring).await.unwrap_err();
-    assert!(error.to_string().contains("(key-2024)"), "{error}");
 }

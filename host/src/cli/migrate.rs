@@ -108,7 +108,7 @@ impl MigrateCommand {
 }
 
 /// For what looks at a database or takes one back: a mistyped path is told, not made.
-async fn existing(config: &Path) -> anyhow::Result<Prepared> {
+pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     let config = Config::read(config)?;
     if let Address::Sqlite(path) = &config.database {
         anyhow::ensure!(
@@ -153,6 +153,7 @@ async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
         Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
         Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
     }
+    progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
     drop(admin);
     prepared.database.close().await;
     drop(lock);
