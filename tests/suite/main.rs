@@ -9,6 +9,7 @@ mod harness;
 mod api;
 mod build;
 mod catalog;
+mod control;
 mod crash;
 mod databases;
 mod dev;
