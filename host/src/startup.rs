@@ -295,7 +295,6 @@ async fn serve_as_master(
             outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
             () = signals.reach(1) => {}
         }
-        gate.close();
         drain::roll_back(prepared, &fence, signals).await
     };
     let outcome = tokio::select! {
@@ -303,7 +302,9 @@ async fn serve_as_master(
         () = lock.lost(LOCK_CHECK_INTERVAL) => Err(StartupError::LockLost),
         never = log_progress(&prepared.progress) => match never {},
     };
-    gate.close();
+    if outcome.is_err() {
+        gate.close();
+    }
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
     let ended = tokio::select! {

@@ -111,6 +111,8 @@ impl Host {
                 BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
             });
         }
+        // Only the threads keep one: when both have ended, so has the host.
+        drop(sender);
         let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
         let line = host.wait_for_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some());
         host.address = address_in(&line).expect("the line has an address");
