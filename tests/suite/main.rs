@@ -16,6 +16,7 @@ mod dev;
 mod faults;
 mod first_light;
 mod keys;
+mod lens;
 mod load;
 mod migrate;
 mod quarantine;
