@@ -303,7 +303,6 @@ async fn serve_as_master(
             fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
-        gate.close();
         drain::roll_back(prepared, &fence, signals).await
     };
     let outcome = tokio::select! {
@@ -311,7 +310,9 @@ async fn serve_as_master(
         lost = lock.lost() => Err(lost.into()),
         never = log_progress(&prepared.progress) => match never {},
     };
-    gate.close();
+    if outcome.is_err() {
+        gate.close();
+    }
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
     let ended = tokio::select! {

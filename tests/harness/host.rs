@@ -117,6 +117,7 @@ impl Host {
                 BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
             });
         }
+        // Only the threads keep one: when both have ended, so has the host.
         drop(sender);
         let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
         match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {

@@ -105,9 +105,13 @@ mod tests {
                     let units: Vec<_> =
                         (0..3).map(|at| unit(&((hand * 7 + round * 3 + at) % 10).to_string())).collect();
                     let held = locks.take(units.clone()).await;
-                    assert!(units.iter().all(|unit| inside.lock().unwrap().insert(unit.clone())));
+                    for unit in &units {
+                        assert!(inside.lock().unwrap().insert(unit.clone()), "two hands hold {unit:?}");
+                    }
                     tokio::task::yield_now().await;
-                    units.iter().for_each(|unit| drop(inside.lock().unwrap().remove(unit)));
+                    for unit in &units {
+                        inside.lock().unwrap().remove(unit);
+                    }
                     drop(held);
                 }
             })
