@@ -70,11 +70,15 @@ pub(super) async fn walk(
     let batch_rows = AtomicUsize::new(FIRST_ROWS);
     let (to_seal, stale) = channel(1);
     let (to_write, sealed) = channel(1);
-    let (_, _, passed) = tokio::try_join!(
+    // Each runs to its end, also when another has failed: its channel is closed then, and no connection is left in the
+    // middle of a statement.
+    let (read, resealed, written) = tokio::join!(
         read(context, table, after, &batch_rows, to_seal),
         seal(&context.keyring, &table.name, stale, to_write),
         write(context, fence, table, &batch_rows, sealed),
-    )?;
+    );
+    let passed = written?;
+    read.and(resealed)?;
     Ok(passed)
 }
 
