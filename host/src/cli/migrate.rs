@@ -13,6 +13,7 @@ use super::serve::log_to_stderr;
 use crate::config::{Config, LogLevel};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
+use crate::lock::fence::Fence;
 use crate::migrate::{self, Decision, Intent};
 use crate::startup::Prepared;
 
@@ -127,6 +128,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
         print!("{}", render::status(&status, prepared.database.name()));
+        steer::print_running_host(&prepared.config.admin_socket).await;
     }
     Ok(())
 }
@@ -145,17 +147,25 @@ async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow:
 
 async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
     let (lock, fence) = prepared.lock_now().await?;
-    let admin = prepared.open_admin().await?;
-    let decision = progress::shown(&prepared.progress, prepared.bring_to(&fence, intent)).await?;
+    let done = tokio::select! {
+        done = bring_to(prepared, &fence, intent) => done,
+        lost = lock.lost() => Err(lost.into()),
+    };
+    prepared.database.close().await;
+    lock.release().await;
+    let decision = done?;
     match decision {
         Decision::Serve => println!("Nothing to migrate: the database is there already."),
         Decision::Begin { from, to } => println!("Migrated from {from} to {to}."),
         Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
         Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
     }
-    progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
-    drop(admin);
-    prepared.database.close().await;
-    drop(lock);
     Ok(())
+}
+
+async fn bring_to(prepared: &Prepared, fence: &Fence, intent: Intent) -> anyhow::Result<Decision> {
+    let _admin = prepared.open_admin().await?;
+    let decision = progress::shown(&prepared.progress, prepared.bring_to(fence, intent)).await?;
+    progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
+    Ok(decision)
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::key::{Key, Part, from_hex, to_hex};
 use super::plan::{Strategy, TablePlan};
-use super::read::{Bounds, bounds, load};
+use super::read::{Bounds, Room, bounds, load};
 use super::transform::{Checksum, Read, Transformed, transform};
 use super::{Context, MigrateError, Work, fault, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
@@ -35,6 +35,13 @@ const RETRY_PAUSES: [Duration; 6] = [
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
+}
+
+/// Where reading has come to.
+struct Reading {
+    after: Option<Key>,
+    /// How many units make a full batch, by what those of the last one took.
+    fitting: u64,
 }
 
 /// One batch on its way from reading to writing.
@@ -88,7 +95,7 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
 }
 
 async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
-    let mut after = cursor(context, group).await?;
+    let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
     let size = AtomicU64::new(FIRST_BATCH);
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
@@ -96,9 +103,8 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         loop {
             context.pace.ready(&context.progress).await;
             let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
-            let Some((batch, read)) = read_batch(context, work, group, after.take(), most).await? else { break };
+            let Some((batch, read)) = read_batch(context, work, group, &mut reading, most).await? else { break };
             context.pace.take(batch.units);
-            after = Some(batch.last.clone());
             if to_transform.send((batch, read)).await.is_err() {
                 break;
             }
@@ -151,37 +157,67 @@ async fn read_batch(
     context: &Context,
     work: &Work,
     group: usize,
-    after: Option<Key>,
+    reading: &mut Reading,
     most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let sources: Vec<&Table> =
         work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
-    let found = if sources.is_empty() {
+    let after = reading.after.take();
+    let most = most.min(reading.fitting);
+    let mut found = if sources.is_empty() {
         restored_units(work, &mut reader, group, after.as_ref(), most).await?
     } else {
-        bounds(&mut reader, &sources, after.as_ref(), most, &context.tuning).await?
+        bounds(&mut reader, &sources, after.as_ref(), most).await?
     };
-    let Some(last) = found.units.last().cloned() else { return Ok(None) };
-    let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
-    let batch = Batch { after: after.clone(), last, units, transformed: Transformed::default() };
-    if !work.visits_units(group) {
-        return Ok(Some((batch, None)));
+    if found.units.is_empty() {
+        return Ok(None);
     }
+    let read = match work.visits_units(group) {
+        false => None,
+        true => Some(read_units(context, work, &mut reader, &sources, after.as_ref(), &mut found, reading).await?),
+    };
+    let last = found.units.last().cloned().expect("there is one");
+    reading.after = Some(last.clone());
+    let batch = Batch { after, last, units: found.rows, transformed: Transformed::default() };
+    Ok(Some((batch, read)))
+}
+
+/// The rows of the units that were found, of which fewer are left if there is no room for all.
+async fn read_units(
+    context: &Context,
+    work: &Work,
+    reader: &mut Transaction,
+    sources: &[&Table],
+    after: Option<&Key>,
+    found: &mut Bounds,
+    reading: &mut Reading,
+) -> Result<Read, MigrateError> {
     let mut read = Read::default();
+    let mut room = Room::new(&context.tuning, found.units.len());
     for table in sources {
         let empty = Default::default();
         let needed = work.loads.get(&table.name).unwrap_or(&empty);
-        let loaded = load(&mut reader, table, needed, after.as_ref(), &found.units).await?;
+        let loaded = load(reader, table, needed, after, &found.units, &mut room).await?;
+        found.units.truncate(loaded.units());
         read.tables.insert(table.name.clone(), loaded);
+    }
+    if !sources.is_empty() {
+        let units = found.units.len();
+        for table in sources {
+            read.tables.get_mut(&table.name).expect("it was loaded").truncate(table, units);
+        }
+        found.rows = read.tables.values().map(|loaded| loaded.rows() as u64).sum();
+        let full = context.tuning.batch_bytes.saturating_mul(units as u64);
+        reading.fitting = (full / room.bytes(units).max(1)).max(1);
     }
     if !work.lens.restorable().is_empty() {
         let names: Vec<_> = found.units.iter().map(Key::name).collect();
         let from = residue::opposite(work.lens.direction);
-        read.left = residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?;
+        read.left = residue::load(reader, &work.keyring, from, work.versions(), &names).await?;
     }
-    read.units = found.units;
-    Ok(Some((batch, Some(read))))
+    read.units.clone_from(&found.units);
+    Ok(read)
 }
 
 /// Units of tables that are made again, of which only the residue is left.
