@@ -1,6 +1,7 @@
 //! Migrations: what to do about the versions found, and doing it. Owns the order of the steps, each of which is
 //! durable and safe to repeat; what each does is in a file of its own.
 
+mod check;
 mod copy;
 mod cut_over;
 mod decide;
@@ -36,6 +37,7 @@ use crate::lock::fence::{Fence, FenceError};
 use crate::progress::Progress;
 use crate::record::{Keyring, RecordError};
 
+pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use plan::Strategy;
 use plan::TablePlan;

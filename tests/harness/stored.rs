@@ -48,7 +48,7 @@ impl Stored {
     /// Runs a statement past the host, as an operator or another BBS might.
     pub async fn execute(&self, statement: &str) {
         let mut tx = self.context.database.write().await.expect("a transaction");
-        sqlx::query(AssertSqlSafe(statement.to_owned())).execute(&mut *tx).await.expect("a statement that fits");
+        tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
         tx.commit().await.expect("a commit");
     }
 

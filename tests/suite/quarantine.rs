@@ -122,3 +122,40 @@ async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_names_what_would_not_come_back_and_writes_nothing() {
+    let damaged = Damaged::at(&[3, 150]).await;
+    let before = std::fs::read(damaged.installation.database()).unwrap();
+    let output = damaged.installation.run(&["migrate", "plan", "--check"]);
+    assert!(!output.status.success());
+    says(&said(&output), &["2 units would not go to 1795000200 and back"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    says(
+        &shown,
+        &[
+            "units to 1795000200 and back, in memory; nothing was written",
+            "1795000100  split-desired-lrps                  all 300 units come back",
+            "1795000200  image-credentials                   2 of 300 units do not come back",
+            &format!("up refuses it: {REASON}"),
+            &format!("{:?}", damaged.units[0]),
+        ],
+    );
+    assert!(std::fs::read(damaged.installation.database()).unwrap() == before, "nothing was written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_modules_bring_every_unit_back() {
+    let installation = Installation::new(&modules::modules());
+    fixture::write_to(&installation.database()).await;
+    for to in ["1471030898", "1795000000"] {
+        let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
+        let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+        let migrations = checked["check"]["migrations"].as_array().unwrap();
+        assert!(migrations.iter().all(|migration| migration["lost"] == 0), "{checked:#}");
+        let split = migrations.iter().find(|migration| migration["name"] == "split-metric-tags");
+        if let Some(split) = split {
+            assert_eq!(split["units"], 300);
+        }
+    }
+}

@@ -54,6 +54,10 @@ struct Planned {
     /// The version to go to, up or down [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
+    /// Take every unit there and back in memory, and say which would not go or not come back, and why. Reads all rows,
+    /// writes nothing, and may run beside a serving host. The exit code is 1 if there is any.
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -114,16 +118,32 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow::Result<()> {
+async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let to = to.unwrap_or_else(|| prepared.wanted());
-    let plan = migrate::plan(&prepared.context(), to).await?;
+    let context = prepared.context();
+    let plan = migrate::plan(&context, to).await?;
+    let checked = match check {
+        true => Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?),
+        false => None,
+    };
     if json {
-        println!("{}", serde_json::to_string_pretty(&plan)?);
+        let mut value = serde_json::to_value(&plan)?;
+        if let Some(checked) = &checked {
+            value["check"] = serde_json::to_value(checked)?;
+        }
+        println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         print!("{}", render::plan(&plan));
+        checked.iter().for_each(|checked| print!("{}", render::check(checked)));
     }
-    Ok(())
+    match checked.map_or(0, |checked| checked.lost()) {
+        0 => Ok(()),
+        lost => anyhow::bail!(
+            "{lost} units would not go to {to} and back; repair them or the module, or leave them out with \
+             `--refused-units quarantine`"
+        ),
+    }
 }
 
 async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {

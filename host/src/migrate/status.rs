@@ -111,7 +111,7 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
-    let current = current_of(&found);
+    let current = state::current_of(&found);
     let pending = context.migrations.iter().filter(|migration| migration.manifest().version > current);
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
@@ -135,13 +135,6 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
     })
 }
 
-fn current_of(found: &Found) -> DataVersion {
-    match found {
-        Found::Fresh | Found::Unversioned { .. } => 0,
-        Found::Versioned { current, .. } => *current,
-    }
-}
-
 async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
     let mut counted = Vec::new();
     for table in state::COUNTED_TABLES {
@@ -157,7 +150,7 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
-    let from = current_of(&state::found(&mut reader).await?);
+    let from = state::current_of(&state::found(&mut reader).await?);
     check_ends(context, &line, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let versions = super::versions(from, to);

@@ -162,7 +162,11 @@ fn opened(
     Ok(plain.finish())
 }
 
-fn open_text(keyring: &Keyring, sealing: Sealing, text: &[u8]) -> Result<Vec<u8>, crate::record::RecordError> {
+pub(super) fn open_text(
+    keyring: &Keyring,
+    sealing: Sealing,
+    text: &[u8],
+) -> Result<Vec<u8>, crate::record::RecordError> {
     if text.is_empty() { Ok(Vec::new()) } else { keyring.open(sealing, text) }
 }
 

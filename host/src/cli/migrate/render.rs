@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::layout::manifest::Direction;
-use crate::migrate::{Decision, Found, Migration, Plan, Status, Strategy, TableChange};
+use crate::migrate::{Checked, Decision, Found, Migration, Plan, Status, Strategy, TableChange, Trouble};
 
 /// Writing to a string cannot fail, so the results of `write!` are dropped here once.
 macro_rules! line {
@@ -136,6 +136,41 @@ fn table(change: &TableChange) -> String {
         let _ = write!(words, "; decrypted: {}", opened.join(", "));
     }
     words
+}
+
+pub(super) fn check(checked: &Checked) -> String {
+    let mut out = String::new();
+    line!(out, "\nChecked    {} units to {} and back, in memory; nothing was written.", checked.units, checked.to);
+    if !checked.unreadable.is_empty() {
+        line!(out, "  Records that do not open; a migration that needs them stops there:");
+        troubles(&mut out, &checked.unreadable);
+    }
+    let width = checked.migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    for migration in &checked.migrations {
+        let verdict = match (migration.units, migration.lost) {
+            (0, _) => "changes no row".to_owned(),
+            (units, 0) if migration.reversible => format!("all {units} units come back"),
+            (units, 0) => format!("all {units} units go; there is no way back"),
+            (units, lost) => format!("{lost} of {units} units do not come back"),
+        };
+        line!(out, "  {}  {:width$}  {verdict}", migration.version, migration.name);
+        troubles(&mut out, &migration.troubles);
+    }
+    out
+}
+
+fn troubles(out: &mut String, troubles: &[Trouble]) {
+    for Trouble { reason, units, examples } in troubles {
+        line!(out, "    {reason}");
+        for example in examples {
+            let detail = example.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+            line!(out, "      {:?}{detail}", example.unit);
+        }
+        let named = examples.len() as u64;
+        if *units > named {
+            line!(out, "      and {} more", units - named);
+        }
+    }
 }
 
 fn bytes(count: u64) -> String {
