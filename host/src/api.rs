@@ -96,6 +96,11 @@ impl Api {
         self
     }
 
+    /// How often a record was left out of an answer because it could not be read.
+    pub fn left_out(&self) -> u64 {
+        self.store.left_out()
+    }
+
     pub fn window(&self) -> Window {
         self.line.window()
     }

@@ -1,6 +1,7 @@
 //! What an operator writes down: one JSON file with Diego's own key names, and a few of ours.
 //! Owns parsing and the checks that need no other part; opens nothing.
 
+pub mod dsn;
 pub mod duration;
 
 use std::collections::BTreeMap;

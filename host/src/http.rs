@@ -9,18 +9,21 @@ mod request;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use tokio::net::TcpListener;
 use tracing::Instrument;
 
 pub use gate::Gate;
 
 use crate::api::{Answer, Api, Target};
+use crate::metrics::{self, Metrics};
 use refusal::Refusal;
 use request::Asked;
 
@@ -29,6 +32,8 @@ pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
+/// What requests that reach no method are counted as.
+const NO_METHOD: &str = "none";
 
 /// Answers until `stop`, and then finishes what has begun.
 pub async fn serve(
@@ -44,26 +49,41 @@ pub async fn serve_health(listener: TcpListener) -> io::Result<()> {
     axum::serve(listener, Router::new().fallback(|| async { StatusCode::OK })).await
 }
 
-/// Everything is one handler: which paths there are depends on the translators behind the gate.
-pub fn router(gate: Gate) -> Router {
-    Router::new().fallback(handle).with_state(gate)
+/// Metrics at `/metrics`, for a listener of their own: what they tell is not for the API's clients.
+pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, gate: Gate) -> io::Result<()> {
+    let text = move || async move { ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(gate.left_out())) };
+    axum::serve(listener, Router::new().route("/metrics", get(text))).await
 }
 
-async fn handle(State(gate): State<Gate>, request: Request) -> Response {
+/// Everything is one handler: which paths there are depends on the translators behind the gate.
+pub fn router(gate: Gate, metrics: Metrics) -> Router {
+    Router::new().fallback(handle).with_state((gate, metrics))
+}
+
+/// The method that a response answers.
+#[derive(Clone)]
+struct Route(Target);
+
+async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request) -> Response {
+    let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id);
-    respond(gate, request).instrument(span).await.unwrap_or_else(IntoResponse::into_response)
+    let response = respond(gate, request).instrument(span).await.unwrap_or_else(IntoResponse::into_response);
+    let route = response.extensions().get::<Route>().map_or(NO_METHOD, |route| route.0.name());
+    metrics.answered(route, response.status().as_u16(), began.elapsed());
+    response
 }
 
 async fn respond(gate: Gate, request: Request) -> Result<Response, Refusal> {
     let api = gate.api().map_err(Refusal::NotServing)?;
     let target = find(&api, &request)?;
+    let route = Route(target.clone());
     let answer = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
         Ok(body) => run_to_the_end(api, target, body).await?,
         Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
         Err(_) => api.broken_off(),
     };
-    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF);
+    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         Answer::Pages(pages) => body::streamed(pages, gate),

@@ -1,6 +1,7 @@
 //! The host: a drop-in server for Diego's BBS whose migrations and API translators are
 //! WebAssembly components. `README.md` beside this crate's manifest is the code map.
 
+pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod clock;
@@ -11,9 +12,11 @@ pub mod http;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod metrics;
 pub mod migrate;
 pub mod model;
 pub mod modules;
+pub mod pace;
 pub mod progress;
 pub mod record;
 pub mod startup;

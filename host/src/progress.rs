@@ -1,10 +1,17 @@
-//! How far long work has come: written by whoever does it, read by the terminal, the 503 body and
-//! metrics. A leaf: it knows neither the work nor the readers.
+//! How far long work has come: the terminal, the 503 body, the metrics and the admin socket all read the same numbers.
+//! Owns counts, rates and the reason for waiting; draws nothing and slows nothing down.
 
-use std::sync::{Arc, Mutex};
+mod rate;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use rate::Rate;
+
+/// The phase in which no work is left but to answer requests.
+pub const SERVING: &str = "serving";
 
 /// A shared handle; clones see the same work.
 #[derive(Debug, Clone, Default)]
@@ -17,50 +24,174 @@ struct State {
     done: u64,
     total: Option<u64>,
     began: Option<Instant>,
+    rate: Rate,
+    batch: Option<Batch>,
+    checkpoint: Option<Instant>,
+    waiting: Option<(Wait, Instant)>,
+    /// These two count over all phases.
+    retries: u64,
+    set_aside: u64,
+}
+
+/// Why work that could go on does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Another host is the master.
+    Lock,
+    /// An operator said so.
+    Paused,
+    /// It would be faster than the operator allows.
+    Rate,
+    /// The database refused, and is asked again in a moment.
+    Retry,
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Lock => "waits for the lock",
+            Self::Paused => "paused",
+            Self::Rate => "held back by the rate",
+            Self::Retry => "waits to try again",
+        })
+    }
 }
 
 /// One look at the work, as the 503 body shows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Such as `waiting-for-lock`, `copy`, `verify`.
+    /// Such as `lock`, `copy`, `verify`.
     pub phase: String,
-    /// For a person: what is being done, or why it waits.
+    /// For a person: what is being done.
     pub detail: String,
-    /// In units of the phase: mostly partition keys.
+    /// In units of the phase: mostly rows.
     pub done: u64,
     pub total: Option<u64>,
+    /// Of the last seconds, not of the whole phase.
     pub units_per_second: Option<f64>,
     pub eta_seconds: Option<f64>,
+    /// Since the phase began.
+    pub elapsed_seconds: f64,
+    pub batch: Option<Batch>,
+    /// Since the last batch became durable: what would be done again after a crash.
+    pub checkpoint_age_seconds: Option<f64>,
+    pub waiting: Option<Waiting>,
+    pub retries: u64,
+    /// Records that could not be transformed and were put in quarantine.
+    pub quarantined: u64,
+}
+
+/// The last batch that was made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    pub units: u64,
+    pub seconds: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    pub reason: Wait,
+    pub seconds: f64,
+}
+
+impl Snapshot {
+    /// Whether there is nothing left to wait for.
+    pub fn is_over(&self) -> bool {
+        self.phase == SERVING
+    }
 }
 
 impl Progress {
     /// Enters a phase and forgets the counts of the one before.
     pub fn enter(&self, phase: impl Into<String>, detail: impl Into<String>, total: Option<u64>) {
-        *self.lock() =
-            State { phase: phase.into(), detail: detail.into(), done: 0, total, began: Some(Instant::now()) };
+        let now = Instant::now();
+        let mut state = self.lock();
+        let (retries, set_aside) = (state.retries, state.set_aside);
+        *state = State {
+            phase: phase.into(),
+            detail: detail.into(),
+            total,
+            began: Some(now),
+            rate: Rate::from(0, now),
+            retries,
+            set_aside,
+            ..State::default()
+        };
     }
 
     pub fn advance(&self, units: u64) {
-        self.lock().done += units;
+        let mut state = self.lock();
+        state.done += units;
+        let done = state.done;
+        state.rate.reached(done, Instant::now());
+    }
+
+    /// Work that earlier runs did: it counts, but not as speed.
+    pub fn resume_at(&self, units: u64) {
+        let mut state = self.lock();
+        state.done = units;
+        state.rate = Rate::from(units, Instant::now());
+    }
+
+    /// A batch of this many units became durable, `spent` after its writing began.
+    pub fn batch_done(&self, units: u64, spent: Duration) {
+        self.advance(units);
+        let mut state = self.lock();
+        state.batch = Some(Batch { units, seconds: spent.as_secs_f64() });
+        state.checkpoint = Some(Instant::now());
+    }
+
+    pub fn retried(&self) {
+        self.lock().retries += 1;
+    }
+
+    pub fn quarantined(&self, records: u64) {
+        self.lock().set_aside += records;
+    }
+
+    /// The work waits until what is returned is dropped.
+    #[must_use = "the work counts as waiting until this is dropped"]
+    pub fn wait(&self, reason: Wait) -> WaitGuard {
+        self.lock().waiting = Some((reason, Instant::now()));
+        WaitGuard(self.clone())
     }
 
     pub fn snapshot(&self) -> Snapshot {
+        let now = Instant::now();
+        let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
         let state = self.lock();
-        let elapsed = state.began.map_or(Duration::ZERO, |began| began.elapsed());
-        let rate = (state.done > 0 && !elapsed.is_zero()).then(|| state.done as f64 / elapsed.as_secs_f64());
+        let rate = state.rate.per_second(now);
         let left = state.total.map(|total| total.saturating_sub(state.done));
+        let goes_on = state.waiting.is_none_or(|(reason, _)| reason == Wait::Rate);
         Snapshot {
             phase: state.phase.clone(),
             detail: state.detail.clone(),
             done: state.done,
             total: state.total,
             units_per_second: rate,
-            eta_seconds: rate.zip(left).map(|(rate, left)| left as f64 / rate),
+            eta_seconds: rate.zip(left).filter(|_| goes_on).map(|(rate, left)| left as f64 / rate),
+            elapsed_seconds: state.began.map_or(0.0, since),
+            batch: state.batch,
+            checkpoint_age_seconds: state.checkpoint.map(since),
+            waiting: state.waiting.map(|(reason, then)| Waiting { reason, seconds: since(then) }),
+            retries: state.retries,
+            quarantined: state.set_aside,
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time in which the work waits.
+#[derive(Debug)]
+pub struct WaitGuard(Progress);
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        self.0.lock().waiting = None;
     }
 }
 
@@ -72,11 +203,66 @@ mod tests {
     fn a_new_phase_forgets_the_counts_of_the_last() {
         let progress = Progress::default();
         progress.enter("copy", "desired_lrps", Some(10));
-        progress.advance(4);
-        assert_eq!((progress.snapshot().done, progress.snapshot().total), (4, Some(10)));
+        progress.batch_done(4, Duration::from_millis(20));
+        let copying = progress.snapshot();
+        assert_eq!((copying.done, copying.total), (4, Some(10)));
+        assert_eq!(copying.batch, Some(Batch { units: 4, seconds: 0.02 }));
+        assert!(copying.checkpoint_age_seconds.is_some());
         progress.enter("verify", "desired_lrps", None);
         let snapshot = progress.snapshot();
         assert_eq!((snapshot.phase.as_str(), snapshot.done, snapshot.total), ("verify", 0, None));
-        assert_eq!(snapshot.eta_seconds, None);
+        assert_eq!((snapshot.eta_seconds, snapshot.batch, snapshot.checkpoint_age_seconds), (None, None, None));
+    }
+
+    #[test]
+    fn what_went_wrong_is_counted_over_all_phases() {
+        let progress = Progress::default();
+        progress.enter("copy", "", None);
+        progress.retried();
+        progress.quarantined(2);
+        progress.enter("verify", "", None);
+        progress.quarantined(1);
+        assert_eq!((progress.snapshot().retries, progress.snapshot().quarantined), (1, 3));
+    }
+
+    #[test]
+    fn work_waits_for_as_long_as_somebody_holds_it() {
+        let progress = Progress::default();
+        let waiting = progress.wait(Wait::Paused);
+        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
+        drop(waiting);
+        assert_eq!(progress.snapshot().waiting, None);
+    }
+
+    #[test]
+    fn nobody_knows_when_paused_work_will_end() {
+        let progress = Progress::default();
+        progress.enter("copy", "", Some(1000));
+        progress.resume_at(10);
+        progress.advance(10);
+        assert!(progress.snapshot().eta_seconds.is_some());
+        let _waiting = progress.wait(Wait::Paused);
+        assert_eq!(progress.snapshot().eta_seconds, None);
+    }
+
+    #[test]
+    fn a_snapshot_survives_its_way_through_json() {
+        let snapshot = Snapshot {
+            phase: "copy".into(),
+            detail: "up 1 to 2".into(),
+            done: 5,
+            total: Some(10),
+            units_per_second: Some(2.5),
+            eta_seconds: Some(2.0),
+            elapsed_seconds: 2.0,
+            batch: Some(Batch { units: 5, seconds: 0.25 }),
+            checkpoint_age_seconds: None,
+            waiting: Some(Waiting { reason: Wait::Rate, seconds: 0.5 }),
+            retries: 1,
+            quarantined: 0,
+        };
+        let json = serde_json::to_string(&snapshot).unwrap();
+        assert!(json.contains(r#""reason":"rate""#), "{json}");
+        assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot);
     }
 }

@@ -19,11 +19,13 @@ use crate::layout::serves;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
+use crate::metrics::Metrics;
 use crate::migrate::reencrypt::{self, ReencryptError};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::{Keyring, KeyringError};
 use crate::store::{NATIVE as NATIVE_DATA, Store};
@@ -82,6 +84,9 @@ pub struct Prepared {
     pub keyring: Arc<Keyring>,
     pub database: Database,
     pub progress: Progress,
+    pub pace: Pace,
+    metrics: Metrics,
+    gate: Gate,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -101,7 +106,10 @@ impl Prepared {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
         }
         let database = Database::open(&Address::Sqlite(config.database.clone())).await?;
-        Ok(Self { catalog, keyring: Arc::new(keyring), database, progress: Progress::default(), config })
+        let (progress, pace) = (Progress::default(), Pace::default());
+        let metrics = Metrics::new(progress.clone(), pace.clone());
+        let gate = Gate::new(progress.clone());
+        Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, pace, metrics, gate, config })
     }
 
     /// The version to be at: the operator's pin, or the newest of the catalog.
@@ -218,9 +226,10 @@ async fn serve_as_master(
     let listener = bind(prepared.config.listen_address).await?;
     let address = listener.local_addr().map_err(StartupError::Server)?;
     tracing::info!(%address, "listening; every request is answered 503 until the database is ready");
-    let gate = Gate::new(prepared.progress.clone());
+    let gate = prepared.gate.clone();
     let (end_server, server_stop) = watch::channel(false);
-    let server = tokio::spawn(http::serve(listener, http::router(gate.clone()), stopped(server_stop)));
+    let server =
+        tokio::spawn(http::serve(listener, http::router(gate.clone(), prepared.metrics.clone()), stopped(server_stop)));
 
     let work = async {
         prepared.progress.enter("fence", "taking over from the host before", None);

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bbs::database::{Dialect, schema, sql};
 use bbs::lens::transform::Transform;
 use bbs::migrate::Tuning;
+use harness::database::TestDatabase;
 use harness::stored::Stored;
 use harness::{fixture, modules};
 
@@ -62,9 +63,9 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 /// A database at the newest version with the fixture's rows over and over under keys of their own, in no order.
 async fn fill(path: &Path, migrations: &[Arc<dyn Transform>], newest: u64, rows: usize) {
     let small = path.with_extension("fixture.db");
-    fixture::write_to(&small).await;
-    Stored::open(&small, migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
-    let stored = Stored::open(path, migrations.to_vec()).await;
+    fixture::write_to(&TestDatabase::at(&small)).await;
+    Stored::open(&TestDatabase::at(&small), migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
+    let stored = Stored::open(&TestDatabase::at(path), migrations.to_vec()).await;
     stored.up(newest).await.expect("a fresh database");
     let layout = stored.layout(newest);
     let columns: Vec<_> = layout.tables["desired_lrps"].columns.iter().map(|column| column.name.as_str()).collect();
@@ -96,7 +97,7 @@ fn copied(start: &Path, folder: &Path) -> PathBuf {
 }
 
 async fn insert_select(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], newest: u64) -> Duration {
-    let stored = Stored::open(&copied(start, folder), migrations.to_vec()).await;
+    let stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
     let table = stored.layout(newest).tables["desired_lrps"].clone();
     let began = Instant::now();
     let mut tx = stored.context.database.write().await.expect("a writer");
@@ -126,7 +127,7 @@ struct Spent {
 
 /// Migrates to each of these versions in turn.
 async fn migrate(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], versions: &[u64]) -> Spent {
-    let mut stored = Stored::open(&copied(start, folder), migrations.to_vec()).await;
+    let mut stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
     stored.context.tuning = Tuning::default();
     let progress = stored.context.progress.clone();
     let watch = tokio::spawn(async move {

@@ -1,14 +1,15 @@
 //! The database that Diego's own BBS wrote at 1722634733, and the answers its newest one gave.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs::database::{Sql, sql};
 use bbs::lens::transform::Transform;
 use bbs::modules::catalog::Catalog;
 use bbs::record::Keyring;
 use serde_json::{Map, Value};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Column, Connection, Row, SqliteConnection, TypeInfo, ValueRef};
+
+use super::database::{Kind, TestDatabase};
 
 pub const VERSION: u64 = 1_722_634_733;
 pub const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
@@ -50,26 +51,26 @@ pub fn migrations_in(folder: &Path) -> Vec<Arc<dyn Transform>> {
     catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }
 
-/// The tables of the layout at [`VERSION`] as Diego made them, in SQLite's words.
+/// The tables of the layout at [`VERSION`] as Diego made them, in MySQL's words.
 const TABLES_SQL: &str = "
     CREATE TABLE configurations (id VARCHAR(255) PRIMARY KEY, value VARCHAR(255));
     CREATE TABLE domains (domain VARCHAR(255) PRIMARY KEY, expire_time BIGINT DEFAULT 0);
     CREATE INDEX domains_expire_time_idx ON domains (expire_time);
     CREATE TABLE desired_lrps (
         process_guid VARCHAR(255) PRIMARY KEY, domain VARCHAR(255) NOT NULL, log_guid VARCHAR(255) NOT NULL,
-        annotation TEXT, instances INT NOT NULL, memory_mb INT NOT NULL, disk_mb INT NOT NULL,
-        rootfs VARCHAR(1024) NOT NULL DEFAULT '', routes TEXT NOT NULL, volume_placement TEXT NOT NULL,
-        modification_tag_epoch VARCHAR(255) NOT NULL, modification_tag_index INT, run_info TEXT NOT NULL,
-        placement_tags TEXT, max_pids INTEGER DEFAULT 0, metric_tags TEXT);
+        annotation LONGTEXT, instances INT NOT NULL, memory_mb INT NOT NULL, disk_mb INT NOT NULL,
+        rootfs VARCHAR(1024) NOT NULL DEFAULT '', routes LONGTEXT NOT NULL, volume_placement LONGTEXT NOT NULL,
+        modification_tag_epoch VARCHAR(255) NOT NULL, modification_tag_index INT, run_info LONGTEXT NOT NULL,
+        placement_tags TEXT, max_pids INTEGER DEFAULT 0, metric_tags MEDIUMTEXT);
     CREATE INDEX desired_lrps_domain_idx ON desired_lrps (domain);
     CREATE TABLE actual_lrps (
         process_guid VARCHAR(255), instance_index INT, evacuating BOOL NOT NULL DEFAULT false,
         domain VARCHAR(255) NOT NULL, state VARCHAR(255) NOT NULL, instance_guid VARCHAR(255) NOT NULL DEFAULT '',
         cell_id VARCHAR(255) NOT NULL DEFAULT '', placement_error VARCHAR(1024) NOT NULL DEFAULT '',
-        since BIGINT DEFAULT 0, net_info TEXT NOT NULL, modification_tag_epoch VARCHAR(255) NOT NULL,
+        since BIGINT DEFAULT 0, net_info LONGTEXT NOT NULL, modification_tag_epoch VARCHAR(255) NOT NULL,
         modification_tag_index INT, crash_count INT NOT NULL DEFAULT 0,
         crash_reason VARCHAR(1024) NOT NULL DEFAULT '', expire_time BIGINT DEFAULT 0,
-        presence INT NOT NULL DEFAULT 0, internal_routes TEXT, metric_tags TEXT, routable BOOL DEFAULT false,
+        presence INT NOT NULL DEFAULT 0, internal_routes MEDIUMTEXT, metric_tags MEDIUMTEXT, routable BOOL DEFAULT false,
         availability_zone VARCHAR(255) NOT NULL DEFAULT '',
         PRIMARY KEY (process_guid, instance_index, presence));
     CREATE INDEX actual_lrps_domain_idx ON actual_lrps (domain);
@@ -80,62 +81,71 @@ const TABLES_SQL: &str = "
     CREATE TABLE tasks (
         guid VARCHAR(255) PRIMARY KEY, domain VARCHAR(255) NOT NULL, updated_at BIGINT DEFAULT 0,
         created_at BIGINT DEFAULT 0, first_completed_at BIGINT DEFAULT 0, state INT,
-        cell_id VARCHAR(255) NOT NULL DEFAULT '', result TEXT, failed BOOL DEFAULT false,
-        failure_reason VARCHAR(1024) NOT NULL DEFAULT '', task_definition TEXT NOT NULL,
+        cell_id VARCHAR(255) NOT NULL DEFAULT '', result LONGTEXT, failed BOOL DEFAULT false,
+        failure_reason VARCHAR(1024) NOT NULL DEFAULT '', task_definition LONGTEXT NOT NULL,
         rejection_count INTEGER NOT NULL DEFAULT 0, rejection_reason VARCHAR(1024) NOT NULL DEFAULT '');
     CREATE INDEX tasks_domain_idx ON tasks (domain);
     CREATE INDEX tasks_state_idx ON tasks (state);
     CREATE INDEX tasks_cell_id_idx ON tasks (cell_id);
     CREATE INDEX tasks_updated_at_idx ON tasks (updated_at);
     CREATE INDEX tasks_created_at_idx ON tasks (created_at);
-    CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at);";
+    CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at)";
 
-/// Writes the fixture's database to a file, exactly as its rows say.
-pub async fn write_to(database: &Path) {
-    let options = SqliteConnectOptions::new().filename(database).create_if_missing(true);
-    let mut connection = SqliteConnection::connect_with(&options).await.expect("a new database");
-    sqlx::raw_sql(TABLES_SQL).execute(&mut connection).await.expect("the tables of the fixture's version");
-    let mut tx = connection.begin().await.expect("a transaction");
+/// Diego rewrites its statements for PostgreSQL and, there alone, widens `rootfs` without giving it a default. SQLite
+/// takes both spellings for one.
+fn tables_sql(kind: Kind) -> String {
+    match kind {
+        Kind::Sqlite | Kind::Mysql => TABLES_SQL.to_owned(),
+        Kind::Postgres => TABLES_SQL
+            .replace("MEDIUMTEXT", "TEXT")
+            .replace("LONGTEXT", "TEXT")
+            .replace("rootfs VARCHAR(1024) NOT NULL DEFAULT ''", "rootfs VARCHAR(1024) NOT NULL"),
+    }
+}
+
+/// Rows in one statement: far fewer values than any database takes.
+const ROWS_AT_ONCE: usize = 50;
+
+/// Writes the fixture into an empty database, exactly as its rows say.
+pub async fn write_to(database: &TestDatabase) {
+    write_tables_to(database).await;
+    let opened = database.open().await;
+    let mut tx = opened.write().await.expect("a transaction");
     for table in TABLES.into_iter().chain(["configurations"]) {
-        for row in rows(table) {
-            let names: Vec<_> = row.keys().map(String::as_str).collect();
-            let places = vec!["?"; names.len()].join(", ");
-            let statement = format!("INSERT INTO {table} ({}) VALUES ({places})", names.join(", "));
-            let mut query = sqlx::query(AssertSqlSafe(statement));
-            for value in row.values() {
-                query = match value {
-                    Value::Null => query.bind(None::<String>),
-                    Value::Bool(value) => query.bind(*value),
-                    Value::Number(number) => query.bind(number.as_i64().expect("the fixture has integers alone")),
-                    Value::String(text) => query.bind(text.clone()),
-                    Value::Array(_) | Value::Object(_) => panic!("{table} has a value that is no column's"),
-                };
-            }
-            query.execute(&mut *tx).await.expect("a row of the fixture fits its table");
+        for rows in rows(table).chunks(ROWS_AT_ONCE) {
+            tx.execute(insert(table, rows)).await.expect("the rows of the fixture fit their table");
         }
     }
     tx.commit().await.expect("the rows are written");
+    opened.close().await;
 }
 
-/// Every row of a table as the fixture writes rows, in the order of its primary key.
-pub async fn read_from(database: &Path, table: &str, order: &str) -> Vec<Map<String, Value>> {
-    let options = SqliteConnectOptions::new().filename(database).read_only(true);
-    let mut connection = SqliteConnection::connect_with(&options).await.expect("the database opens");
-    let statement = format!("SELECT * FROM {table} ORDER BY {order}");
-    let rows = sqlx::query(AssertSqlSafe(statement)).fetch_all(&mut connection).await.expect("the table can be read");
-    rows.iter().map(to_json).collect()
+/// The fixture's tables, without a row.
+pub async fn write_tables_to(database: &TestDatabase) {
+    let opened = database.open().await;
+    let mut tx = opened.write().await.expect("a transaction");
+    for statement in tables_sql(database.kind).split(';') {
+        tx.execute(sql(statement.to_owned())).await.expect("the tables of the fixture's version");
+    }
+    tx.commit().await.expect("the tables are made");
+    opened.close().await;
 }
 
-fn to_json(row: &SqliteRow) -> Map<String, Value> {
-    let column = |column: &sqlx::sqlite::SqliteColumn| {
-        let raw = row.try_get_raw(column.ordinal()).expect("a column of the row");
-        let value = match raw.type_info().name() {
-            _ if raw.is_null() => Value::Null,
-            "TEXT" => Value::String(row.get(column.ordinal())),
-            "BOOLEAN" => Value::Bool(row.get(column.ordinal())),
-            _ => Value::from(row.get::<i64, _>(column.ordinal())),
-        };
-        (column.name().to_owned(), value)
-    };
-    row.columns().iter().map(column).collect()
+fn insert(table: &str, rows: &[Map<String, Value>]) -> Sql {
+    let names: Vec<_> = rows[0].keys().map(String::as_str).collect();
+    let row = format!("({})", vec!["?"; names.len()].join(", "));
+    let places = vec![row; rows.len()].join(", ");
+    let mut statement = sql(format!("INSERT INTO {table} ({}) VALUES {places}", names.join(", ")));
+    for row in rows {
+        for name in &names {
+            statement = match &row[*name] {
+                Value::Null => statement.bind(None::<String>),
+                Value::Bool(value) => statement.bind(*value),
+                Value::Number(number) => statement.bind(number.as_i64().expect("the fixture has integers alone")),
+                Value::String(text) => statement.bind(text.clone()),
+                Value::Array(_) | Value::Object(_) => panic!("{table} has a value that is no column's"),
+            };
+        }
+    }
+    statement
 }

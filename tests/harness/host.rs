@@ -9,29 +9,38 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::database::{Kind, TestDatabase};
+
 /// Far above what anything here takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A folder with a configuration, in which a database will be or is.
+/// A folder with a configuration for one database.
 pub struct Installation {
     folder: tempfile::TempDir,
+    pub database: TestDatabase,
     config: Value,
 }
 
 impl Installation {
-    /// Serves the modules of `modules_dir` from a database that is not there yet, with the fixture's key.
-    pub fn new(modules_dir: &Path) -> Self {
+    /// Serves the modules of `modules_dir` from a database that is empty, with the fixture's key.
+    pub fn new(modules_dir: &Path, kind: Kind) -> Self {
+        Self::on(TestDatabase::new(kind), modules_dir)
+    }
+
+    pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let config = json!({
+        let mut config = json!({
             "listen_address": "127.0.0.1:0",
-            "database_connection_string": "bbs.db",
             "modules_dir": modules_dir,
             "module_cache_dir": super::modules::cache(),
             "encryption_keys": { "key-2024": "correct horse battery staple" },
             "active_key_label": "key-2024",
             "lock_retry_interval": "50ms",
         });
-        Self { folder, config }
+        for (key, value) in database.configuration().as_object().expect("an object of keys") {
+            config[key] = value.clone();
+        }
+        Self { folder, database, config }
     }
 
     /// Adds or replaces one key of the configuration.
@@ -42,10 +51,6 @@ impl Installation {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    pub fn database(&self) -> PathBuf {
-        self.folder.path().join("bbs.db")
     }
 
     fn config_file(&self) -> PathBuf {

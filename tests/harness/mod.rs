@@ -1,11 +1,17 @@
-//! What every test of the suite starts from: temporary folders, the built modules, the fixture
-//! database, the host as a process. Waits for conditions, never for time.
+//! What every test of the suite starts from: temporary folders, databases on servers of the tests' own, the built
+//! modules, the fixture, the host as a process. Waits for conditions, never for time.
 
 use std::path::{Path, PathBuf};
 
+pub mod database;
+pub mod engine;
 pub mod fixture;
 pub mod host;
+pub mod mariadb;
 pub mod modules;
+pub mod once;
+pub mod postgres;
+pub mod proxy;
 pub mod server;
 pub mod stored;
 

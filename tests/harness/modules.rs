@@ -1,9 +1,7 @@
 //! Modules for tests: the default catalog and the guests of `tests/guests`, built from source once for each
-//! state of the source, whichever test comes first. Owns the folders below `target/test-modules`.
+//! state of the source, whichever test comes first.
 
-use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::modules::build::{self, BuildRequest, Others};
@@ -11,6 +9,7 @@ use bbs::modules::sandbox::{Limits, Sandbox};
 use bbs::modules::{MigrationModule, Module, TranslatorModule};
 use bbs::progress::Progress;
 
+use super::once::{files_of, folder, hash_of_files, made_once};
 use super::workspace;
 
 const DEFAULT_SOURCES: [&str; 6] =
@@ -18,7 +17,7 @@ const DEFAULT_SOURCES: [&str; 6] =
 
 /// The default modules directory, as `bbs module build` writes it.
 pub fn modules() -> PathBuf {
-    built_once("default", &DEFAULT_SOURCES, |folder| {
+    made_once("default", hash_of_files(&DEFAULT_SOURCES), |folder| {
         let crates = build::listed_crates(&workspace().join("migrations-wasm/catalog.toml")).expect("the source list");
         let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Drop };
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
@@ -29,7 +28,7 @@ pub fn modules() -> PathBuf {
 /// before them.
 pub fn modules_with_split() -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(["migrations-wasm/proof"]).collect();
-    built_once("split", &sources, |folder| {
+    made_once("split", hash_of_files(&sources), |folder| {
         for file in files_of(&modules()).iter().filter(|file| !file.ends_with(".done")) {
             let name = file.file_name().expect("a file has a name");
             std::fs::copy(file, folder.join(name)).expect("the target folder can be written");
@@ -43,7 +42,8 @@ pub fn modules_with_split() -> PathBuf {
 
 /// The folder of the guests: a component for each folder of `tests/guests`, called as the folder is.
 pub fn guests() -> PathBuf {
-    built_once("guests", &["Cargo.lock", "Cargo.toml", "sdk", "tests/guests"], |folder| {
+    let state = hash_of_files(&["Cargo.lock", "Cargo.toml", "sdk", "tests/guests"]);
+    made_once("guests", state, |folder| {
         let mut crates: Vec<_> = files_of(&workspace().join("tests/guests"))
             .into_iter()
             .filter(|file| file.file_name().is_some_and(|name| name == "Cargo.toml"))
@@ -96,44 +96,4 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// The folder of compiled components, for every sandbox and host that a test starts.
 pub fn cache() -> PathBuf {
     folder().join("cache")
-}
-
-fn folder() -> PathBuf {
-    workspace().join("target/test-modules")
-}
-
-/// A folder filled once for each state of `sources`. Tests run in processes of their own, so they meet at a lock.
-fn built_once(name: &str, sources: &[&str], build: impl FnOnce(&Path)) -> PathBuf {
-    std::fs::create_dir_all(folder()).expect("the target folder can be written");
-    let lock = File::create(folder().join(format!("{name}.lock"))).expect("the target folder can be written");
-    lock.lock().expect("a file lock");
-    let built = folder().join(format!("{name}-{:016x}", hash(sources)));
-    if !built.join(".done").exists() {
-        std::fs::create_dir_all(&built).expect("the target folder can be written");
-        build(&built);
-        File::create(built.join(".done")).expect("the target folder can be written");
-    }
-    built
-}
-
-fn hash(sources: &[&str]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for source in sources {
-        for file in files_of(&workspace().join(source)) {
-            // Where the checkout is does not matter.
-            file.strip_prefix(workspace()).expect("a file of the workspace").hash(&mut hasher);
-            std::fs::read(&file).expect("a source file").hash(&mut hasher);
-        }
-    }
-    hasher.finish()
-}
-
-fn files_of(path: &Path) -> Vec<PathBuf> {
-    if !path.is_dir() {
-        return vec![path.to_owned()];
-    }
-    let mut entries: Vec<_> =
-        std::fs::read_dir(path).expect("a source folder").map(|entry| entry.expect("an entry").path()).collect();
-    entries.sort();
-    entries.iter().filter(|entry| !entry.ends_with("target")).flat_map(|entry| files_of(entry)).collect()
 }

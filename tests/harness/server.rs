@@ -2,22 +2,24 @@
 //! still. For what needs no start sequence; the host as a process is `host`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::api::Api;
 use bbs::clock::StoppedClock;
-use bbs::database::{Address, Database, sql};
+use bbs::database::Database;
 use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs::lock::fence::Fence;
+use bbs::metrics::Metrics;
 use bbs::modules::translate::Translate;
+use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::Keyring;
 use bbs::store::Store;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
+use super::database::{Kind, TestDatabase, execute, texts};
 use super::fixture;
 
 /// What new records are marked with.
@@ -28,6 +30,7 @@ pub const NOW_NS: i64 = 1_800_000_000_000_000_000;
 /// How a server differs from the one that most tests want: empty, native, large pages.
 #[derive(Default)]
 pub struct Options {
+    pub kind: Kind,
     pub with_fixture: bool,
     pub translators: Vec<Arc<dyn Translate>>,
     pub pin: Option<&'static str>,
@@ -43,7 +46,7 @@ pub struct Server {
     pub clock: Arc<StoppedClock>,
     pub address: SocketAddr,
     client: reqwest::Client,
-    _folder: tempfile::TempDir,
+    _kept: TestDatabase,
 }
 
 pub struct Reply {
@@ -77,12 +80,12 @@ impl Reply {
 }
 
 impl Server {
-    pub async fn empty() -> Self {
-        Self::start(Options::default()).await
+    pub async fn empty(kind: Kind) -> Self {
+        Self::start(Options { kind, ..Options::default() }).await
     }
 
-    pub async fn with_fixture() -> Self {
-        Self::start(Options { with_fixture: true, ..Options::default() }).await
+    pub async fn with_fixture(kind: Kind) -> Self {
+        Self::start(Options { kind, with_fixture: true, ..Options::default() }).await
     }
 
     pub async fn start(options: Options) -> Self {
@@ -93,8 +96,9 @@ impl Server {
 
     /// Ready to serve, with its gate still shut.
     pub async fn closed(options: Options) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = newest_layout(folder.path().join("bbs.db"), options.with_fixture).await;
+        let kept = TestDatabase::new(options.kind);
+        newest_layout(&kept, options.with_fixture).await;
+        let database = kept.open().await;
         let fence = Fence::raise(&database).await.unwrap();
         let clock = Arc::new(StoppedClock::at(NOW_NS));
         let store = Store::new(database.clone(), fence, Arc::new(fixture::keyring()), clock.clone())
@@ -105,11 +109,12 @@ impl Server {
         }
         let progress = Progress::default();
         let gate = Gate::new(progress.clone());
+        let metrics = Metrics::new(progress.clone(), Pace::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(http::serve(listener, http::router(gate.clone()), std::future::pending()));
+        tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
         let client = reqwest::Client::new();
-        Self { gate, progress, api: Arc::new(api), store, database, clock, address, client, _folder: folder }
+        Self { gate, progress, api: Arc::new(api), store, database, clock, address, client, _kept: kept }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -136,39 +141,32 @@ impl Server {
 
     /// Runs a statement past the host, as an operator or another BBS might.
     pub async fn sql(&self, statement: &str) {
-        let mut tx = self.database.write().await.unwrap();
-        tx.execute(sql(statement.to_owned())).await.unwrap();
-        tx.commit().await.unwrap();
+        execute(&self.database, statement).await;
     }
 
     /// The first column of each row, as text.
     pub async fn texts(&self, query: &str) -> Vec<String> {
-        let rows = self.database.read().await.unwrap().fetch(sql(query.to_owned())).await.unwrap();
-        rows.iter().map(|row| row.text(0).unwrap().unwrap_or_default().to_owned()).collect()
+        texts(&self.database, query).await
     }
 }
 
 /// The tables as the default catalog leaves them, with or without the fixture's rows.
-async fn newest_layout(path: PathBuf, with_rows: bool) -> Database {
-    fixture::write_to(&path).await;
-    let database = Database::open(&Address::Sqlite(path)).await.unwrap();
-    let mut tx = database.write().await.unwrap();
-    let statements = [
+async fn newest_layout(database: &TestDatabase, with_rows: bool) {
+    if with_rows {
+        fixture::write_to(database).await;
+    } else {
+        fixture::write_tables_to(database).await;
+    }
+    let opened = database.open().await;
+    for statement in [
         "ALTER TABLE desired_lrps ADD COLUMN update_strategy INT NOT NULL DEFAULT 0",
         "ALTER TABLE desired_lrps ADD COLUMN record_version BIGINT",
         "ALTER TABLE actual_lrps ADD COLUMN record_version BIGINT",
         "ALTER TABLE tasks ADD COLUMN record_version BIGINT",
-    ];
-    for statement in statements {
-        tx.execute(sql(statement)).await.unwrap();
+    ] {
+        execute(&opened, statement).await;
     }
-    if !with_rows {
-        for table in fixture::TABLES {
-            tx.execute(sql(format!("DELETE FROM {table}"))).await.unwrap();
-        }
-    }
-    tx.commit().await.unwrap();
-    database
+    opened.close().await;
 }
 
 /// Of the layout, what the store asks it for.

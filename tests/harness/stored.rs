@@ -2,16 +2,17 @@
 //! ready to run on it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use bbs::database::{Address, Database, Row, schema, sql};
+use bbs::database::{Database, DatabaseError, Dialect, Row, schema, sql};
 use bbs::layout::schema::{Column, Layout};
-use bbs::layout::values::Value;
+use bbs::layout::values::{Encoding, Value};
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
 use bbs::progress::Progress;
+
+use super::database::{TestDatabase, texts};
 
 /// Rows by table, then by column; text after decryption.
 pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
@@ -21,9 +22,13 @@ pub struct Stored {
 }
 
 impl Stored {
-    pub async fn open(path: &Path, migrations: Vec<Arc<dyn Transform>>) -> Self {
+    pub async fn open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Self {
+        Self::try_open(database, migrations).await.expect("the database can be opened")
+    }
+
+    pub async fn try_open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Result<Self, DatabaseError> {
         let context = Context {
-            database: Database::open(&Address::Sqlite(path.to_owned())).await.expect("the folder is writable"),
+            database: Database::open(&database.address()).await?,
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
@@ -32,16 +37,16 @@ impl Stored {
             // Several batches even for the fixture's few rows.
             tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
         };
-        Self { context }
+        Ok(Self { context })
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {
-        let fence = Fence::raise(&self.context.database).await.expect("the fence can be raised");
+        let fence = Fence::raise(&self.context.database).await?;
         migrate::run(&self.context, &fence, Intent::Up { wanted }).await
     }
 
     pub async fn down(&self, to: u64) -> Result<Decision, MigrateError> {
-        let fence = Fence::raise(&self.context.database).await.expect("the fence can be raised");
+        let fence = Fence::raise(&self.context.database).await?;
         migrate::run(&self.context, &fence, Intent::Down { to }).await
     }
 
@@ -57,56 +62,66 @@ impl Stored {
         line.at(version).expect("a version of the line").clone()
     }
 
-    pub async fn fetch(&self, query: &str) -> Vec<Row> {
-        let mut reader = self.context.database.read().await.expect("a reader");
-        reader.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"))
-    }
-
     /// What the version row says.
     pub async fn version(&self) -> u64 {
-        let rows = self.fetch("SELECT value FROM configurations WHERE id = 'version'").await;
-        let text = rows[0].text(0).expect("text").expect("there is a version");
-        let row: serde_json::Value = serde_json::from_str(text).expect("the version is JSON");
+        let found = texts(&self.context.database, "SELECT value FROM configurations WHERE id = 'version'").await;
+        let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
         row["CurrentVersion"].as_u64().expect("a number")
     }
 
     pub async fn assert_layout(&self, version: u64) {
+        let dialect = self.context.database.dialect();
         let mut reader = self.context.database.read().await.expect("a reader");
         for (name, table) in &self.layout(version).tables {
             let found = schema::read_back(&mut reader, name).await.expect("the schema can be read");
             let found = found.unwrap_or_else(|| panic!("table {name} is missing"));
-            assert_eq!(
-                schema::differences(&found, &schema::expected(self.context.database.dialect(), table)),
-                Vec::<String>::new(),
-                "{name}"
-            );
+            let wanted = schema::expected(dialect, table);
+            assert_eq!(schema::differences(&found, &wanted), Vec::<String>::new(), "{name}");
         }
     }
 
+    /// The tables of the database, whoever made them.
+    pub async fn tables(&self) -> Vec<String> {
+        let query = match self.context.database.dialect() {
+            Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name",
+            Dialect::Postgres => {
+                "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
+            }
+            Dialect::Mysql => {
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1"
+            }
+        };
+        texts(&self.context.database, query).await
+    }
+
     pub async fn rows(&self, version: u64) -> Rows {
+        let mut reader = self.context.database.read().await.expect("a reader");
         let mut everything = Rows::new();
         for (name, table) in &self.layout(version).tables {
             let columns: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
             let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
             let statement = format!("SELECT {columns} FROM {name} ORDER BY {key}");
-            let rows = self.fetch(&statement).await;
-            let value =
-                |row: &Row, at: usize, column: &Column| match row.value(at, column.kind.into()).expect("a value") {
-                    Value::Null => "NULL".to_owned(),
-                    Value::Boolean(value) => i32::from(value).to_string(),
-                    Value::Integer(number) => number.to_string(),
-                    Value::Text(b"") => String::new(),
-                    Value::Text(text) => {
-                        let plain = self.context.keyring.open(column.sealing, text).expect("records open");
-                        String::from_utf8_lossy(&plain).into_owned()
-                    }
-                };
+            let rows = reader.fetch(sql(statement)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
             let read = |row: &Row| {
                 let columns = table.columns.iter().enumerate();
-                columns.map(|(at, column)| (column.name.clone(), value(row, at, column))).collect()
+                columns.map(|(at, column)| (column.name.clone(), self.text_of(row, at, column))).collect()
             };
             everything.insert(name.clone(), rows.iter().map(read).collect());
         }
         everything
+    }
+
+    /// A value as a test compares it, opened where it is sealed.
+    fn text_of(&self, row: &Row, at: usize, column: &Column) -> String {
+        match row.value(at, Encoding::from(column.kind)).expect("a value of the column's type") {
+            Value::Null => "NULL".to_owned(),
+            Value::Boolean(value) => i32::from(value).to_string(),
+            Value::Integer(value) => value.to_string(),
+            Value::Text([]) => String::new(),
+            Value::Text(text) => {
+                let plain = self.context.keyring.open(column.sealing, text).expect("records open");
+                String::from_utf8_lossy(&plain).into_owned()
+            }
+        }
     }
 }

@@ -57,6 +57,9 @@ async fn list(server: &Server, request: proto::DesiredLrPsRequest) -> Vec<proto:
     answer.desired_lrps
 }
 
+/// In an order of their own: a list promises none.
 fn guids(lrps: &[proto::DesiredLrp]) -> Vec<String> {
-    lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect()
+    let mut guids: Vec<_> = lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect();
+    guids.sort();
+    guids
 }

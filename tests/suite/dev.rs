@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::{self, host::Host, host::Installation, modules};
 
 fn dev(data: &Path) -> Host {
@@ -54,14 +55,14 @@ async fn dev_keeps_its_database_between_runs() {
     assert!(contains(&follow(&list).await, "hello"));
 }
 
-#[test]
-fn a_new_migration_runs_at_the_next_start_of_the_same_host() {
+on_each_database!(a_new_migration_runs_at_the_next_start_of_the_same_host);
+async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
     let built = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(modules::modules()).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), built.path().join(entry.file_name())).unwrap();
     }
-    let installation = Installation::new(built.path());
+    let installation = Installation::new(built.path(), kind);
     assert!(installation.serve().terminate().success());
     let before = status(&installation);
 

@@ -3,10 +3,12 @@
 
 use std::net::SocketAddr;
 
+use bbs::database::sql;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::api::answers::{in_order, same, task_in_order};
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -44,16 +46,16 @@ async fn answers_as_diego_did(address: SocketAddr) {
 }
 
 async fn rows(installation: &Installation, version: u64) -> Rows {
-    let stored = Stored::open(&installation.database(), fixture::migrations()).await;
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let rows = stored.rows(version).await;
     stored.context.database.close().await;
     rows
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_diego_database_is_taken_over_served_handed_back_and_taken_over_again() {
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(a_diego_database_is_taken_over_served_handed_back_and_taken_over_again);
+async fn a_diego_database_is_taken_over_served_handed_back_and_taken_over_again(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     let original = rows(&installation, VERSION).await;
 
     let host = installation.serve();
@@ -73,10 +75,10 @@ async fn a_diego_database_is_taken_over_served_handed_back_and_taken_over_again(
     assert!(host.terminate().success());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn status_and_plan_say_what_is_there_and_what_would_be_done() {
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(status_and_plan_say_what_is_there_and_what_would_be_done);
+async fn status_and_plan_say_what_is_there_and_what_would_be_done(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     let status = installation.succeed(&["migrate", "status"]);
     for part in [
         "Version    1722634733",
@@ -98,9 +100,9 @@ async fn status_and_plan_say_what_is_there_and_what_would_be_done() {
     assert_eq!(json["found"]["versioned"]["current"], VERSION);
 }
 
-#[test]
-fn a_version_that_the_handlers_cannot_serve_is_refused_before_anything_is_migrated() {
-    let installation = Installation::new(&modules::modules()).set("pin_data_version", 1_764_949_919);
+on_each_database!(a_version_that_the_handlers_cannot_serve_is_refused_before_anything_is_migrated);
+async fn a_version_that_the_handlers_cannot_serve_is_refused_before_anything_is_migrated(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind).set("pin_data_version", 1_764_949_919);
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -110,19 +112,19 @@ fn a_version_that_the_handlers_cannot_serve_is_refused_before_anything_is_migrat
 
 #[test]
 fn a_mistyped_database_is_told_and_not_made() {
-    let installation = Installation::new(&modules::modules());
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite);
     for arguments in [&["migrate", "status"][..], &["migrate", "plan"], &["migrate", "down", "--to", "1722634733"]] {
         let refused = installation.run(arguments);
         assert!(!refused.status.success());
         assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no database at"), "{arguments:?}");
     }
-    assert!(!installation.database().exists());
+    assert!(!installation.database.path().exists());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_waits_for_no_host_that_serves() {
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(a_command_waits_for_no_host_that_serves);
+async fn a_command_waits_for_no_host_that_serves(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     let host = installation.serve();
     let refused = installation.run(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert!(!refused.status.success());
@@ -131,9 +133,9 @@ async fn a_command_waits_for_no_host_that_serves() {
     answers_as_diego_did(host.address).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master() {
-    let installation = Installation::new(&modules::modules());
+on_each_database!(a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master);
+async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
     let master = installation.serve();
     let standby = installation.command(&["serve"]);
     let taken_over = tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
@@ -145,16 +147,18 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master() {
     assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn from_the_moment_it_is_the_master_a_host_says_how_far_it_is() {
-    use sqlx::Connection;
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(from_the_moment_it_is_the_master_a_host_says_how_far_it_is);
+async fn from_the_moment_it_is_the_master_a_host_says_how_far_it_is(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     // Somebody else is writing: the host has to wait before it can migrate.
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(installation.database());
-    let mut writer = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::query("PRAGMA journal_mode = WAL").execute(&mut writer).await.unwrap();
-    let writing = writer.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let other = installation.database.open().await;
+    let mut writing = other.write().await.unwrap();
+    match kind {
+        Kind::Sqlite => {}
+        Kind::Postgres => drop(writing.execute(sql("LOCK TABLE configurations")).await.unwrap()),
+        Kind::Mysql => drop(writing.execute(sql("LOCK TABLES configurations WRITE")).await.unwrap()),
+    }
 
     let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
     let reply = reqwest::Client::new().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
@@ -163,15 +167,16 @@ async fn from_the_moment_it_is_the_master_a_host_says_how_far_it_is() {
     let progress: serde_json::Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
     assert!(progress["phase"].is_string(), "{progress}");
 
-    writing.rollback().await.unwrap();
+    drop(writing);
+    other.close().await;
     host.wait_for_line(|line| line.contains("serving"));
     answers_as_diego_did(host.address).await;
 }
 
-#[test]
-fn a_key_that_no_record_knows_is_refused_loudly() {
-    let installation = Installation::new(&modules::modules());
-    tokio::runtime::Runtime::new().unwrap().block_on(fixture::write_to(&installation.database()));
+on_each_database!(a_key_that_no_record_knows_is_refused_loudly);
+async fn a_key_that_no_record_knows_is_refused_loudly(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     let installation =
         installation.set("encryption_keys", serde_json::json!({"new": "x"})).set("active_key_label", "new");
     let refused = installation.run(&["serve"]);
@@ -180,10 +185,10 @@ fn a_key_that_no_record_knows_is_refused_loudly() {
     assert!(said.contains("existing encryption key version (key-2024) is not among the known keys"), "{said}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_active_key_comes_over_every_record_at_the_next_start() {
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(a_new_active_key_comes_over_every_record_at_the_next_start);
+async fn a_new_active_key_comes_over_every_record_at_the_next_start(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-2026": "another passphrase"});
     let installation = installation.set("encryption_keys", keys).set("active_key_label", "key-2026");
     assert!(installation.serve().terminate().success());

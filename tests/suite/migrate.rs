@@ -4,13 +4,14 @@
 use bbs::database::{schema, sql};
 use bbs::migrate::{Decision, MigrateError, Strategy, plan, status};
 
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::Stored;
 
-async fn empty() -> (tempfile::TempDir, Stored) {
-    let folder = tempfile::tempdir().unwrap();
-    let stored = Stored::open(&folder.path().join("bbs.db"), fixture::migrations()).await;
-    (folder, stored)
+async fn empty(kind: Kind) -> (TestDatabase, Stored) {
+    let database = TestDatabase::new(kind);
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    (database, stored)
 }
 
 fn versions(stored: &Stored) -> Vec<u64> {
@@ -28,18 +29,18 @@ async fn tables(stored: &Stored, version: u64) -> Vec<(String, schema::PhysicalT
     tables
 }
 
-#[tokio::test]
-async fn a_fresh_database_equals_one_migrated_from_the_first_version() {
-    let (_fresh_folder, fresh) = empty().await;
+on_each_database!(a_fresh_database_equals_one_migrated_from_the_first_version);
+async fn a_fresh_database_equals_one_migrated_from_the_first_version(kind: Kind) {
+    let (_fresh_database, fresh) = empty(kind).await;
     let versions = versions(&fresh);
     let (first, newest) = (versions[0], *versions.last().unwrap());
     fresh.up(newest).await.unwrap();
-    let (_stepped_folder, stepped) = empty().await;
+    let (_stepped_database, stepped) = empty(kind).await;
     for version in versions {
         stepped.up(version).await.unwrap();
         stepped.assert_layout(version).await;
     }
-    let (_leapt_folder, leapt) = empty().await;
+    let (_leapt_database, leapt) = empty(kind).await;
     leapt.up(first).await.unwrap();
     leapt.up(newest).await.unwrap();
     let wanted = tables(&fresh, newest).await;
@@ -47,9 +48,9 @@ async fn a_fresh_database_equals_one_migrated_from_the_first_version() {
     assert_eq!(tables(&leapt, newest).await, wanted);
 }
 
-#[tokio::test]
-async fn the_way_down_ends_above_the_first_migration() {
-    let (_folder, stored) = empty().await;
+on_each_database!(the_way_down_ends_above_the_first_migration);
+async fn the_way_down_ends_above_the_first_migration(kind: Kind) {
+    let (_database, stored) = empty(kind).await;
     let versions = versions(&stored);
     stored.up(*versions.last().unwrap()).await.unwrap();
     for &version in versions.iter().rev().skip(1) {
@@ -60,12 +61,11 @@ async fn the_way_down_ends_above_the_first_migration() {
     assert!(matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]), "{error}");
 }
 
-#[tokio::test]
-async fn status_and_plan_of_diegos_database() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("diego.db");
-    fixture::write_to(&path).await;
-    let stored = Stored::open(&path, fixture::migrations()).await;
+on_each_database!(status_and_plan_of_diegos_database);
+async fn status_and_plan_of_diegos_database(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
     let status = status(&stored.context).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
     assert_eq!(status.encryption_key_label.as_deref(), Some("key-2024"));
@@ -87,20 +87,19 @@ async fn status_and_plan_of_diegos_database() {
     assert!(!desired.opened.contains(&"volume_placement".to_owned()), "nobody declares it: {desired:?}");
 }
 
-#[tokio::test]
-async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("diego.db");
-    fixture::write_to(&path).await;
-    let stored = Stored::open(&path, fixture::migrations()).await;
+on_each_database!(a_damaged_record_stops_the_way_down_by_name_and_costs_nothing);
+async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
     let before = stored.rows(VERSION).await;
     let victim = before["desired_lrps"][150]["process_guid"].clone();
     let set = async |statement: &str| {
         let mut tx = stored.context.database.write().await.unwrap();
-        tx.execute(sql(statement.to_owned()).bind(victim.as_str())).await.unwrap();
+        tx.execute(sql(statement.to_owned()).bind(&victim)).await.unwrap();
         tx.commit().await.unwrap();
     };
-    set("UPDATE desired_lrps SET run_info = substr(run_info, 1, 40) || 'A' || substr(run_info, 42) WHERE process_guid = ?")
+    set("UPDATE desired_lrps SET run_info = concat(substr(run_info, 1, 40), 'A', substr(run_info, 42)) WHERE process_guid = ?")
         .await;
     let error = stored.down(1_471_030_898).await.unwrap_err();
     assert!(

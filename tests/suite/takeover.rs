@@ -4,6 +4,7 @@
 use bbs::migrate::Decision;
 use bbs::migrate::reencrypt::check_label;
 
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::{Rows, Stored};
 
@@ -12,22 +13,20 @@ const OURS: &str = "record_version";
 /// Before `encrypt_routes`, `add_presence` and the others: the oldest to which rows go back.
 const OLDEST: u64 = 1_471_030_898;
 
-async fn taken_over() -> (tempfile::TempDir, Stored) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("diego.db");
-    let migrations = fixture::migrations();
-    fixture::write_to(&path).await;
-    let stored = Stored::open(&path, migrations).await;
-    (folder, stored)
+async fn taken_over(kind: Kind) -> (TestDatabase, Stored) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    (database, stored)
 }
 
 fn newest(stored: &Stored) -> u64 {
     stored.context.migrations.last().unwrap().manifest().version
 }
 
-#[tokio::test]
-async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back() {
-    let (_folder, stored) = taken_over().await;
+on_each_database!(every_row_is_there_after_the_way_up_and_equal_after_the_way_back);
+async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back(kind: Kind) {
+    let (_database, stored) = taken_over(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
         (original["desired_lrps"].len(), original["actual_lrps"].len(), original["tasks"].len()),
@@ -50,9 +49,9 @@ async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back() {
     assert_eq!(stored.rows(VERSION).await, original);
 }
 
-#[tokio::test]
-async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again() {
-    let (_folder, stored) = taken_over().await;
+on_each_database!(it_goes_back_to_plain_routes_and_no_presence_and_up_again);
+async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again(kind: Kind) {
+    let (_database, stored) = taken_over(kind).await;
     let newest = newest(&stored);
     stored.up(newest).await.unwrap();
     let taken = stored.rows(newest).await;
@@ -84,9 +83,9 @@ async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again() {
     }
 }
 
-#[tokio::test]
-async fn an_unknown_key_label_is_refused_before_anything_is_touched() {
-    let (_folder, mut stored) = taken_over().await;
+on_each_database!(an_unknown_key_label_is_refused_before_anything_is_touched);
+async fn an_unknown_key_label_is_refused_before_anything_is_touched(kind: Kind) {
+    let (_database, mut stored) = taken_over(kind).await;
     let other = bbs::record::Keyring::new([("other", "passphrase")], "other").unwrap();
     stored.context.keyring = std::sync::Arc::new(other);
     let error = check_label(&stored.context.database, &stored.context.keyring).await.unwrap_err();

@@ -10,8 +10,11 @@ const LONGEST_FUNCTION: usize = 70;
 
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("admin", &["pace", "progress"]),
     ("clock", &[]),
-    ("config", &[]),
+    ("config", &["database"]),
+    ("metrics", &["pace", "progress"]),
+    ("pace", &["progress"]),
     ("progress", &[]),
     ("model", &[]),
     ("layout", &[]),
@@ -24,13 +27,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("migrate", &["clock", "database", "layout", "lens", "lock", "modules", "progress", "record", "store"]),
     ("domain", &["clock", "model", "store"]),
     ("api", &["clock", "domain", "model", "modules", "store"]),
-    ("http", &["api", "domain", "model", "modules", "progress"]),
+    ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),
 ];
 
 /// Which module alone may know a crate.
 const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
+    ("prometheus_client", &["metrics"]),
     ("sea_query", &["database", "lock", "migrate", "store"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),

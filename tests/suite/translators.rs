@@ -10,6 +10,7 @@ use bbs_proto::models::error::Type;
 use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::modules;
 use crate::harness::server::{Options, Server};
 
@@ -18,8 +19,8 @@ fn translators() -> Vec<Arc<dyn Translate>> {
     catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
 }
 
-async fn server() -> Server {
-    Server::start(Options { translators: translators(), ..Options::default() }).await
+async fn server(kind: Kind) -> Server {
+    Server::start(Options { kind, translators: translators(), ..Options::default() }).await
 }
 
 fn run_action() -> proto::Action {
@@ -82,9 +83,9 @@ async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_an_old_client_creates_a_native_one_lists() {
-    let server = server().await;
+on_each_database!(what_an_old_client_creates_a_native_one_lists);
+async fn what_an_old_client_creates_a_native_one_lists(kind: Kind) {
+    let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let [found] = <[_; 1]>::try_from(list_native(&server).await).unwrap();
     assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 2));
@@ -97,9 +98,9 @@ async fn what_an_old_client_creates_a_native_one_lists() {
     assert_eq!(own, v0_9::DesiredLrp { metrics_guid: b"guid".to_vec(), ..old_lrp("guid") });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_native_client_desires_old_ones_list() {
-    let server = server().await;
+on_each_database!(what_a_native_client_desires_old_ones_list);
+async fn what_a_native_client_desires_old_ones_list(kind: Kind) {
+    let server = server(kind).await;
     desire_native(&server, "guid", "domain").await;
     let [found] = <[_; 1]>::try_from(list_old(&server, "").await).unwrap();
     assert_eq!((&found.process_guid[..], &found.domain[..], found.instances), (&b"guid"[..], &b"domain"[..], 1));
@@ -119,9 +120,9 @@ async fn what_a_native_client_desires_old_ones_list() {
     assert_eq!(list.immutable_desired_lrps[0].domain, b"domain");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_in_between_writes_for_both() {
-    let server = server().await;
+on_each_database!(a_client_in_between_writes_for_both);
+async fn a_client_in_between_writes_for_both(kind: Kind) {
+    let server = server(kind).await;
     let request = v0_10::CreateDesiredLrpRequest {
         mutable_desired_lrp: Some(v0_10::MutableDesiredLrp {
             process_guid: b"guid".to_vec(),
@@ -142,9 +143,9 @@ async fn a_client_in_between_writes_for_both() {
     assert_eq!(list_old(&server, "").await[0].instances, 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_the_native_handlers_reach_old_clients() {
-    let server = server().await;
+on_each_database!(refusals_of_the_native_handlers_reach_old_clients);
+async fn refusals_of_the_native_handlers_reach_old_clients(kind: Kind) {
+    let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let again = create_old(&server, old_lrp("guid")).await.unwrap();
     assert_eq!(again.r#type(), Type::ResourceExists);
@@ -157,10 +158,10 @@ async fn refusals_of_the_native_handlers_reach_old_clients() {
     assert_eq!(list_native(&server).await.len(), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lists_go_through_the_chain_page_by_page() {
+on_each_database!(lists_go_through_the_chain_page_by_page);
+async fn lists_go_through_the_chain_page_by_page(kind: Kind) {
     for page_units in [1, 3, 100] {
-        let options = Options { translators: translators(), page_units: Some(page_units), ..Options::default() };
+        let options = Options { kind, translators: translators(), page_units: Some(page_units), ..Options::default() };
         let server = Server::start(options).await;
         for number in 0..7 {
             desire_native(&server, &format!("guid-{number}"), if number % 2 == 0 { "even" } else { "odd" }).await;
@@ -178,9 +179,9 @@ async fn lists_go_through_the_chain_page_by_page() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn records_that_together_are_larger_than_a_translator_may_be_are_listed() {
-    let server = server().await;
+on_each_database!(records_that_together_are_larger_than_a_translator_may_be_are_listed);
+async fn records_that_together_are_larger_than_a_translator_may_be_are_listed(kind: Kind) {
+    let server = server(kind).await;
     let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
     let mut action = run_action();
     action.run_action.as_mut().unwrap().volume_mounted_files.push(file);
@@ -200,9 +201,9 @@ async fn records_that_together_are_larger_than_a_translator_may_be_are_listed() 
     assert_eq!(listed, guids);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn more_clients_than_instances_are_all_answered() {
-    let options = Options { translators: translators(), page_units: Some(1), ..Options::default() };
+on_each_database!(more_clients_than_instances_are_all_answered);
+async fn more_clients_than_instances_are_all_answered(kind: Kind) {
+    let options = Options { kind, translators: translators(), page_units: Some(1), ..Options::default() };
     let server = Arc::new(Server::start(options).await);
     for number in 0..3 {
         desire_native(&server, &format!("guid-{number}"), "domain").await;
@@ -221,9 +222,9 @@ async fn more_clients_than_instances_are_all_answered() {
     assert_eq!(list_native(&server).await.len(), 63);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_version_may_be_said_in_the_path_or_in_the_header() {
-    let server = server().await;
+on_each_database!(a_version_may_be_said_in_the_path_or_in_the_header);
+async fn a_version_may_be_said_in_the_path_or_in_the_header(kind: Kind) {
+    let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let list = async |path: &str, header: &str| {
         let headers = [("x-diego-api-version", header)];
@@ -239,9 +240,9 @@ async fn a_version_may_be_said_in_the_path_or_in_the_header() {
     assert_eq!(list("/v1/desired_lrps/list", "1.1").await.status, 404);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_method_that_did_not_change_is_the_same_at_every_version() {
-    let server = server().await;
+on_each_database!(a_method_that_did_not_change_is_the_same_at_every_version);
+async fn a_method_that_did_not_change_is_the_same_at_every_version(kind: Kind) {
+    let server = server(kind).await;
     for version in ["v0.9", "v0.10", "v0.11", "v1.0", "v1.1", "v1"] {
         let reply = server.post(&format!("/{version}/ping"), []).await;
         assert!(reply.message::<proto::PingResponse>().available, "{version}");
@@ -252,9 +253,9 @@ async fn a_method_that_did_not_change_is_the_same_at_every_version() {
     assert_eq!(domains.domains, [b"d"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_version_does_not_have_is_not_found_there() {
-    let server = server().await;
+on_each_database!(what_a_version_does_not_have_is_not_found_there);
+async fn what_a_version_does_not_have_is_not_found_there(kind: Kind) {
+    let server = server(kind).await;
     let absent = [
         "/v0.9/mutable_desired_lrps/list",
         "/v0.9/desired_lrps/list.r3",
@@ -280,9 +281,9 @@ fn not_acceptable(reply: &crate::harness::server::Reply, max: &str) {
     assert_eq!((reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")), ("0.9", max));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_version_outside_the_window_is_told_which_ones_are_served() {
-    let server = server().await;
+on_each_database!(a_version_outside_the_window_is_told_which_ones_are_served);
+async fn a_version_outside_the_window_is_told_which_ones_are_served(kind: Kind) {
+    let server = server(kind).await;
     for version in ["0.8", "0.0", "1.2", "2.0"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
         let headers = [("x-diego-api-version", version)];
@@ -290,9 +291,9 @@ async fn a_version_outside_the_window_is_told_which_ones_are_served() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pinned_host_serves_nothing_newer() {
-    let options = Options { translators: translators(), pin: Some("0.10"), ..Options::default() };
+on_each_database!(a_pinned_host_serves_nothing_newer);
+async fn a_pinned_host_serves_nothing_newer(kind: Kind) {
+    let options = Options { kind, translators: translators(), pin: Some("0.10"), ..Options::default() };
     let server = Server::start(options).await;
     for version in ["1.1", "0.11"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "0.10");
@@ -308,16 +309,16 @@ async fn a_pinned_host_serves_nothing_newer() {
 }
 
 /// The guest that does what its methods say, then the real step to the native version.
-async fn server_with_a_guest() -> Server {
+async fn server_with_a_guest(kind: Kind) -> Server {
     let guest = modules::translator("chatty-translator", &modules::sandbox());
     let mut chain = translators();
     chain[0] = guest;
-    Server::start(Options { translators: chain, ..Options::default() }).await
+    Server::start(Options { kind, translators: chain, ..Options::default() }).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_translator_that_traps_fails_its_own_call_and_no_other() {
-    let server = server_with_a_guest().await;
+on_each_database!(a_translator_that_traps_fails_its_own_call_and_no_other);
+async fn a_translator_that_traps_fails_its_own_call_and_no_other(kind: Kind) {
+    let server = server_with_a_guest(kind).await;
     for _ in 0..2 {
         let (kind, text) = server.post("/v0.9/trap/do", []).await.error();
         assert_eq!(kind, Type::UnknownError);
@@ -328,9 +329,9 @@ async fn a_translator_that_traps_fails_its_own_call_and_no_other() {
     assert_eq!(server.post("/v0.10/mutable_desired_lrps/list", []).await.status, 200);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_translator_that_calls_what_does_not_exist_is_told_so() {
-    let server = server_with_a_guest().await;
+on_each_database!(a_translator_that_calls_what_does_not_exist_is_told_so);
+async fn a_translator_that_calls_what_does_not_exist_is_told_so(kind: Kind) {
+    let server = server_with_a_guest(kind).await;
     let (kind, text) = server.post("/v0.9/once/do", []).await.error();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("\"Newer\"") && text.contains("API 0.10"), "{text}");

@@ -1,17 +1,26 @@
-//! How each database spells a layout, and what it says back. Owns every difference between a portable
-//! layout and these databases; decides nothing about when a table is made.
+//! How a layout is spelled in each database, and what the database says back. Owns every difference between a
+//! portable layout and its tables: types, defaults, keys, indexes. Decides nothing about when a table is made.
 //!
-//! SQLite knows affinities, not lengths: all text types are `TEXT` and all integers `BIGINT`, so that a widening is
-//! nothing at all here.
+//! A database is often shared, so nothing here looks outside the schema (PostgreSQL) or the database (MySQL) that the
+//! connection is in.
+
+mod difference;
+mod mysql;
+mod names;
+mod postgres;
+mod sqlite;
 
 use sea_query::{
     Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder, SchemaStatementBuilder,
     SqliteQueryBuilder, Table as TableQuery,
 };
 
-use super::{Dialect, Row, SqlError, Transaction, sql};
+use super::{Dialect, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
-use crate::layout::values::Encoding;
+
+pub use difference::differences;
+pub use mysql::rename_tables;
+pub use names::{index_ahead, set_aside, take_place, waiting};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the schema of table {table:?}")]
@@ -20,15 +29,44 @@ pub struct ReadBackError {
     source: SqlError,
 }
 
-fn type_name(kind: ColumnType) -> &'static str {
-    match Encoding::from(kind) {
-        Encoding::Boolean => "BOOLEAN",
-        Encoding::Integer => "BIGINT",
-        Encoding::Text => "TEXT",
-    }
+/// A table as the database describes it, in words that do not depend on how it was declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhysicalTable {
+    pub columns: Vec<PhysicalColumn>,
+    pub primary_key: Vec<String>,
+    /// By name.
+    pub indexes: Vec<PhysicalIndex>,
 }
 
-fn text(dialect: Dialect, statement: &impl SchemaStatementBuilder) -> String {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhysicalColumn {
+    pub name: String,
+    pub kind: String,
+    pub nullable: bool,
+    /// As SQLite would write it: a number, or text in single quotes.
+    pub default: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PhysicalIndex {
+    pub name: String,
+    /// Names; what is more than a name (a prefix, an expression) is written out, and so equals no column of a layout.
+    pub columns: Vec<String>,
+    pub unique: bool,
+}
+
+/// What one definition of a column is to another, in one database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnChange {
+    /// The same.
+    None,
+    /// The database gives the column more room where it is, without rewriting rows: [`alter_column`].
+    Widening,
+    /// Rows have to be rewritten, or may not fit.
+    Other,
+}
+
+fn written(dialect: Dialect, statement: &impl SchemaStatementBuilder) -> String {
     match dialect {
         Dialect::Sqlite => statement.to_string(SqliteQueryBuilder),
         Dialect::Postgres => statement.to_string(PostgresQueryBuilder),
@@ -36,57 +74,112 @@ fn text(dialect: Dialect, statement: &impl SchemaStatementBuilder) -> String {
     }
 }
 
-/// A literal as an expression, written out: it comes from a manifest, never from a row.
-pub fn literal(_dialect: Dialect, _kind: ColumnType, value: Option<&Literal>) -> Expr {
-    Expr::cust(value.map_or_else(|| "NULL".to_owned(), spelled))
+fn type_name(dialect: Dialect, kind: ColumnType) -> String {
+    match dialect {
+        Dialect::Sqlite => sqlite::type_name(kind).to_owned(),
+        Dialect::Postgres => postgres::type_name(kind),
+        Dialect::Mysql => mysql::type_name(kind),
+    }
 }
 
-/// Booleans are the numbers that SQLite keeps them as.
-fn spelled(literal: &Literal) -> String {
+/// A literal as an expression, written out: it comes from a manifest, never from a row.
+pub fn literal(dialect: Dialect, kind: ColumnType, value: Option<&Literal>) -> Expr {
+    Expr::cust(match (value, dialect) {
+        (Some(value), _) => spelled(dialect, value),
+        // PostgreSQL takes what has no type for text.
+        (None, Dialect::Postgres) => format!("CAST(NULL AS {})", postgres::type_name(kind)),
+        (None, Dialect::Sqlite | Dialect::Mysql) => "NULL".to_owned(),
+    })
+}
+
+fn spelled(dialect: Dialect, literal: &Literal) -> String {
+    match (literal, dialect) {
+        (Literal::Boolean(value), Dialect::Postgres) => value.to_string().to_uppercase(),
+        // A backslash begins an escape in MySQL's text.
+        (Literal::Text(value), Dialect::Mysql) => canonical(&Literal::Text(value.replace('\\', r"\\"))),
+        _ => canonical(literal),
+    }
+}
+
+/// Booleans are the numbers that SQLite and MySQL keep them as.
+fn canonical(literal: &Literal) -> String {
     match literal {
         Literal::Boolean(value) => i32::from(*value).to_string(),
         Literal::Integer(value) => value.to_string(),
-        Literal::Text(value) => format!("'{}'", value.replace('\'', "''")),
+        Literal::Text(value) => quoted(value),
     }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
     let mut definition = ColumnDef::new(Alias::new(&column.name));
-    definition.custom(Alias::new(type_name(column.kind)));
+    definition.custom(Alias::new(type_name(dialect, column.kind)));
     if !column.nullable {
         definition.not_null();
     }
-    if column.default.is_some() {
-        definition.default(literal(dialect, column.kind, column.default.as_ref()));
+    if let Some(default) = &column.default {
+        let default = spelled(dialect, default);
+        // MySQL lets long text have a default only as an expression; everywhere else a plain literal is read back best.
+        let long_text = column.kind.is_text() && !matches!(column.kind, ColumnType::Varchar(_));
+        let expression = dialect == Dialect::Mysql && long_text;
+        definition.extra(if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") });
     }
     definition
 }
 
 /// `CREATE TABLE` under a name of the caller's choice, without the indexes.
 pub fn create_table(dialect: Dialect, table: &Table, name: &str) -> String {
+    written(dialect, &creation(dialect, table, name))
+}
+
+/// The same for a table of the host's own, which may be there already.
+pub fn ensure_table(dialect: Dialect, table: &Table) -> String {
+    written(dialect, creation(dialect, table, &table.name).if_not_exists())
+}
+
+fn creation(dialect: Dialect, table: &Table, name: &str) -> sea_query::TableCreateStatement {
     let mut query = TableQuery::create();
     query.table(Alias::new(name));
     for column in &table.columns {
         query.col(definition(dialect, column));
     }
     let mut key = IndexQuery::create();
+    if dialect == Dialect::Postgres {
+        key.name(names::key_name(name));
+    }
     for column in &table.primary_key {
         key.col(Alias::new(column));
     }
     query.primary_key(&mut key);
-    text(dialect, &query)
+    if dialect == Dialect::Mysql {
+        query.engine("InnoDB").extra("ROW_FORMAT=DYNAMIC");
+    }
+    query
 }
 
 pub fn drop_table(dialect: Dialect, name: &str) -> String {
-    text(dialect, &TableQuery::drop().table(Alias::new(name)).if_exists().take())
+    written(dialect, TableQuery::drop().table(Alias::new(name)).if_exists())
 }
 
 pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
-    text(dialect, &TableQuery::rename().table(Alias::new(from), Alias::new(to)).take())
+    written(dialect, TableQuery::rename().table(Alias::new(from), Alias::new(to)))
 }
 
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
-    text(dialect, &TableQuery::alter().table(Alias::new(table)).add_column(definition(dialect, column)).take())
+    written(dialect, TableQuery::alter().table(Alias::new(table)).add_column(definition(dialect, column)))
+}
+
+/// Gives a column its new definition, where [`column_change`] says that this is a widening.
+pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
+    match dialect {
+        Dialect::Postgres => postgres::alter_column(table, column),
+        Dialect::Sqlite | Dialect::Mysql => {
+            written(dialect, TableQuery::alter().table(Alias::new(table)).modify_column(definition(dialect, column)))
+        }
+    }
 }
 
 pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
@@ -95,240 +188,85 @@ pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
     for column in &index.columns {
         query.col(Alias::new(column));
     }
-    text(dialect, &query)
+    written(dialect, &query)
 }
 
+/// Fails on MySQL, and there alone, where there is no such index.
 pub fn drop_index(dialect: Dialect, table: &str, index: &str) -> String {
     let mut query = IndexQuery::drop();
     query.name(index);
     match dialect {
-        // An index belongs to its table.
         Dialect::Mysql => query.table(Alias::new(table)),
         Dialect::Sqlite | Dialect::Postgres => query.if_exists(),
     };
-    text(dialect, &query)
+    written(dialect, &query)
 }
 
-/// Whether two definitions of a column are one and the same to the database.
-pub fn same_column(_dialect: Dialect, one: &Column, other: &Column) -> bool {
-    physical(one) == physical(other)
+pub fn column_change(dialect: Dialect, from: &Column, to: &Column) -> ColumnChange {
+    if physical(dialect, from) == physical(dialect, to) {
+        return ColumnChange::None;
+    }
+    let tightens = from.nullable && !to.nullable;
+    let widens = match dialect {
+        // It cannot change a column at all, and has nothing to widen.
+        Dialect::Sqlite => false,
+        Dialect::Postgres => postgres::widens(from.kind, to.kind),
+        Dialect::Mysql => mysql::widens(from.kind, to.kind) && from.nullable == to.nullable,
+    };
+    if from.name == to.name && widens && !tightens { ColumnChange::Widening } else { ColumnChange::Other }
 }
 
-fn physical(column: &Column) -> PhysicalColumn {
+/// Whether two definitions of a column are one and the same to a database.
+pub fn same_column(dialect: Dialect, one: &Column, other: &Column) -> bool {
+    column_change(dialect, one, other) == ColumnChange::None
+}
+
+fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
     PhysicalColumn {
         name: column.name.clone(),
-        kind: type_name(column.kind).to_owned(),
+        kind: type_name(dialect, column.kind),
         nullable: column.nullable,
-        default: column.default.as_ref().map(spelled),
+        default: column.default.as_ref().map(canonical),
     }
-}
-
-/// Makes the indexes that a table will have once it takes its name, where that can be done ahead. PostgreSQL has one
-/// space of names for all indexes, so there they wait under another.
-pub fn index_ahead(dialect: Dialect, table: &Table, staged: &str, missing: &[Index]) -> Vec<String> {
-    match dialect {
-        Dialect::Sqlite => Vec::new(),
-        Dialect::Mysql => missing.iter().map(|index| create_index(dialect, staged, index)).collect(),
-        Dialect::Postgres => {
-            let waiting = |index: &Index| Index { name: waiting(&index.name, table, staged), ..index.clone() };
-            missing.iter().map(|index| create_index(dialect, staged, &waiting(index))).collect()
-        }
-    }
-}
-
-/// The name of an index of `staged`, which is `table` under another name.
-pub fn waiting(index: &str, table: &Table, staged: &str) -> String {
-    format!("{index}{}", staged.strip_prefix(&table.name).unwrap_or(staged))
-}
-
-/// Gives a table, with its indexes, another name. Not for MySQL, which renames all tables at once.
-pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
-    let mut statements: Vec<_> = match dialect {
-        Dialect::Sqlite | Dialect::Mysql => {
-            table.indexes.iter().map(|index| drop_index(dialect, &table.name, &index.name)).collect()
-        }
-        Dialect::Postgres => {
-            let names = table.indexes.iter().map(|index| index.name.clone()).chain([primary_key_name(&table.name)]);
-            names.map(|name| rename_index(&name, &waiting(&name, table, aside))).collect()
-        }
-    };
-    statements.push(rename_table(dialect, &table.name, aside));
-    statements
-}
-
-/// Gives a table that waited under another name its own, with its indexes. Not for MySQL either.
-pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> {
-    let mut statements = vec![rename_table(dialect, staged, &table.name)];
-    match dialect {
-        Dialect::Sqlite | Dialect::Mysql => {
-            statements.extend(table.indexes.iter().map(|index| create_index(dialect, &table.name, index)));
-        }
-        Dialect::Postgres => {
-            let names = table.indexes.iter().map(|index| index.name.as_str());
-            statements.extend(names.map(|name| rename_index(&waiting(name, table, staged), name)));
-            statements.push(rename_index(&primary_key_name(staged), &primary_key_name(&table.name)));
-        }
-    }
-    statements
-}
-
-/// As PostgreSQL calls it by itself; Diego's own migrations know it by that name.
-fn primary_key_name(table: &str) -> String {
-    format!("{table}_pkey")
-}
-
-fn rename_index(from: &str, to: &str) -> String {
-    format!("ALTER INDEX IF EXISTS \"{from}\" RENAME TO \"{to}\"")
-}
-
-/// All or none of the names change.
-pub fn rename_tables(pairs: &[(String, String)]) -> String {
-    let pairs: Vec<_> = pairs.iter().map(|(from, to)| format!("`{from}` TO `{to}`")).collect();
-    format!("RENAME TABLE {}", pairs.join(", "))
-}
-
-/// Whether there is a table of that name among those that this host sees: the database is often shared.
-pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError> {
-    let list = match tx.dialect() {
-        Dialect::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
-        Dialect::Postgres => "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = ?",
-        Dialect::Mysql => "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
-    };
-    Ok(tx.fetch_optional(sql(list).bind(table)).await?.is_some())
-}
-
-/// A table as the database describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PhysicalTable {
-    pub columns: Vec<PhysicalColumn>,
-    pub primary_key: Vec<String>,
-    /// Name and columns, by name.
-    pub indexes: Vec<(String, Vec<String>)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PhysicalColumn {
-    pub name: String,
-    pub kind: String,
-    pub nullable: bool,
-    pub default: Option<String>,
 }
 
 /// What a layout's table looks like to the database.
-pub fn expected(_dialect: Dialect, table: &Table) -> PhysicalTable {
-    let mut indexes: Vec<_> = table.indexes.iter().map(|index| (index.name.clone(), index.columns.clone())).collect();
+pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
+    let index =
+        |index: &Index| PhysicalIndex { name: index.name.clone(), columns: index.columns.clone(), unique: false };
+    let mut indexes: Vec<_> = table.indexes.iter().map(index).collect();
     indexes.sort();
-    PhysicalTable {
-        columns: table.columns.iter().map(physical).collect(),
-        primary_key: table.primary_key.clone(),
-        indexes,
-    }
+    let mut columns: Vec<_> = table.columns.iter().map(|column| physical(dialect, column)).collect();
+    // No database that keeps its word lets a key be NULL, whatever a layout says.
+    columns.iter_mut().filter(|column| table.primary_key.contains(&column.name)).for_each(|key| key.nullable = false);
+    PhysicalTable { columns, primary_key: table.primary_key.clone(), indexes }
+}
+
+/// Whether there is a table of that name.
+pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError> {
+    let statement = match tx.dialect() {
+        Dialect::Sqlite => sqlite::EXISTS,
+        Dialect::Postgres => postgres::EXISTS,
+        Dialect::Mysql => mysql::EXISTS,
+    };
+    Ok(tx.fetch_optional(sql(statement).bind(table)).await?.is_some())
 }
 
 /// What the database has under a name, or nothing.
 pub async fn read_back(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, ReadBackError> {
-    read(tx, table).await.map_err(|source| ReadBackError { table: table.to_owned(), source })
+    let found = match tx.dialect() {
+        Dialect::Sqlite => sqlite::read(tx, table).await,
+        Dialect::Postgres => postgres::read(tx, table).await,
+        Dialect::Mysql => mysql::read(tx, table).await,
+    };
+    found.map_err(|source| ReadBackError { table: table.to_owned(), source })
 }
 
-async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
-    let info = sql("SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info(?) ORDER BY cid");
-    let rows = tx.fetch(info.bind(table)).await?;
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let string = |row: &Row, at: usize| Ok::<_, SqlError>(row.text(at)?.unwrap_or_default().to_owned());
-    let mut columns = Vec::with_capacity(rows.len());
-    let mut key = Vec::new();
-    for row in &rows {
-        let name = string(row, 0)?;
-        let place = row.integer(4)?.unwrap_or_default();
-        if place > 0 {
-            key.push((place, name.clone()));
-        }
-        let kind = affinity(string(row, 1)?);
-        // SQLite alone lets a key be NULL; no host ever writes one.
-        let required = row.flag(2)?.unwrap_or_default() || place > 0;
-        let default = row.text(3)?.map(|default| as_written(&kind, default.to_owned()));
-        columns.push(PhysicalColumn { name, kind, nullable: !required, default });
-    }
-    key.sort();
-    let list =
-        sql("SELECT list.name, info.name FROM pragma_index_list(?) AS list, pragma_index_info(list.name) AS info \
-         WHERE list.origin = 'c' ORDER BY list.name, info.seqno");
-    let mut indexes: Vec<(String, Vec<String>)> = Vec::new();
-    for row in &tx.fetch(list.bind(table)).await? {
-        let (index, column) = (string(row, 0)?, string(row, 1)?);
-        match indexes.last_mut().filter(|(name, _)| *name == index) {
-            Some((_, columns)) => columns.push(column),
-            None => indexes.push((index, vec![column])),
-        }
-    }
-    let primary_key = key.into_iter().map(|(_, name)| name).collect();
-    Ok(Some(PhysicalTable { columns, primary_key, indexes }))
-}
-
-/// What keeps a table of the database from being the one of the layout, for an operator. Empty: nothing.
-/// The order of columns means nothing, since every statement names them.
-pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String> {
-    let mut differences = Vec::new();
-    for column in &wanted.columns {
-        match found.columns.iter().find(|known| known.name == column.name) {
-            None => differences.push(format!("column {} is missing", column.name)),
-            Some(known) if known != column => differences.push(format!(
-                "column {} is {} {}, not {} {}",
-                column.name,
-                known.kind,
-                describe(known),
-                column.kind,
-                describe(column)
-            )),
-            Some(_) => {}
-        }
-    }
-    for column in found.columns.iter().filter(|known| wanted.columns.iter().all(|column| column.name != known.name)) {
-        differences.push(format!("column {} is not in the layout", column.name));
-    }
-    if found.primary_key != wanted.primary_key {
-        differences.push(format!(
-            "the primary key is ({}), not ({})",
-            found.primary_key.join(", "),
-            wanted.primary_key.join(", ")
-        ));
-    }
-    for (name, columns) in wanted.indexes.iter().filter(|index| !found.indexes.contains(index)) {
-        differences.push(format!("index {name} on ({}) is missing or different", columns.join(", ")));
-    }
-    for (name, _) in found.indexes.iter().filter(|(name, _)| wanted.indexes.iter().all(|(known, _)| known != name)) {
-        differences.push(format!("index {name} is not in the layout"));
-    }
-    differences
-}
-
-fn describe(column: &PhysicalColumn) -> String {
-    let nullable = if column.nullable { "NULL" } else { "NOT NULL" };
-    column.default.as_ref().map_or_else(|| nullable.to_owned(), |default| format!("{nullable} DEFAULT {default}"))
-}
-
-/// One name for all that SQLite treats alike, whatever a table was declared with.
-fn affinity(declared: String) -> String {
-    let upper = declared.to_uppercase();
-    if upper.contains("INT") {
-        return type_name(ColumnType::BigInteger).to_owned();
-    }
-    if upper.contains("BOOL") {
-        return type_name(ColumnType::Boolean).to_owned();
-    }
-    if ["CHAR", "CLOB", "TEXT"].iter().any(|text| upper.contains(text)) {
-        return type_name(ColumnType::Text).to_owned();
-    }
-    declared
-}
-
-fn as_written(kind: &str, default: String) -> String {
-    match default.to_lowercase().as_str() {
-        "false" if kind == type_name(ColumnType::Boolean) => "0".to_owned(),
-        "true" if kind == type_name(ColumnType::Boolean) => "1".to_owned(),
-        _ => default,
+/// Gathers rows of (index, column), which come in order, into indexes.
+fn add_to_index(indexes: &mut Vec<PhysicalIndex>, name: &str, column: &str, unique: bool) {
+    match indexes.last_mut().filter(|index| index.name == name) {
+        Some(index) => index.columns.push(column.to_owned()),
+        None => indexes.push(PhysicalIndex { name: name.to_owned(), columns: vec![column.to_owned()], unique }),
     }
 }
 

@@ -28,6 +28,12 @@ impl Gate {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// How often a record was left out of an answer since the gate opened.
+    pub(super) fn left_out(&self) -> u64 {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map_or(0, |api| api.left_out())
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.open.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }

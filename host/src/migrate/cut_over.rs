@@ -30,7 +30,7 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work)
         drop(reader);
         let there = |name: &str| {
             let waiting = schema::waiting(name, &plan.table, &staged);
-            let mut names = found.iter().flat_map(|found| &found.indexes).map(|(name, _)| name);
+            let mut names = found.iter().flat_map(|found| &found.indexes).map(|index| &index.name);
             names.any(|found| *found == name || *found == waiting)
         };
         let missing: Vec<_> = plan.table.indexes.iter().filter(|index| !there(&index.name)).cloned().collect();
@@ -172,13 +172,15 @@ fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
 /// What is still to be changed: all of it, or what a start that was cut short left.
 fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
     let name = &plan.table.name;
-    let (columns, new, old) = plan.additions(work.lens.near.tables.get(name));
+    let near = work.lens.near.tables.get(name);
+    let (columns, new, old) = plan.additions(near);
     let has_column = |name: &String| found.is_some_and(|found| found.columns.iter().any(|column| column.name == *name));
-    let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|(index, _)| index == name));
+    let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|index| index.name == *name));
     let old = old.iter().filter(|index| found.is_none() || has_index(&index.name));
     let new = new.iter().filter(|index| !has_index(&index.name));
     let columns = columns.iter().filter(|column| !has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
+        .chain(plan.widened(near, dialect).map(|column| schema::alter_column(dialect, name, column)))
         .chain(columns.map(|column| schema::add_column(dialect, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))
         .collect()

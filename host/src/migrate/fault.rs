@@ -39,7 +39,7 @@ pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first
-/// time it is come by, `<point>:<n>` for the n-th.
+/// time it is come by, `<point>:<n>` for the n-th. After `stop:` it is the process's air that goes, until it is continued.
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
@@ -47,8 +47,9 @@ pub fn point(name: &'static str) {
 
     static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
     let Ok(wanted) = std::env::var("BBS_FAULT") else { return };
-    let (point, nth) = wanted.split_once(':').map_or((wanted.as_str(), 1), |(point, nth)| {
-        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>"))
+    let (signal, wanted) = wanted.strip_prefix("stop:").map_or(("KILL", wanted.as_str()), |rest| ("STOP", rest));
+    let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
+        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
     });
     assert!(POINTS.contains(&point), "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
@@ -62,10 +63,10 @@ pub fn point(name: &'static str) {
     };
     if passed == nth {
         // The shell's own `kill`: the program of that name is not on every machine.
-        let kill = format!("kill -9 {}", std::process::id());
+        let kill = format!("kill -s {signal} {}", std::process::id());
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
-        // The signal is on its way; nothing more may happen here.
-        loop {
+        // The signal is on its way; nothing more may happen here, unless somebody continues the process.
+        while signal == "KILL" {
             std::thread::park();
         }
     }

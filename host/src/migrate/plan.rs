@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::database::{Dialect, schema};
+use crate::database::Dialect;
+use crate::database::schema::{self, ColumnChange};
 use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, Table};
@@ -72,6 +73,14 @@ impl TablePlan {
         })
     }
 
+    /// The columns that get more room where they are.
+    pub(super) fn widened<'a>(&'a self, near: Option<&'a Table>, dialect: Dialect) -> impl Iterator<Item = &'a Column> {
+        self.table.columns.iter().filter(move |column| {
+            let before = near.and_then(|near| near.column(&column.name));
+            before.is_some_and(|before| schema::column_change(dialect, before, column) == ColumnChange::Widening)
+        })
+    }
+
     /// What has to be added to the table where it is.
     pub(super) fn additions(&self, near: Option<&Table>) -> (Vec<Column>, Vec<Index>, Vec<Index>) {
         let Some(near) = near else { return Default::default() };
@@ -132,9 +141,13 @@ fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
         composed.columns.iter().any(|(far, provenance)| {
             *provenance == Provenance::Raw { table: name.clone(), column: column.name.clone() }
                 && far.name == column.name
-                && schema::same_column(dialect, column, far)
+                && schema::column_change(dialect, column, far) != ColumnChange::Other
         })
     });
+    let widened = composed
+        .columns
+        .iter()
+        .any(|(far, _)| near.column(&far.name).is_some_and(|column| !schema::same_column(dialect, column, far)));
     let added = composed.columns.iter().filter(|(column, _)| near.column(&column.name).is_none());
     let additive = kept
         && !composed.reshaped
@@ -146,7 +159,7 @@ fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
         return Strategy::Copy;
     }
     let same_indexes = near.indexes.iter().collect::<Vec<_>>() == composed.table.indexes.iter().collect::<Vec<_>>();
-    if added.count() == 0 && same_indexes { Strategy::Untouched } else { Strategy::InPlace }
+    if added.count() == 0 && !widened && same_indexes { Strategy::Untouched } else { Strategy::InPlace }
 }
 
 /// Whether rows can be told by what of their primary key came unopened from the one table that they continue. A part

@@ -4,6 +4,7 @@
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture;
 use crate::harness::server::{Options, Server};
 
@@ -58,25 +59,25 @@ async fn desired_lists_agree(server: &Server, call: &str, path: &str) {
     same(ordered(found.desired_lrps), ordered(expected.desired_lrps), |lrp| lrp.process_guid.clone());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn desired_lrps_are_listed_as_diego_lists_them() {
-    let server = Server::with_fixture().await;
+on_each_database!(desired_lrps_are_listed_as_diego_lists_them);
+async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
+    let server = Server::with_fixture(kind).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrp_routing_infos_list", "/v1/desired_lrp_routing_infos/list").await;
     assert_eq!(server.store.left_out(), 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_in_many_pages_is_the_same_list() {
-    let server = Server::start(Options { with_fixture: true, page_units: Some(7), ..Options::default() }).await;
+on_each_database!(a_list_in_many_pages_is_the_same_list);
+async fn a_list_in_many_pages_is_the_same_list(kind: Kind) {
+    let server = Server::start(Options { kind, with_fixture: true, page_units: Some(7), ..Options::default() }).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_desired_lrp_is_got_as_it_is_listed() {
-    let server = Server::with_fixture().await;
+on_each_database!(each_desired_lrp_is_got_as_it_is_listed);
+async fn each_desired_lrp_is_got_as_it_is_listed(kind: Kind) {
+    let server = Server::with_fixture(kind).await;
     let (_, expected) = fixture::expected("desired_lrps_list.r3");
     let expected = proto::DesiredLrPsResponse::decode(&expected[..]).unwrap().desired_lrps;
     for lrp in expected.into_iter().step_by(10) {
@@ -85,10 +86,10 @@ async fn each_desired_lrp_is_got_as_it_is_listed() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn scheduling_infos_are_listed_and_got_as_diego_does() {
+on_each_database!(scheduling_infos_are_listed_and_got_as_diego_does);
+async fn scheduling_infos_are_listed_and_got_as_diego_does(kind: Kind) {
     type Response = proto::DesiredLrpSchedulingInfosResponse;
-    let server = Server::with_fixture().await;
+    let server = Server::with_fixture(kind).await;
     let path = "/v1/desired_lrp_scheduling_infos/list";
     let (found, expected): (Response, Response) = both(&server, "desired_lrp_scheduling_infos_list", path).await;
     let ordered = |mut info: proto::DesiredLrpSchedulingInfo| {
@@ -106,10 +107,10 @@ async fn scheduling_infos_are_listed_and_got_as_diego_does() {
     assert_eq!(got.map(ordered), Some(one));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn actual_lrps_are_listed_as_diego_lists_them() {
+on_each_database!(actual_lrps_are_listed_as_diego_lists_them);
+async fn actual_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     type Response = proto::ActualLrPsResponse;
-    let server = Server::with_fixture().await;
+    let server = Server::with_fixture(kind).await;
     let key = |lrp: &proto::ActualLrp| {
         let key = lrp.actual_lrp_key.clone().unwrap();
         [&key.process_guid[..], &key.index.to_be_bytes(), &lrp.presence.to_be_bytes()].concat()
@@ -125,9 +126,9 @@ async fn actual_lrps_are_listed_as_diego_lists_them() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_and_domains_are_listed_as_diego_lists_them() {
-    let server = Server::with_fixture().await;
+on_each_database!(tasks_and_domains_are_listed_as_diego_lists_them);
+async fn tasks_and_domains_are_listed_as_diego_lists_them(kind: Kind) {
+    let server = Server::with_fixture(kind).await;
     type Tasks = proto::TasksResponse;
     let (found, expected): (Tasks, Tasks) = both(&server, "tasks_list.r3", "/v1/tasks/list.r3").await;
     let ordered = |tasks: Vec<proto::Task>| tasks.into_iter().map(task_in_order).collect::<Vec<_>>();

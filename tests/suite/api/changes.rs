@@ -4,9 +4,10 @@ use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
 use super::{desire, get, guids, list, lrp, routes, tag};
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
 
-const INSTANCES: &str = "SELECT process_guid || '/' || instance_index || '/' || state || '/' || presence \
+const INSTANCES: &str = "SELECT concat(process_guid, '/', instance_index, '/', state, '/', presence) \
      FROM actual_lrps ORDER BY process_guid, instance_index, presence";
 
 fn exists() -> (Type, String) {
@@ -40,9 +41,9 @@ async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String)
     server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await.error()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_desired_is_got_back_with_what_the_host_adds() {
-    let server = Server::empty().await;
+on_each_database!(what_is_desired_is_got_back_with_what_the_host_adds);
+async fn what_is_desired_is_got_back_with_what_the_host_adds(kind: Kind) {
+    let server = Server::empty(kind).await;
     let given = proto::DesiredLrp {
         annotation: b"an annotation".to_vec(),
         ports: vec![8080, 2222, 8080],
@@ -86,9 +87,9 @@ async fn what_is_desired_is_got_back_with_what_the_host_adds() {
     assert_eq!(server.texts("SELECT record_version FROM desired_lrps").await, [RECORD_VERSION.to_string()]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn instances_wait_from_the_moment_they_are_desired() {
-    let server = Server::empty().await;
+on_each_database!(instances_wait_from_the_moment_they_are_desired);
+async fn instances_wait_from_the_moment_they_are_desired(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     desire(&server, proto::DesiredLrp { instances: 0, ..lrp("none") }).await;
     assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0"]);
@@ -110,18 +111,18 @@ async fn instances_wait_from_the_moment_they_are_desired() {
     assert_eq!(server.texts("SELECT DISTINCT record_version FROM actual_lrps").await, [RECORD_VERSION.to_string()]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn more_instances_than_one_transaction_takes_are_all_created() {
-    let server = Server::empty().await;
+on_each_database!(more_instances_than_one_transaction_takes_are_all_created);
+async fn more_instances_than_one_transaction_takes_are_all_created(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, proto::DesiredLrp { instances: 1_203, ..lrp("guid") }).await;
     let indices =
-        server.texts("SELECT count(*) || '/' || min(instance_index) || '/' || max(instance_index) FROM actual_lrps");
+        server.texts("SELECT concat(count(*), '/', min(instance_index), '/', max(instance_index)) FROM actual_lrps");
     assert_eq!(indices.await, ["1203/0/1202"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_removal_in_the_middle_leaves_no_instances_behind() {
-    let server = std::sync::Arc::new(Server::empty().await);
+on_each_database!(a_removal_in_the_middle_leaves_no_instances_behind);
+async fn a_removal_in_the_middle_leaves_no_instances_behind(kind: Kind) {
+    let server = std::sync::Arc::new(Server::empty(kind).await);
     let desiring = {
         let server = std::sync::Arc::clone(&server);
         tokio::spawn(async move { desire(&server, proto::DesiredLrp { instances: 10_000, ..lrp("guid") }).await })
@@ -134,9 +135,9 @@ async fn a_removal_in_the_middle_leaves_no_instances_behind() {
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_same_guid_twice_is_refused_and_changes_nothing() {
-    let server = Server::empty().await;
+on_each_database!(the_same_guid_twice_is_refused_and_changes_nothing);
+async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let before = get(&server, "guid").await;
     let again = proto::DesiredLrp { instances: 5, annotation: b"again".to_vec(), ..lrp("guid") };
@@ -145,9 +146,9 @@ async fn the_same_guid_twice_is_refused_and_changes_nothing() {
     assert_eq!(server.texts(INSTANCES).await.len(), 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept() {
-    let server = Server::empty().await;
+on_each_database!(what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept);
+async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kind: Kind) {
+    let server = Server::empty(kind).await;
     let broken = || b"\xff\xfe".to_vec();
     let refusals = [
         proto::DesiredLrp { domain: broken(), ..lrp("a") },
@@ -177,9 +178,9 @@ async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept() {
     assert_eq!((found.log_source, found.environment_variables), (kept.log_source, kept.environment_variables));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_update_changes_what_it_names_and_counts_itself() {
-    let server = Server::empty().await;
+on_each_database!(an_update_changes_what_it_names_and_counts_itself);
+async fn an_update_changes_what_it_names_and_counts_itself(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(
         &server,
         proto::DesiredLrp { annotation: b"old".to_vec(), routes: Some(routes(&[("a", "1")])), ..lrp("guid") },
@@ -219,9 +220,9 @@ async fn an_update_changes_what_it_names_and_counts_itself() {
     assert_eq!(get(&server, "guid").await, changed);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn instances_follow_an_update_as_far_as_no_cell_runs_them() {
-    let server = Server::empty().await;
+on_each_database!(instances_follow_an_update_as_far_as_no_cell_runs_them);
+async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, proto::DesiredLrp { instances: 5, ..lrp("guid") }).await;
     desire(&server, lrp("other")).await;
     server.sql(
@@ -254,9 +255,9 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them() {
     assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none() {
-    let server = Server::empty().await;
+on_each_database!(an_update_that_does_not_lower_the_number_of_instances_deletes_none);
+async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     // Beyond what is desired: convergence will judge it, not an update that is about something else.
     server.sql("UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1").await;
@@ -265,9 +266,9 @@ async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none() {
     assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_is_not_found() {
-    let server = Server::empty().await;
+on_each_database!(what_is_not_there_is_not_found);
+async fn what_is_not_there_is_not_found(kind: Kind) {
+    let server = Server::empty(kind).await;
     let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
     assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error(), not_found());
     let request = proto::RemoveDesiredLrpRequest { process_guid: b"no".to_vec() };
@@ -278,9 +279,9 @@ async fn what_is_not_there_is_not_found() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_method_judges_its_request() {
-    let server = Server::empty().await;
+on_each_database!(each_method_judges_its_request);
+async fn each_method_judges_its_request(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let no_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: None };
     assert_eq!(server.call("/v1/desired_lrp/update", &no_update).await.error(), invalid("Invalid field: update"));
@@ -313,10 +314,10 @@ async fn domains(server: &Server) -> Vec<String> {
     answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be() {
+on_each_database!(a_domain_is_fresh_for_as_long_as_it_was_said_to_be);
+async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be(kind: Kind) {
     const SECOND: i64 = 1_000_000_000;
-    let server = Server::empty().await;
+    let server = Server::empty(kind).await;
     for (domain, ttl) in [("short", 10), ("long", 20), ("ever", 0), ("ever", 0)] {
         assert_eq!(upsert(&server, domain.as_bytes(), ttl).await.message::<proto::UpsertDomainResponse>().error, None);
     }
@@ -333,9 +334,9 @@ async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be() {
     assert_eq!(server.texts("SELECT domain FROM domains ORDER BY domain").await, ["ever", "long", "short"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_domain_that_the_column_cannot_hold_is_refused() {
-    let server = Server::empty().await;
+on_each_database!(a_domain_that_the_column_cannot_hold_is_refused);
+async fn a_domain_that_the_column_cannot_hold_is_refused(kind: Kind) {
+    let server = Server::empty(kind).await;
     assert_eq!(upsert(&server, b"\xff", 1).await.error(), refused());
     assert_eq!(upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(), refused());
     assert_eq!(
@@ -344,9 +345,9 @@ async fn a_domain_that_the_column_cannot_hold_is_refused() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_lost_the_lock_changes_nothing() {
-    let server = Server::empty().await;
+on_each_database!(a_host_that_lost_the_lock_changes_nothing);
+async fn a_host_that_lost_the_lock_changes_nothing(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
     let (kind, text) = desire_error(&server, lrp("late")).await;

@@ -5,6 +5,7 @@ use bbs_proto::models::error::Type;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Options, Server};
 
 /// Every route of this release, and whether it reads its body.
@@ -25,9 +26,9 @@ const ROUTES: [(&str, bool); 14] = [
     ("tasks/list.r3", true),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn until_the_gate_opens_every_path_is_told_to_come_back() {
-    let server = Server::closed(Options::default()).await;
+on_each_database!(until_the_gate_opens_every_path_is_told_to_come_back);
+async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
+    let server = Server::closed(Options { kind, ..Options::default() }).await;
     server.progress.enter("copy", "desired_lrps", Some(10));
     server.progress.advance(4);
     for path in ["/v1/ping", "/v0.9/desired_lrps/list", "/nothing", "/"] {
@@ -44,9 +45,9 @@ async fn until_the_gate_opens_every_path_is_told_to_come_back() {
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_route_answers_a_post_and_no_other_verb() {
-    let server = Server::empty().await;
+on_each_database!(every_route_answers_a_post_and_no_other_verb);
+async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
+    let server = Server::empty(kind).await;
     for (path, _) in ROUTES {
         let path = format!("/v1/{path}");
         let reply = server.post(&path, []).await;
@@ -60,9 +61,9 @@ async fn every_route_answers_a_post_and_no_other_verb() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it() {
-    let server = Server::empty().await;
+on_each_database!(a_body_that_is_no_message_is_refused_by_every_route_that_reads_it);
+async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it(kind: Kind) {
+    let server = Server::empty(kind).await;
     for (path, reads_body) in ROUTES {
         // A field number 0, a message cut short, a number where a message or text must be.
         for garbage in [&b"\x00"[..], b"\x0a\x09x", b"\x0d\x01"] {
@@ -76,9 +77,9 @@ async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn other_paths_do_not_exist() {
-    let server = Server::empty().await;
+on_each_database!(other_paths_do_not_exist);
+async fn other_paths_do_not_exist(kind: Kind) {
+    let server = Server::empty(kind).await;
     let paths = [
         "/",
         "/v1",
@@ -101,18 +102,18 @@ async fn other_paths_do_not_exist() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_is_not_read() {
-    let server = Server::empty().await;
+on_each_database!(a_body_over_the_limit_is_not_read);
+async fn a_body_over_the_limit_is_not_read(kind: Kind) {
+    let server = Server::empty(kind).await;
     let reply = server.post("/v1/domains/upsert", vec![0; bbs::http::LARGEST_BODY + 1]).await;
     assert_eq!(reply.status, 413);
     assert!(reply.text().contains("larger than the 67108864 bytes"), "{}", reply.text());
     assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_breaks_off_is_answered_as_diego_does() {
-    let server = Server::empty().await;
+on_each_database!(a_body_that_breaks_off_is_answered_as_diego_does);
+async fn a_body_that_breaks_off_is_answered_as_diego_does(kind: Kind) {
+    let server = Server::empty(kind).await;
     let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let request = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n";
     connection.write_all(request.as_bytes()).await.unwrap();
@@ -123,9 +124,9 @@ async fn a_body_that_breaks_off_is_answered_as_diego_does() {
     assert!(text.contains("the request failed for an unknown reason"), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_translators_only_the_native_version_is_served() {
-    let server = Server::empty().await;
+on_each_database!(without_translators_only_the_native_version_is_served);
+async fn without_translators_only_the_native_version_is_served(kind: Kind) {
+    let server = Server::empty(kind).await;
     assert_eq!(server.post("/v1.1/ping", []).await.status, 200);
     for version in ["0.9", "0.10", "1.0", "1.2", "2.0", "3.0"] {
         let in_path = server.post(&format!("/v{version}/ping"), []).await;
@@ -146,9 +147,9 @@ async fn without_translators_only_the_native_version_is_served() {
     assert!(reply.text().contains("major.minor"), "{}", reply.text());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_trace_id_of_any_kind_does_no_harm() {
-    let server = Server::empty().await;
+on_each_database!(a_trace_id_of_any_kind_does_no_harm);
+async fn a_trace_id_of_any_kind_does_no_harm(kind: Kind) {
+    let server = Server::empty(kind).await;
     for id in ["", "7f461654-74d1-1ee5-8367-77d85df2cdab", "not hex", "\u{e9}"] {
         let reply = server.send("POST", "/v1/ping", &[("x-vcap-request-id", id)], vec![]).await;
         assert_eq!(reply.status, 200, "{id:?}");

@@ -4,10 +4,11 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::{desire, guids, list, lrp};
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Options, Server};
 
-async fn with_pages_of(units: u32) -> Server {
-    Server::start(Options { page_units: Some(units), ..Options::default() }).await
+async fn with_pages_of(kind: Kind, units: u32) -> Server {
+    Server::start(Options { kind, page_units: Some(units), ..Options::default() }).await
 }
 
 fn filter(process_guids: &[&str], app_guids: &[&str]) -> proto::DesiredLrPsRequest {
@@ -15,10 +16,10 @@ fn filter(process_guids: &[&str], app_guids: &[&str]) -> proto::DesiredLrPsReque
     proto::DesiredLrPsRequest { domain: vec![], process_guids: texts(process_guids), app_guids: texts(app_guids) }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn filters_hold_together_whatever_the_size_of_a_page() {
+on_each_database!(filters_hold_together_whatever_the_size_of_a_page);
+async fn filters_hold_together_whatever_the_size_of_a_page(kind: Kind) {
     for units in [1, 2, 100] {
-        let server = with_pages_of(units).await;
+        let server = with_pages_of(kind, units).await;
         for guid in ["app1-v1", "app1-v2", "app2-v1", "App1-v3", "app_-v1", "a*b-v1"] {
             desire(&server, lrp(&guid.replace('*', "-"))).await;
         }
@@ -40,9 +41,9 @@ async fn filters_hold_together_whatever_the_size_of_a_page() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn other_lists_honour_the_filters_that_diego_lets_them() {
-    let server = with_pages_of(1).await;
+on_each_database!(other_lists_honour_the_filters_that_diego_lets_them);
+async fn other_lists_honour_the_filters_that_diego_lets_them(kind: Kind) {
+    let server = with_pages_of(kind, 1).await;
     desire(&server, lrp("a")).await;
     desire(&server, proto::DesiredLrp { domain: b"other".to_vec(), ..lrp("b") }).await;
     let request = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..filter(&["a", "b"], &["none"]) };
@@ -56,9 +57,9 @@ async fn other_lists_honour_the_filters_that_diego_lets_them() {
     assert_eq!(guids(&infos.desired_lrps), ["a"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for() {
-    let server = Server::empty().await;
+on_each_database!(more_guids_than_a_statement_takes_parameters_are_all_looked_for);
+async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for(kind: Kind) {
+    let server = Server::empty(kind).await;
     desire(&server, lrp("wanted")).await;
     let mut many: Vec<_> = (0..40_000).map(|number| format!("guid-{number}").into_bytes()).collect();
     many.push(b"\xff".to_vec());
@@ -71,9 +72,9 @@ async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_page_has_a_length_and_more_come_in_chunks() {
-    let server = with_pages_of(2).await;
+on_each_database!(one_page_has_a_length_and_more_come_in_chunks);
+async fn one_page_has_a_length_and_more_come_in_chunks(kind: Kind) {
+    let server = with_pages_of(kind, 2).await;
     for guid in ["a", "b"] {
         desire(&server, lrp(guid)).await;
     }
@@ -90,9 +91,9 @@ async fn one_page_has_a_length_and_more_come_in_chunks() {
     assert_eq!(guids(&list(&server, Default::default()).await), ["a", "b", "c"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn large_records_make_short_pages() {
-    let server = Server::empty().await;
+on_each_database!(large_records_make_short_pages);
+async fn large_records_make_short_pages(kind: Kind) {
+    let server = Server::empty(kind).await;
     let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
     for number in 0..6 {
         let lrp = proto::DesiredLrp { volume_mounted_files: vec![file.clone()], ..lrp(&format!("guid-{number}")) };
@@ -105,9 +106,9 @@ async fn large_records_make_short_pages() {
     assert_eq!(alone.header("content-length"), alone.body.len().to_string());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn all_instances_of_a_process_are_on_one_page() {
-    let server = with_pages_of(1).await;
+on_each_database!(all_instances_of_a_process_are_on_one_page);
+async fn all_instances_of_a_process_are_on_one_page(kind: Kind) {
+    let server = with_pages_of(kind, 1).await;
     for guid in ["a", "b", "c"] {
         desire(&server, proto::DesiredLrp { instances: 3, ..lrp(guid) }).await;
     }
@@ -128,9 +129,9 @@ async fn all_instances_of_a_process_are_on_one_page() {
     assert_eq!(found.actual_lrps.len(), 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_error_comes_once_and_after_what_was_read() {
-    let server = with_pages_of(1).await;
+on_each_database!(an_error_comes_once_and_after_what_was_read);
+async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
+    let server = with_pages_of(kind, 1).await;
     for guid in ["a", "b", "c"] {
         desire(&server, lrp(guid)).await;
     }
@@ -144,9 +145,9 @@ async fn an_error_comes_once_and_after_what_was_read() {
     assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::UnknownError));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_cut_off_when_the_gate_closes() {
-    let server = with_pages_of(1).await;
+on_each_database!(a_list_is_cut_off_when_the_gate_closes);
+async fn a_list_is_cut_off_when_the_gate_closes(kind: Kind) {
+    let server = with_pages_of(kind, 1).await;
     // Far more than the buffers between the host and a client that does not read.
     let annotation = vec![b'x'; 10_000];
     for number in 0..1_500 {

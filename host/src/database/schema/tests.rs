@@ -1,8 +1,11 @@
-//! What SQLite makes of a layout, and what it says of it afterwards.
+//! What each database is told of a layout, and what SQLite says of it afterwards. `tests/suite/schema.rs` asks the
+//! servers.
 
 use super::*;
 use crate::database::{Address, Database};
 use crate::layout::schema::Sealing;
+
+const SERVERS: [Dialect; 2] = [Dialect::Postgres, Dialect::Mysql];
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
     Column { name: name.into(), kind, nullable, default, sealing: Sealing::Plain }
@@ -39,49 +42,61 @@ async fn made(statements: &[String]) -> PhysicalTable {
     read_back(&mut tx, "sample").await.unwrap().expect("the table is there")
 }
 
+fn lite(table: &Table) -> PhysicalTable {
+    expected(Dialect::Sqlite, table)
+}
+
+fn created() -> [String; 2] {
+    let table = sample();
+    [create_table(Dialect::Sqlite, &table, "sample"), create_index(Dialect::Sqlite, "sample", &table.indexes[0])]
+}
+
 #[tokio::test]
 async fn what_is_created_reads_back_as_expected() {
-    let table = sample();
-    let found = made(&[
-        create_table(Dialect::Sqlite, &table, "sample"),
-        create_index(Dialect::Sqlite, "sample", &table.indexes[0]),
-    ])
-    .await;
-    assert_eq!(found, expected(Dialect::Sqlite, &table));
-    assert_eq!(differences(&found, &expected(Dialect::Sqlite, &table)), Vec::<String>::new());
+    let found = made(&created()).await;
+    assert_eq!(found, lite(&sample()));
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_table_that_is_not_there_reads_back_as_nothing() {
     let (_folder, database) = database().await;
-    let mut reader = database.read().await.unwrap();
-    assert_eq!(read_back(&mut reader, "sample").await.unwrap(), None);
+    let mut tx = database.read().await.unwrap();
+    assert_eq!(read_back(&mut tx, "sample").await.unwrap(), None);
+    assert!(!exists(&mut tx, "sample").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_table_of_our_own_is_made_once() {
+    let (_folder, database) = database().await;
+    let mut tx = database.write().await.unwrap();
+    for _ in 0..2 {
+        tx.execute(sql(ensure_table(Dialect::Sqlite, &sample()))).await.unwrap();
+    }
+    assert!(exists(&mut tx, "sample").await.unwrap());
 }
 
 #[tokio::test]
 async fn diegos_own_words_for_the_same_table_make_no_difference() {
     let words = "CREATE TABLE sample (guid VARCHAR(255), place INT NOT NULL DEFAULT -3, flag BOOL DEFAULT true, \
-                 note MEDIUMTEXT NOT NULL DEFAULT 'it''s', time INTEGER, PRIMARY KEY (place, guid))";
-    let index = create_index(Dialect::Sqlite, "sample", &sample().indexes[0]);
-    let found = made(&[words.to_owned(), index]).await;
-    assert_eq!(differences(&found, &expected(Dialect::Sqlite, &sample())), Vec::<String>::new());
+                 note MEDIUMTEXT NOT NULL DEFAULT 'it''s', time INTEGER DEFAULT NULL, PRIMARY KEY (place, guid))";
+    let found = made(&[words.to_owned(), created()[1].clone()]).await;
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn every_difference_is_named() {
-    let found = made(&[
-        create_table(Dialect::Sqlite, &sample(), "sample"),
-        create_index(Dialect::Sqlite, "sample", &sample().indexes[0]),
-    ])
-    .await;
+    let found = made(&created()).await;
     let said = |change: fn(&mut Table)| {
         let mut table = sample();
         change(&mut table);
-        differences(&found, &expected(Dialect::Sqlite, &table)).join("; ")
+        differences(&found, &lite(&table)).join("; ")
     };
     assert!(said(|table| table.columns[1].default = None).contains("place"));
-    assert!(said(|table| table.columns[1].nullable = true).contains("place"));
+    assert!(said(|table| table.columns[1].default = Some(Literal::Integer(4))).contains("place"));
+    assert!(said(|table| table.columns[3].nullable = true).contains("note"));
     assert!(said(|table| table.columns[4].kind = ColumnType::Text).contains("time"));
+    assert!(said(|table| table.columns[4].default = Some(Literal::Integer(0))).contains("time"));
     assert!(said(|table| table.columns[4].name = "other".into()).contains("column other is missing"));
     assert!(said(|table| drop(table.columns.remove(4))).contains("column time is not in the layout"));
     assert!(said(|table| table.primary_key.reverse()).contains("the primary key is (place, guid), not (guid, place)"));
@@ -89,17 +104,108 @@ async fn every_difference_is_named() {
     assert!(said(|table| table.indexes.clear()).contains("index sample_idx is not in the layout"));
 }
 
+#[tokio::test]
+async fn a_unique_index_is_another_index() {
+    let unique = created()[1].replace("CREATE INDEX", "CREATE UNIQUE INDEX");
+    let found = made(&[created()[0].clone(), unique]).await;
+    assert!(differences(&found, &lite(&sample())).join("; ").contains("sample_idx"));
+}
+
+#[tokio::test]
+async fn a_default_that_a_required_column_lacks_is_no_difference() {
+    let found = made(&[created()[0].replace("DEFAULT -3", ""), created()[1].clone()]).await;
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
+}
+
 #[test]
-fn a_widening_is_nothing_and_other_changes_are_something() {
+fn a_table_is_spelled_as_each_server_wants_it() {
+    assert_eq!(
+        create_table(Dialect::Postgres, &sample(), "sample__7"),
+        r#"CREATE TABLE "sample__7" ( "guid" VARCHAR(255) NOT NULL, "place" INTEGER NOT NULL DEFAULT -3, "#.to_owned()
+            + r#""flag" BOOLEAN DEFAULT TRUE, "note" TEXT NOT NULL DEFAULT 'it''s', "time" BIGINT, "#
+            + r#"CONSTRAINT "sample__7_pkey" PRIMARY KEY ("place", "guid") )"#
+    );
+    assert_eq!(
+        create_table(Dialect::Mysql, &sample(), "sample__7"),
+        "CREATE TABLE `sample__7` ( `guid` VARCHAR(255) NOT NULL, `place` INT NOT NULL DEFAULT -3, ".to_owned()
+            + "`flag` BOOLEAN DEFAULT 1, `note` LONGTEXT NOT NULL DEFAULT ('it''s'), `time` BIGINT, "
+            + "PRIMARY KEY (`place`, `guid`) ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
+    );
+    assert!(ensure_table(Dialect::Mysql, &sample()).starts_with("CREATE TABLE IF NOT EXISTS `sample` "));
+}
+
+#[test]
+fn an_index_is_dropped_where_it_belongs() {
+    assert_eq!(drop_index(Dialect::Mysql, "apps", "apps_idx"), "DROP INDEX `apps_idx` ON `apps`");
+    assert_eq!(drop_index(Dialect::Postgres, "apps", "apps_idx"), r#"DROP INDEX IF EXISTS "apps_idx""#);
+    assert_eq!(drop_index(Dialect::Sqlite, "apps", "apps_idx"), r#"DROP INDEX IF EXISTS "apps_idx""#);
+}
+
+#[test]
+fn literals_are_text_that_ends_where_it_ends() {
+    let said = |dialect, text: &str| spelled(dialect, &Literal::Text(text.into()));
+    assert_eq!(said(Dialect::Postgres, r"a\'b"), r"'a\''b'");
+    assert_eq!(said(Dialect::Mysql, r"a\'b"), r"'a\\''b'");
+    assert_eq!(spelled(Dialect::Postgres, &Literal::Boolean(false)), "FALSE");
+    assert_eq!(spelled(Dialect::Mysql, &Literal::Boolean(false)), "0");
+}
+
+#[test]
+fn sqlite_has_nothing_to_widen() {
     let narrow = column("x", ColumnType::Varchar(255), false, None);
     assert!(same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::LongText, false, None)));
     assert!(!same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::Integer, false, None)));
     assert!(!same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::Varchar(255), true, None)));
-    assert!(!same_column(
-        Dialect::Sqlite,
-        &narrow,
-        &column("x", ColumnType::Varchar(255), false, Some(Literal::Text("".into())))
-    ));
+    let default = column("x", ColumnType::Varchar(255), false, Some(Literal::Text(String::new())));
+    assert!(!same_column(Dialect::Sqlite, &narrow, &default));
+    assert_eq!(column_change(Dialect::Sqlite, &narrow, &default), ColumnChange::Other);
     let integer = column("x", ColumnType::Integer, true, None);
     assert!(same_column(Dialect::Sqlite, &integer, &column("x", ColumnType::BigInteger, true, None)));
+}
+
+#[test]
+fn servers_widen_in_place_only_what_rewrites_no_row() {
+    use ColumnChange::{None as Same, Other, Widening};
+    let varchar = ColumnType::Varchar;
+    for (from, to, postgres, mysql) in [
+        (varchar(255), varchar(255), Same, Same),
+        (varchar(255), varchar(1024), Widening, Other),
+        (varchar(256), varchar(1024), Widening, Widening),
+        (varchar(1024), varchar(255), Other, Other),
+        (varchar(255), ColumnType::Text, Widening, Other),
+        (ColumnType::Text, varchar(255), Other, Other),
+        (ColumnType::Text, ColumnType::LongText, Same, Other),
+        (ColumnType::LongText, ColumnType::Text, Same, Other),
+        (ColumnType::Integer, ColumnType::BigInteger, Other, Other),
+        (ColumnType::Boolean, ColumnType::Integer, Other, Other),
+    ] {
+        let (from, to) = (column("x", from, false, None), column("x", to, false, None));
+        assert_eq!(SERVERS.map(|dialect| column_change(dialect, &from, &to)), [postgres, mysql], "{from:?} {to:?}");
+    }
+    let plain = column("x", ColumnType::Integer, false, None);
+    let change = |to: Column| SERVERS.map(|dialect| column_change(dialect, &plain, &to));
+    assert_eq!(change(column("x", ColumnType::Integer, true, None)), [Widening, Other], "MySQL rewrites for NULL");
+    assert_eq!(change(column("x", ColumnType::Integer, false, Some(Literal::Integer(0)))), [Widening, Widening]);
+    assert_eq!(change(column("y", ColumnType::Integer, false, None)), [Other, Other], "another column");
+    let nullable = column("x", ColumnType::Integer, true, None);
+    assert_eq!(SERVERS.map(|dialect| column_change(dialect, &nullable, &plain)), [Other, Other], "rows may have NULL");
+}
+
+#[test]
+fn a_widening_says_everything_about_the_column() {
+    let rootfs = column("rootfs", ColumnType::Varchar(1024), false, Some(Literal::Text(String::new())));
+    assert_eq!(
+        alter_column(Dialect::Postgres, "apps", &rootfs),
+        r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024), ALTER COLUMN "rootfs" SET NOT NULL, "#
+            .to_owned()
+            + r#"ALTER COLUMN "rootfs" SET DEFAULT ''"#
+    );
+    assert_eq!(
+        alter_column(Dialect::Mysql, "apps", &rootfs),
+        "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) NOT NULL DEFAULT ''"
+    );
+    let bare = column("x", ColumnType::Text, true, None);
+    assert!(
+        alter_column(Dialect::Postgres, "apps", &bare).ends_with(r#""x" DROP NOT NULL, ALTER COLUMN "x" DROP DEFAULT"#)
+    );
 }

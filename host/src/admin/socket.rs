@@ -1,0 +1,111 @@
+//! The side of the host: makes the socket, lets nobody else in, answers, and takes the socket away at the end.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{Command, Host, Reply};
+
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Far above any command.
+const LONGEST_LINE: u64 = 4096;
+/// Whoever opens the socket and says nothing is not waited for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    #[error(
+        "another host answers at the admin socket {}; give each host its own with `admin_socket` or `data_dir`", .path.display()
+    )]
+    InUse { path: PathBuf },
+    #[error("there is a file at {} that is not a socket; remove it, or name another path with `admin_socket`", .path.display())]
+    InTheWay { path: PathBuf },
+    #[error(
+        "cannot make the admin socket {}; check that its folder exists, can be written to, and that the path has fewer \
+         than 100 letters, or name another with `admin_socket`", .path.display()
+    )]
+    Bind { path: PathBuf, source: io::Error },
+}
+
+/// A socket that answers until it is dropped.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Socket {
+    /// Opens the socket for the user that this host runs as. What a host that was killed left behind is replaced.
+    pub async fn open(path: &Path, host: Host) -> Result<Self, AdminError> {
+        if UnixStream::connect(path).await.is_ok() {
+            return Err(AdminError::InUse { path: path.to_owned() });
+        }
+        let failed = |source| AdminError::Bind { path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(failed)?,
+            Ok(_) => return Err(AdminError::InTheWay { path: path.to_owned() }),
+            // Making the socket says what is wrong with the path.
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        // Between the two lines above somebody may have connected, so each is asked who it is as well.
+        let owner = std::fs::metadata(path).map_err(failed)?.uid();
+        let server = tokio::spawn(serve(listener, owner, host));
+        Ok(Self { path: path.to_owned(), server })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.server.abort();
+        // What is left behind does no harm: the next host replaces it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn serve(listener: UnixListener, owner: u32, host: Host) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let host = host.clone();
+                // A client that goes away in the middle is its own affair.
+                tokio::spawn(async move { answer(stream, owner, &host).await.ok() });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin socket cannot be accepted from; trying again");
+                tokio::time::sleep(WATCH_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<()> {
+    let asker = stream.peer_cred()?.uid();
+    if asker != owner && asker != 0 {
+        return say(&mut stream, &Reply::Refused("only the user that the host runs as may ask".to_owned())).await;
+    }
+    let mut line = String::new();
+    let mut limited = BufReader::new((&mut stream).take(LONGEST_LINE));
+    tokio::time::timeout(PATIENCE, limited.read_line(&mut line)).await??;
+    let command = match serde_json::from_str::<Command>(&line) {
+        Ok(command) => command,
+        Err(error) => return say(&mut stream, &Reply::Refused(format!("this is not a command: {error}"))).await,
+    };
+    say(&mut stream, &host.obey(command)).await?;
+    while command == Command::Watch && !host.progress.snapshot().is_over() {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        say(&mut stream, &Reply::Report(host.report())).await?;
+    }
+    Ok(())
+}
+
+async fn say(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply).expect("a reply is plain data");
+    line.push(b'\n');
+    stream.write_all(&line).await
+}

@@ -1,0 +1,147 @@
+//! The two sides, over a socket of their own.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::progress::SERVING;
+
+struct Running {
+    host: Host,
+    path: PathBuf,
+    socket: Option<Socket>,
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        let host = Host::default();
+        let socket = Socket::open(&path, host.clone()).await.unwrap();
+        Self { host, path, socket: Some(socket), _folder: folder }
+    }
+
+    async fn ask(&self, command: Command) -> Result<Report, ClientError> {
+        Client::ask(&self.path, command).await?.answer().await
+    }
+
+    /// What is answered to a line that no client of ours would send.
+    async fn say(&self, line: &str) -> String {
+        let mut stream = UnixStream::connect(&self.path).await.unwrap();
+        stream.write_all(line.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        // A host that hangs up on a line without an end may do so before it has read all of it.
+        let _ = stream.read_to_string(&mut reply).await;
+        reply
+    }
+}
+
+#[tokio::test]
+async fn an_operator_sees_and_steers_a_running_host() {
+    let running = Running::new().await;
+    running.host.progress.enter("copy", "up 1 to 2", Some(10));
+    running.host.progress.advance(3);
+    let report = running.ask(Command::Status).await.unwrap();
+    assert_eq!((report.progress.done, report.pid), (3, std::process::id()));
+    assert!(running.ask(Command::Pause).await.unwrap().pace.paused);
+    assert!(running.host.pace.wanted().paused);
+    assert!(!running.ask(Command::Resume).await.unwrap().pace.paused);
+    let limited = running.ask(Command::Rate { units_per_second: Some(500) }).await.unwrap();
+    assert_eq!(limited.pace.units_per_second, Some(500));
+    assert_eq!(running.ask(Command::Rate { units_per_second: None }).await.unwrap().pace.units_per_second, None);
+}
+
+#[tokio::test]
+async fn a_rate_of_nothing_is_refused() {
+    let running = Running::new().await;
+    let refused = running.ask(Command::Rate { units_per_second: Some(0) }).await.unwrap_err();
+    assert!(refused.to_string().contains("pause it instead"), "{refused}");
+    assert_eq!(running.host.pace.wanted(), Wanted::default());
+}
+
+#[tokio::test]
+async fn watching_ends_when_the_work_does() {
+    let running = Running::new().await;
+    running.host.progress.enter("copy", "up 1 to 2", Some(10));
+    let mut client = Client::ask(&running.path, Command::Watch).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap().progress.phase, "copy");
+    running.host.progress.enter(SERVING, "", None);
+    let mut last = String::new();
+    while let Some(report) = client.next().await.unwrap() {
+        last = report.progress.phase;
+    }
+    assert_eq!(last, SERVING);
+}
+
+#[tokio::test]
+async fn only_its_own_user_may_open_the_socket() {
+    let running = Running::new().await;
+    let mode = std::fs::metadata(&running.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn what_a_killed_host_left_behind_is_told_and_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let asked = async |path: &Path| Client::ask(path, Command::Status).await.map(drop);
+    assert!(matches!(asked(&path).await, Err(ClientError::NotRunning { .. })));
+    // A listener that is closed without removing its file, as by a kill.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(matches!(asked(&path).await, Err(ClientError::Stale { .. })));
+    let _socket = Socket::open(&path, Host::default()).await.unwrap();
+    asked(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_hosts_do_not_share_a_socket() {
+    let running = Running::new().await;
+    let second = Socket::open(&running.path, Host::default()).await.unwrap_err();
+    assert!(matches!(second, AdminError::InUse { .. }), "{second}");
+    running.ask(Command::Status).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_that_cannot_be_made_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().join("absent/admin.sock"), folder.path().join("x".repeat(200))] {
+        let failed = Socket::open(&path, Host::default()).await.unwrap_err();
+        assert!(matches!(failed, AdminError::Bind { .. }), "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_in_the_way_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    std::fs::write(&path, "somebody's").unwrap();
+    let failed = Socket::open(&path, Host::default()).await.unwrap_err();
+    assert!(matches!(failed, AdminError::InTheWay { .. }), "{failed}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+}
+
+#[tokio::test]
+async fn a_host_that_ends_takes_its_socket_away() {
+    let mut running = Running::new().await;
+    running.host.progress.enter("copy", "", None);
+    let mut watcher = Client::ask(&running.path, Command::Watch).await.unwrap();
+    watcher.next().await.unwrap();
+    drop(running.socket.take());
+    assert!(!running.path.exists());
+}
+
+#[tokio::test]
+async fn nonsense_is_refused() {
+    let running = Running::new().await;
+    for line in ["\n", "pause\n", "{\"command\":\"stop\"}\n", "{\"command\":\"rate\",\"units_per_second\":-1}\n"] {
+        let reply = running.say(line).await;
+        assert!(reply.starts_with("{\"refused\":\"this is not a command"), "{line:?}: {reply}");
+    }
+    let endless = running.say(&"x".repeat(5_000)).await;
+    assert!(!endless.contains("report"), "{endless}");
+    running.ask(Command::Status).await.unwrap();
+}

@@ -1,0 +1,267 @@
+//! PostgreSQL's two forms: `postgres://user:password@host:port/schema?name=value`, in which BOSH leaves the password
+//! unescaped, and `host=… user=… password='…' dbname=…`.
+
+use std::path::PathBuf;
+
+use super::{Dsn, DsnError, DsnTls, host_and_port, number, pairs, unescaped};
+
+const HOST: &str = "localhost";
+const PORT: u16 = 5432;
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+/// Parameters of other drivers without which nothing is different here.
+const FOREIGN: [&str; 14] = [
+    "application_name",
+    "binary_parameters",
+    "channel_binding",
+    "connect_timeout",
+    "default_query_exec_mode",
+    "description_cache_capacity",
+    "fallback_application_name",
+    "gssencmode",
+    "sslcompression",
+    "sslinline",
+    "sslnegotiation",
+    "sslsni",
+    "statement_cache_capacity",
+    "target_session_attrs",
+];
+
+/// Takes a PostgreSQL connection string apart.
+pub fn postgres(text: &str) -> Result<Dsn, DsnError> {
+    let text = text.trim();
+    if let Some(rest) = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
+        from_url(rest)
+    } else if text.contains("@tcp(") || text.contains("@unix(") {
+        Err(DsnError::OtherDriver)
+    } else {
+        Draft::default().with(words(text)?)?.finish()
+    }
+}
+
+fn from_url(rest: &str) -> Result<Dsn, DsnError> {
+    // A password may contain `@` and a parameter too, so the address begins after the last one that is followed by an
+    // address and a schema.
+    let ats: Vec<usize> = rest.match_indices('@').map(|(at, _)| at).collect();
+    let at = ats.iter().rev().find(|at| is_place(&rest[**at + 1..])).or(ats.last());
+    let (who, place) = at.map_or(("", rest), |at| (&rest[..*at], &rest[at + 1..]));
+    let (before_query, query) = place.split_once('?').unwrap_or((place, ""));
+    let (address, schema) = before_query.split_once('/').unwrap_or((before_query, ""));
+    let (user, password) = who.split_once(':').unwrap_or((who, ""));
+    let mut draft =
+        Draft { user: unescaped(user), password: unescaped(password), schema: unescaped(schema), ..Draft::default() };
+    if address.contains(',') {
+        return Err(DsnError::SeveralHosts);
+    }
+    if !address.is_empty() {
+        let (host, port) = host_and_port(address, PORT)?;
+        draft.host = Some(unescaped(&host));
+        draft.port = Some(port);
+    }
+    draft.with(pairs(query))?.finish()
+}
+
+fn is_place(text: &str) -> bool {
+    let end = text.find(['/', '?']).unwrap_or(text.len());
+    let is_address = text[..end].chars().all(|c| c.is_ascii_alphanumeric() || "-_.,:[]%".contains(c));
+    is_address && text[end..].starts_with(['/', '?'])
+}
+
+#[derive(Default)]
+struct Draft {
+    user: String,
+    password: String,
+    host: Option<String>,
+    port: Option<u16>,
+    schema: String,
+    ssl_mode: Option<String>,
+    ca_file: Option<PathBuf>,
+    ignored: Vec<String>,
+}
+
+impl Draft {
+    fn with(mut self, parameters: impl IntoIterator<Item = (String, String)>) -> Result<Self, DsnError> {
+        for (name, value) in parameters {
+            match name.as_str() {
+                "user" => self.user = value,
+                "password" => self.password = value,
+                "host" | "hostaddr" if value.contains(',') => return Err(DsnError::SeveralHosts),
+                "host" | "hostaddr" => self.host = Some(value),
+                "port" => self.port = Some(number(&value)?),
+                "dbname" => self.schema = value,
+                "sslmode" => self.ssl_mode = Some(value),
+                "sslrootcert" => self.ca_file = Some(value.into()),
+                foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => self.ignored.push(name),
+                setting if setting.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte)) => {
+                    return Err(DsnError::Setting(name));
+                }
+                _ => return Err(DsnError::Form),
+            }
+        }
+        Ok(self)
+    }
+
+    fn finish(self) -> Result<Dsn, DsnError> {
+        let tls = self.tls()?;
+        if self.schema.is_empty() {
+            return Err(DsnError::NoSchema);
+        }
+        if self.user.is_empty() {
+            return Err(DsnError::NoUser);
+        }
+        let (host, socket) = match self.host {
+            Some(path) if path.starts_with('/') => (HOST.to_owned(), Some(path.into())),
+            host => (host.unwrap_or_else(|| HOST.to_owned()), None),
+        };
+        let Self { user, password, schema, ignored, .. } = self;
+        Ok(Dsn { host, port: self.port.unwrap_or(PORT), socket, user, password, schema, tls, ignored })
+    }
+
+    fn tls(&self) -> Result<Option<DsnTls>, DsnError> {
+        let verified = |identity| DsnTls::Verified { ca_file: self.ca_file.clone(), identity };
+        Ok(match self.ssl_mode.as_deref() {
+            None => None,
+            Some("disable") => Some(DsnTls::Off),
+            Some("allow" | "prefer") => Some(DsnTls::Preferred),
+            // As libpq has it: an authority that is named is asked.
+            Some("require") if self.ca_file.is_some() => Some(verified(false)),
+            Some("require") => Some(DsnTls::Required),
+            Some("verify-ca") => Some(verified(false)),
+            Some("verify-full") => Some(verified(true)),
+            Some(_) => return Err(DsnError::SslMode),
+        })
+    }
+}
+
+/// `name = value` words; a value with spaces stands in single quotes, and a backslash takes the next letter as it is.
+fn words(text: &str) -> Result<Vec<(String, String)>, DsnError> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let (name, after) = rest.split_once('=').ok_or(DsnError::Form)?;
+        let name = name.trim_end();
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(DsnError::Form);
+        }
+        let after = after.trim_start();
+        let (value, after) = match after.strip_prefix('\'') {
+            Some(quoted) => value_until(quoted, |c| c == '\'').ok_or(DsnError::Quote)?,
+            None => value_until(after, char::is_whitespace).unwrap_or_else(|| (plain(after), "")),
+        };
+        found.push((name.to_owned(), value));
+        rest = after.trim_start();
+    }
+    Ok(found)
+}
+
+/// The value up to an end that no backslash stands before, and what follows that end.
+fn value_until(text: &str, is_end: impl Fn(char) -> bool) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => value.push(letters.next()?.1),
+            end if is_end(end) => return Some((value, &text[at + end.len_utf8()..])),
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+fn plain(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut value = String::new();
+    while let Some(letter) = letters.next() {
+        value.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// User, password, host, port and schema.
+    #[track_caller]
+    fn parts(text: &str) -> [String; 5] {
+        let dsn = postgres(text).unwrap();
+        [dsn.user, dsn.password, dsn.host, dsn.port.to_string(), dsn.schema]
+    }
+
+    #[test]
+    fn what_bosh_writes_is_read() {
+        assert_eq!(parts("postgres://diego:secret@10.0.0.5:5433/cf"), ["diego", "secret", "10.0.0.5", "5433", "cf"]);
+        let expected = ["diego", "p@s:s/w?o#rd%", "db", "5433", "cf"];
+        assert_eq!(parts("postgres://diego:p@s:s/w?o#rd%@db:5433/cf?sslmode=require"), expected);
+    }
+
+    #[test]
+    fn what_was_escaped_is_unescaped_once() {
+        assert_eq!(parts("postgresql://u:p%40s%2540@db/d"), ["u", "p@s%40", "db", "5432", "d"]);
+        assert_eq!(parts("postgres://u:p@db/d?application_name=a@b"), ["u", "p", "db", "5432", "d"]);
+    }
+
+    #[test]
+    fn words_are_read() {
+        let expected = ["diego", "p@ s's", "db", "5432", "cf"];
+        assert_eq!(parts(r"host=db user=diego password='p@ s\'s' dbname = cf sslmode=disable"), expected);
+        assert_eq!(parts(r"user=diego dbname=cf password=a\ b"), ["diego", "a b", "localhost", "5432", "cf"]);
+    }
+
+    #[test]
+    fn sockets_and_ipv6_are_read() {
+        for text in [
+            "host=/run/pg port=5433 user=u dbname=d",
+            "postgres://u@%2Frun%2Fpg:5433/d",
+            "postgres://u@/d?host=/run/pg&port=5433",
+        ] {
+            let dsn = postgres(text).unwrap();
+            assert_eq!((dsn.socket.unwrap(), dsn.port), (PathBuf::from("/run/pg"), 5433), "{text}");
+        }
+        assert_eq!(parts("postgres://u@[::1]:5433/d"), ["u", "", "::1", "5433", "d"]);
+    }
+
+    #[test]
+    fn protection_is_what_libpq_makes_of_it() {
+        let tls = |query: &str| postgres(&format!("postgres://u@db/d{query}")).map(|dsn| dsn.tls);
+        let verified =
+            |ca: Option<&str>, identity| Ok(Some(DsnTls::Verified { ca_file: ca.map(PathBuf::from), identity }));
+        assert_eq!(tls(""), Ok(None));
+        assert_eq!(tls("?sslmode=disable"), Ok(Some(DsnTls::Off)));
+        assert_eq!(tls("?sslmode=prefer"), Ok(Some(DsnTls::Preferred)));
+        assert_eq!(tls("?sslmode=require"), Ok(Some(DsnTls::Required)));
+        assert_eq!(tls("?sslmode=require&sslrootcert=/ca"), verified(Some("/ca"), false));
+        assert_eq!(tls("?sslmode=verify-ca"), verified(None, false));
+        assert_eq!(tls("?sslrootcert=/ca&sslmode=verify-full"), verified(Some("/ca"), true));
+        assert_eq!(tls("?sslmode=on"), Err(DsnError::SslMode));
+    }
+
+    #[test]
+    fn what_is_another_drivers_is_named_and_what_would_be_missed_is_refused() {
+        let dsn = postgres("postgres://u@db/d?pool_max_conns=3&connect_timeout=5").unwrap();
+        assert_eq!(dsn.ignored, ["pool_max_conns", "connect_timeout"]);
+        for setting in ["search_path", "sslcert", "options"] {
+            let refused = postgres(&format!("postgres://u@db/d?{setting}=x"));
+            assert_eq!(refused, Err(DsnError::Setting(setting.to_owned())));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, error) in [
+            ("", DsnError::NoSchema),
+            ("postgres://u:p@db", DsnError::NoSchema),
+            ("postgres://u:p@db/", DsnError::NoSchema),
+            ("postgres://db/d", DsnError::NoUser),
+            ("postgres://u:p@db:x/d", DsnError::Port),
+            ("postgres://u:p@db:0/d", DsnError::Port),
+            ("postgres://u:p@a,b/d", DsnError::SeveralHosts),
+            ("host=a,b dbname=d", DsnError::SeveralHosts),
+            ("host=db dbname='d", DsnError::Quote),
+            ("host=db dbname", DsnError::Form),
+            ("a database", DsnError::Form),
+            ("u:p@tcp(db:3306)/d", DsnError::OtherDriver),
+        ] {
+            assert_eq!(postgres(text), Err(error), "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What keeps a table of the database from being the one of a layout, said to an operator.
+
+use super::{PhysicalColumn, PhysicalTable};
+
+/// Empty: nothing. The order of columns means nothing, since every statement names them. Nor does a default that a
+/// required column lacks: Diego's own PostgreSQL tables lack one that its MySQL tables have, and every statement of
+/// this host gives every column a value.
+pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String> {
+    let mut differences = Vec::new();
+    for column in &wanted.columns {
+        match found.columns.iter().find(|known| known.name == column.name) {
+            None => differences.push(format!("column {} is missing", column.name)),
+            Some(known) if !serves_as(known, column) => differences.push(format!(
+                "column {} is {} {}, not {} {}",
+                column.name,
+                known.kind,
+                describe(known),
+                column.kind,
+                describe(column)
+            )),
+            Some(_) => {}
+        }
+    }
+    for column in found.columns.iter().filter(|known| wanted.columns.iter().all(|column| column.name != known.name)) {
+        differences.push(format!("column {} is not in the layout", column.name));
+    }
+    if found.primary_key != wanted.primary_key {
+        differences.push(format!(
+            "the primary key is ({}), not ({})",
+            found.primary_key.join(", "),
+            wanted.primary_key.join(", ")
+        ));
+    }
+    for index in wanted.indexes.iter().filter(|index| !found.indexes.contains(index)) {
+        differences.push(format!("index {} on ({}) is missing or different", index.name, index.columns.join(", ")));
+    }
+    for index in found.indexes.iter().filter(|known| wanted.indexes.iter().all(|index| index.name != known.name)) {
+        differences.push(format!("index {} is not in the layout", index.name));
+    }
+    differences
+}
+
+fn serves_as(found: &PhysicalColumn, wanted: &PhysicalColumn) -> bool {
+    let without_default = !found.nullable && found.default.is_none();
+    found.kind == wanted.kind
+        && found.nullable == wanted.nullable
+        && (found.default == wanted.default || without_default)
+}
+
+fn describe(column: &PhysicalColumn) -> String {
+    let nullable = if column.nullable { "NULL" } else { "NOT NULL" };
+    column.default.as_ref().map_or_else(|| nullable.to_owned(), |default| format!("{nullable} DEFAULT {default}"))
+}

@@ -1,0 +1,173 @@
+//! MariaDB and MySQL: read from the information schema, only of the current database. Indexes belong to their table,
+//! and every statement here commits the transaction that it runs in.
+
+use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
+use crate::database::{SqlError, Transaction, sql};
+use crate::layout::schema::ColumnType;
+
+pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";
+
+const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
+     CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%' \
+     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
+
+/// A part of a column's beginning says so, and so equals no column.
+const INDEXES: &str = "SELECT CAST(index_name AS CHAR), \
+     CASE WHEN column_name IS NULL THEN 'an expression' WHEN sub_part IS NULL THEN CAST(column_name AS CHAR) \
+     ELSE CONCAT(column_name, '(', sub_part, ')') END, non_unique = 0 \
+     FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? \
+     ORDER BY index_name, seq_in_index";
+
+const BOOLEAN: &str = "BOOLEAN";
+/// In characters, from which on MySQL keeps a length in two bytes whatever the character set: up to 255 bytes it is
+/// one, and going from one to two rewrites the table.
+const TWO_BYTE_LENGTH: u32 = 256;
+
+pub(super) fn type_name(kind: ColumnType) -> String {
+    match kind {
+        ColumnType::Boolean => BOOLEAN.to_owned(),
+        ColumnType::Integer => "INT".to_owned(),
+        ColumnType::BigInteger => "BIGINT".to_owned(),
+        ColumnType::Varchar(length) => format!("VARCHAR({length})"),
+        ColumnType::Text => "TEXT".to_owned(),
+        ColumnType::MediumText => "MEDIUMTEXT".to_owned(),
+        ColumnType::LongText => "LONGTEXT".to_owned(),
+    }
+}
+
+/// Whether the rows stay as they are. Between text types of different size they do not.
+pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
+    match (from, to) {
+        (ColumnType::Varchar(from), ColumnType::Varchar(to)) => {
+            from <= to && (from >= TWO_BYTE_LENGTH) == (to >= TWO_BYTE_LENGTH)
+        }
+        (from, to) => from == to,
+    }
+}
+
+/// One statement for all, which nobody sees half of.
+pub fn rename_tables(pairs: &[(String, String)]) -> String {
+    let pairs: Vec<_> = pairs.iter().map(|(from, to)| format!("{} TO {}", identifier(from), identifier(to))).collect();
+    format!("RENAME TABLE {}", pairs.join(", "))
+}
+
+fn identifier(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
+    let mut columns = Vec::new();
+    for row in tx.fetch(sql(COLUMNS).bind(table)).await? {
+        let kind = canonical_type(row.text(1)?.unwrap_or_default());
+        let mariadb = row.flag(5)? == Some(true);
+        let default = row.text(3)?.and_then(|default| match mariadb {
+            true => mariadb_default(default),
+            false => mysql_default(&kind, default, row.text(4).ok().flatten().unwrap_or_default()),
+        });
+        let name = row.text(0)?.unwrap_or_default().to_owned();
+        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? == Some(true), default });
+    }
+    if columns.is_empty() {
+        return Ok(None);
+    }
+    let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
+    for row in tx.fetch(sql(INDEXES).bind(table)).await? {
+        let (name, column) = (row.text(0)?.unwrap_or_default(), row.text(1)?.unwrap_or_default());
+        if name == "PRIMARY" {
+            primary_key.push(column.to_owned());
+        } else {
+            add_to_index(&mut indexes, name, column, row.flag(2)? == Some(true));
+        }
+    }
+    indexes.sort();
+    Ok(Some(PhysicalTable { columns, primary_key, indexes }))
+}
+
+/// Without the display width, which says nothing about what fits, except that one digit makes a boolean.
+fn canonical_type(printed: &str) -> String {
+    let upper = printed.to_uppercase();
+    if upper == "TINYINT(1)" {
+        return BOOLEAN.to_owned();
+    }
+    for integer in ["INT", "BIGINT"] {
+        if upper.strip_prefix(integer).is_some_and(|width| width.starts_with('(') && width.ends_with(')')) {
+            return integer.to_owned();
+        }
+    }
+    upper
+}
+
+/// MariaDB prints an expression: text in quotes, no default as the word.
+fn mariadb_default(printed: &str) -> Option<String> {
+    match printed.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        _ if printed == "NULL" => None,
+        Some(text) => Some(quoted(&unescaped(text))),
+        None => Some(printed.to_owned()),
+    }
+}
+
+/// MySQL prints the bare value, and an expression where the default is one: `_utf8mb4\'text\'`.
+fn mysql_default(kind: &str, printed: &str, extra: &str) -> Option<String> {
+    let is_text = kind.starts_with("VARCHAR") || kind.ends_with("TEXT");
+    if extra.contains("DEFAULT_GENERATED") {
+        let text = printed.split_once("\\'").and_then(|(_, rest)| rest.strip_suffix("\\'"));
+        return Some(text.map_or_else(|| printed.to_owned(), |text| quoted(&unescaped(text))));
+    }
+    Some(if is_text { quoted(printed) } else { printed.to_owned() })
+}
+
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => plain.extend(characters.next()),
+            '\'' => {
+                plain.push('\'');
+                characters.next_if_eq(&'\'');
+            }
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_read_the_same_in_every_version() {
+        assert_eq!(canonical_type("int(11)"), "INT");
+        assert_eq!(canonical_type("int"), "INT");
+        assert_eq!(canonical_type("bigint(20)"), "BIGINT");
+        assert_eq!(canonical_type("tinyint(1)"), "BOOLEAN");
+        assert_eq!(canonical_type("tinyint(4)"), "TINYINT(4)");
+        assert_eq!(canonical_type("int(10) unsigned"), "INT(10) UNSIGNED");
+        assert_eq!(canonical_type("varchar(255)"), "VARCHAR(255)");
+        assert_eq!(canonical_type("mediumtext"), "MEDIUMTEXT");
+    }
+
+    #[test]
+    fn defaults_read_the_same_from_mariadb_and_mysql() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(mariadb_default("NULL"), None);
+        assert_eq!(mariadb_default("''"), some("''"));
+        assert_eq!(mariadb_default(r"'it\'s'"), some("'it''s'"));
+        assert_eq!(mariadb_default("'it''s'"), some("'it''s'"));
+        assert_eq!(mariadb_default(r"'a\\b'"), some(r"'a\b'"));
+        assert_eq!(mariadb_default("-3"), some("-3"));
+        assert_eq!(mysql_default("VARCHAR(255)", "", ""), some("''"));
+        assert_eq!(mysql_default("VARCHAR(255)", "it's", ""), some("'it''s'"));
+        assert_eq!(mysql_default("INT", "0", ""), some("0"));
+        assert_eq!(mysql_default("LONGTEXT", r"_utf8mb4\'x\'", "DEFAULT_GENERATED"), some("'x'"));
+        assert_eq!(mysql_default("INT", "(1 + 1)", "DEFAULT_GENERATED"), some("(1 + 1)"));
+    }
+
+    #[test]
+    fn many_tables_are_renamed_in_one_statement() {
+        let pairs = [("apps", "apps__1"), ("apps__2", "apps")].map(|(from, to)| (from.to_owned(), to.to_owned()));
+        assert_eq!(rename_tables(&pairs), "RENAME TABLE `apps` TO `apps__1`, `apps__2` TO `apps`");
+    }
+}

@@ -1,0 +1,153 @@
+//! PostgreSQL: read from its catalog, since the information schema shows nothing of indexes. Only the current schema
+//! counts. All long text is `TEXT`.
+
+use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
+use crate::database::{Dialect, SqlError, Transaction, sql};
+use crate::layout::schema::{Column, ColumnType};
+
+/// Its number, where there is one.
+pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
+     (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
+
+const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
+     pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attribute a \
+     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
+     WHERE a.attrelid = CAST(? AS bigint)::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// An index that is not valid, or of some rows only, says so in place of a column.
+const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN 'invalid' \
+     WHEN i.indpred IS NOT NULL THEN 'of some rows' \
+     ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary \
+     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid \
+     CROSS JOIN LATERAL generate_series(1, i.indnkeyatts::int) AS k(n) \
+     WHERE i.indrelid = CAST(? AS bigint)::oid ORDER BY c.relname, k.n";
+
+const BOOLEAN: &str = "BOOLEAN";
+const TEXT: &str = "TEXT";
+const VARCHAR: &str = "VARCHAR";
+
+pub(super) fn type_name(kind: ColumnType) -> String {
+    match kind {
+        ColumnType::Boolean => BOOLEAN.to_owned(),
+        ColumnType::Integer => "INTEGER".to_owned(),
+        ColumnType::BigInteger => "BIGINT".to_owned(),
+        ColumnType::Varchar(length) => format!("{VARCHAR}({length})"),
+        ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => TEXT.to_owned(),
+    }
+}
+
+pub(super) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Whether only the catalog changes. A 64-bit column in place of a 32-bit one rewrites every row.
+pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
+    match (from, to) {
+        (ColumnType::Varchar(from), ColumnType::Varchar(to)) => from <= to,
+        (ColumnType::Varchar(_), ColumnType::Text | ColumnType::MediumText | ColumnType::LongText) => true,
+        (from, to) => type_name(from) == type_name(to),
+    }
+}
+
+pub(super) fn alter_column(table: &str, column: &Column) -> String {
+    let name = identifier(&column.name);
+    let nullable = if column.nullable { "DROP NOT NULL" } else { "SET NOT NULL" };
+    let default = match &column.default {
+        Some(default) => format!("SET DEFAULT {}", spelled(Dialect::Postgres, default)),
+        None => "DROP DEFAULT".to_owned(),
+    };
+    format!(
+        "ALTER TABLE {} ALTER COLUMN {name} TYPE {}, ALTER COLUMN {name} {nullable}, ALTER COLUMN {name} {default}",
+        identifier(table),
+        type_name(column.kind)
+    )
+}
+
+pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
+    let Some(row) = tx.fetch_optional(sql(EXISTS).bind(table)).await? else { return Ok(None) };
+    let oid = row.integer(0)?.unwrap_or_default();
+    let mut columns = Vec::new();
+    for row in tx.fetch(sql(COLUMNS).bind(oid)).await? {
+        let kind = canonical_type(row.text(1)?.unwrap_or_default());
+        let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
+        let name = row.text(0)?.unwrap_or_default().to_owned();
+        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? != Some(true), default });
+    }
+    let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
+    for row in tx.fetch(sql(INDEXES).bind(oid)).await? {
+        let column = unquoted(row.text(1)?.unwrap_or_default());
+        if row.flag(3)? == Some(true) {
+            primary_key.push(column);
+        } else {
+            add_to_index(&mut indexes, row.text(0)?.unwrap_or_default(), &column, row.flag(2)? == Some(true));
+        }
+    }
+    Ok(Some(PhysicalTable { columns, primary_key, indexes }))
+}
+
+/// The catalog quotes what would not be a name without.
+fn unquoted(column: &str) -> String {
+    match column.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(name) => name.replace("\"\"", "\""),
+        None => column.to_owned(),
+    }
+}
+
+fn canonical_type(formatted: &str) -> String {
+    match formatted.strip_prefix("character varying") {
+        Some(length) => format!("{VARCHAR}{length}"),
+        None => formatted.to_uppercase(),
+    }
+}
+
+/// Without the cast that PostgreSQL writes behind a literal, and without quotes around a number.
+fn canonical_default(kind: &str, default: &str) -> Option<String> {
+    // A column that numbers itself, as in Diego's health check. Whoever writes the number is free to.
+    if default.starts_with("nextval(") {
+        return None;
+    }
+    let bare = match default.strip_prefix('\'') {
+        Some(rest) => {
+            let end = rest.rfind("'::").or_else(|| rest.rfind('\'')).unwrap_or(rest.len());
+            let text = rest[..end].replace("''", "'");
+            return Some(if kind == TEXT || kind.starts_with(VARCHAR) { quoted(&text) } else { text });
+        }
+        None => default.split("::").next().unwrap_or_default(),
+    };
+    match bare {
+        "NULL" => None,
+        "true" if kind == BOOLEAN => Some("1".to_owned()),
+        "false" if kind == BOOLEAN => Some("0".to_owned()),
+        other => Some(other.trim_start_matches('(').trim_end_matches(')').to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_read_the_same_however_they_are_printed() {
+        let default = |kind: &str, printed| canonical_default(kind, printed);
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(default("VARCHAR(1024)", "''::character varying"), some("''"));
+        assert_eq!(default("TEXT", "'it''s'::text"), some("'it''s'"));
+        assert_eq!(default("TEXT", "'a''::b'::text"), some("'a''::b'"));
+        assert_eq!(default("INTEGER", "'-3'::integer"), some("-3"));
+        assert_eq!(default("INTEGER", "0"), some("0"));
+        assert_eq!(default("BIGINT", "(- 7)"), some("- 7"), "an expression equals no literal");
+        assert_eq!(default("BOOLEAN", "false"), some("0"));
+        assert_eq!(default("BOOLEAN", "true"), some("1"));
+        assert_eq!(default("VARCHAR(9)", "NULL::character varying"), None);
+        assert_eq!(default("INTEGER", "nextval('bbs_health_check_id_seq'::regclass)"), None);
+    }
+
+    #[test]
+    fn names_and_types_are_put_as_a_layout_has_them() {
+        assert_eq!(unquoted("\"order\""), "order");
+        assert_eq!(unquoted("domain"), "domain");
+        assert_eq!(unquoted("lower((domain)::text)"), "lower((domain)::text)");
+        assert_eq!(canonical_type("character varying(255)"), "VARCHAR(255)");
+        assert_eq!(canonical_type("timestamp without time zone"), "TIMESTAMP WITHOUT TIME ZONE");
+    }
+}

@@ -1,0 +1,354 @@
+//! A database of a test's own, on any of the three engines. Owns its name and its end; what is in it is the test's.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, sql};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+
+use super::engine::{Engine, PASSWORD, USER};
+use super::mariadb::MARIADB;
+use super::postgres::POSTGRES;
+
+/// Tells a process of a test how soon the server may take its open transactions for abandoned.
+pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
+/// Many tests share a server.
+const CONNECTIONS: u32 = 20;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    #[default]
+    Sqlite,
+    Postgres,
+    Mysql,
+}
+
+/// Makes three tests of an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres` and `name::mysql`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_database {
+    ($name:ident) => {
+        mod $name {
+            use crate::harness::database::Kind;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                super::$name(Kind::Sqlite).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                super::$name(Kind::Postgres).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mysql() {
+                super::$name(Kind::Mysql).await;
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_database;
+
+/// Makes two tests of an `async fn name(kind: Kind)` that is about servers: `name::postgres` and `name::mysql`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_server {
+    ($name:ident) => {
+        mod $name {
+            use crate::harness::database::Kind;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                super::$name(Kind::Postgres).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mysql() {
+                super::$name(Kind::Mysql).await;
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_server;
+
+impl Kind {
+    /// The one server of this process. It starts when the first test asks for it.
+    pub fn engine(self) -> &'static Engine {
+        static POSTGRES_ENGINE: OnceLock<Engine> = OnceLock::new();
+        static MARIADB_ENGINE: OnceLock<Engine> = OnceLock::new();
+        match self {
+            Self::Sqlite => panic!("SQLite has no server"),
+            Self::Postgres => POSTGRES_ENGINE.get_or_init(|| Engine::start(&POSTGRES, &[])),
+            Self::Mysql => MARIADB_ENGINE.get_or_init(|| Engine::start(&MARIADB, &[])),
+        }
+    }
+
+    /// A server that nothing else uses, so that it may crash.
+    pub fn own_engine(self) -> Engine {
+        self.own_engine_with(&[])
+    }
+
+    pub fn own_engine_with(self, arguments: &[&str]) -> Engine {
+        match self {
+            Self::Sqlite => panic!("SQLite has no server"),
+            Self::Postgres => Engine::start(&POSTGRES, arguments),
+            Self::Mysql => Engine::start(&MARIADB, arguments),
+        }
+    }
+}
+
+pub struct TestDatabase {
+    pub kind: Kind,
+    place: Place,
+}
+
+enum Place {
+    /// The folder goes with the database; without one, somebody else owns the file.
+    File { path: PathBuf, _folder: Option<tempfile::TempDir> },
+    /// Dropped with this value, unless somebody else made it.
+    Server { address: SocketAddr, name: String, ours: bool },
+}
+
+impl TestDatabase {
+    /// An empty database; on a server, on the one that all tests of this process share.
+    pub fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => {
+                let folder = tempfile::tempdir().expect("a temporary folder");
+                Self::file(folder.path().join("bbs.db"), Some(folder))
+            }
+            Kind::Postgres | Kind::Mysql => Self::on(kind, kind.engine().address()),
+        }
+    }
+
+    /// An empty database on a server of the test's own.
+    pub fn on(kind: Kind, address: SocketAddr) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        administer(kind, address, vec![format!("CREATE DATABASE {name}")]);
+        Self { kind, place: Place::Server { address, name, ours: true } }
+    }
+
+    /// An SQLite file that somebody else sees to.
+    pub fn at(path: &Path) -> Self {
+        Self::file(path.to_owned(), None)
+    }
+
+    fn file(path: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
+        Self { kind: Kind::Sqlite, place: Place::File { path, _folder: folder } }
+    }
+
+    /// The same database, reached another way, such as through a proxy.
+    pub fn through(&self, address: SocketAddr) -> Self {
+        match &self.place {
+            Place::File { .. } => panic!("nothing stands between a host and an SQLite file"),
+            Place::Server { name, .. } => {
+                Self { kind: self.kind, place: Place::Server { address, name: name.clone(), ours: false } }
+            }
+        }
+    }
+
+    /// Another database with the content of this one, which nobody may have open.
+    pub fn copy(&self) -> Self {
+        match &self.place {
+            Place::File { path, .. } => {
+                let copy = Self::new(Kind::Sqlite);
+                std::fs::copy(path, copy.path()).expect("the database can be copied");
+                copy
+            }
+            Place::Server { address, name, .. } => match self.kind {
+                Kind::Mysql => copy_tables(*address, name),
+                _ => {
+                    let copy = Self::on(self.kind, *address);
+                    let to = copy.name();
+                    let statements = [format!("DROP DATABASE {to}"), format!("CREATE DATABASE {to} TEMPLATE {name}")];
+                    administer(self.kind, *address, statements.into());
+                    copy
+                }
+            },
+        }
+    }
+
+    /// An SQLite database's file.
+    pub fn path(&self) -> &Path {
+        match &self.place {
+            Place::File { path, .. } => path,
+            Place::Server { name, .. } => panic!("{name} is on a server"),
+        }
+    }
+
+    /// A database's name on its server.
+    pub fn name(&self) -> &str {
+        match &self.place {
+            Place::File { path, .. } => panic!("{} is a file", path.display()),
+            Place::Server { name, .. } => name,
+        }
+    }
+
+    pub fn address(&self) -> Address {
+        match &self.place {
+            Place::File { path, .. } => Address::Sqlite(path.clone()),
+            Place::Server { address, name, .. } => Address::Server(Server {
+                dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
+                host: address.ip().to_string(),
+                port: address.port(),
+                socket: None,
+                user: USER.to_owned(),
+                password: PASSWORD.to_owned(),
+                database: name.clone(),
+                tls: Tls::Off,
+                limits: Limits { max_connections: CONNECTIONS, ..limits() },
+            }),
+        }
+    }
+
+    pub async fn open(&self) -> Database {
+        Database::open(&self.address()).await.expect("the database can be opened")
+    }
+
+    /// The keys of a configuration that name this database, as Diego writes them.
+    pub fn configuration(&self) -> serde_json::Value {
+        let driver = match self.kind {
+            Kind::Sqlite => "sqlite",
+            Kind::Postgres => "postgres",
+            Kind::Mysql => "mysql",
+        };
+        json!({ "database_driver": driver, "database_connection_string": self.connection_string() })
+    }
+
+    fn connection_string(&self) -> String {
+        match &self.place {
+            Place::File { path, .. } => path.display().to_string(),
+            Place::Server { address, name, .. } => match self.kind {
+                Kind::Mysql => format!("{USER}:{PASSWORD}@tcp({address})/{name}"),
+                _ => format!("postgres://{USER}:{PASSWORD}@{address}/{name}"),
+            },
+        }
+    }
+
+    /// One word that another process of the same test finds this database by.
+    pub fn to_word(&self) -> String {
+        match &self.place {
+            Place::File { path, .. } => format!("sqlite,{}", path.display()),
+            Place::Server { address, name, .. } => match self.kind {
+                Kind::Mysql => format!("mysql,{address},{name}"),
+                _ => format!("postgres,{address},{name}"),
+            },
+        }
+    }
+
+    pub fn from_word(word: &str) -> Self {
+        let (kind, place) = word.split_once(',').expect("the word names a kind");
+        if kind == "sqlite" {
+            return Self::at(place.as_ref());
+        }
+        let (address, name) = place.split_once(',').expect("the word names a server and a database");
+        let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
+        let address = address.parse().expect("an address");
+        Self { kind, place: Place::Server { address, name: name.to_owned(), ours: false } }
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let Place::Server { address, name, ours: true } = &self.place else { return };
+        // A server of the test's own may be gone already, and the database with it.
+        let force = if self.kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
+        let _ = try_administer(self.kind, *address, vec![format!("DROP DATABASE {name}{force}")]);
+    }
+}
+
+/// The limits of a host, or of one that a test wants to be given up on sooner.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    if let Ok(seconds) = std::env::var(IDLE_LIMIT_S) {
+        limits.idle_in_transaction_timeout = Duration::from_secs(seconds.parse().expect("a number of seconds"));
+    }
+    limits
+}
+
+fn administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Vec<String> {
+    try_administer(kind, address, statements).unwrap_or_else(|error| panic!("{kind:?} at {address}: {error}"))
+}
+
+/// Runs statements outside any database of a test; gives the first column of what the last one answers.
+fn try_administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Result<Vec<String>, sqlx::Error> {
+    // A thread of its own, since tests call this from inside a runtime and from outside.
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut found = Vec::new();
+            if kind == Kind::Mysql {
+                let url = format!("mysql://{USER}:{PASSWORD}@{address}/");
+                let mut connection = MySqlConnection::connect(&url).await?;
+                for statement in statements {
+                    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
+                    found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+                }
+            } else {
+                let url = format!("postgres://{USER}:{PASSWORD}@{address}/postgres");
+                let mut connection = PgConnection::connect(&url).await?;
+                for statement in statements {
+                    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
+                    found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
+                }
+            }
+            Ok(found)
+        })
+    };
+    std::thread::spawn(work).join().expect("the statements run or fail")
+}
+
+/// MariaDB copies no database, but tables: with their keys, their indexes and their rows.
+fn copy_tables(address: SocketAddr, from: &str) -> TestDatabase {
+    let copy = TestDatabase::on(Kind::Mysql, address);
+    let to = copy.name();
+    let tables = format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{from}'");
+    let mut statements = Vec::new();
+    for table in administer(Kind::Mysql, address, vec![tables]) {
+        statements.push(format!("CREATE TABLE {to}.{table} LIKE {from}.{table}"));
+        statements.push(format!("INSERT INTO {to}.{table} SELECT * FROM {from}.{table}"));
+    }
+    administer(Kind::Mysql, address, statements);
+    copy
+}
+
+/// Runs a statement as an operator or another BBS might.
+pub async fn execute(database: &Database, statement: &str) {
+    let mut tx = database.write().await.expect("a transaction");
+    tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    tx.commit().await.expect("the change is kept");
+}
+
+/// The first column of each row, as text.
+pub async fn texts(database: &Database, query: &str) -> Vec<String> {
+    let mut tx = database.read().await.expect("a transaction");
+    let rows = tx.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
+}
+
+/// The first value of a row, as people write it.
+fn text_of(row: &Row) -> Option<String> {
+    use sqlx::{Row as _, TypeInfo, ValueRef};
+    let is_number = match row {
+        // SQLite gives every value as text to whoever asks for text.
+        Row::Sqlite(_) => false,
+        Row::Postgres(row) => {
+            let raw = row.try_get_raw(0).expect("a row has a column");
+            ["BOOL", "INT2", "INT4", "INT8"].contains(&raw.type_info().name())
+        }
+        Row::Mysql(row) => {
+            let raw = row.try_get_raw(0).expect("a row has a column");
+            raw.type_info().name().contains("INT") || raw.type_info().name() == "BOOLEAN"
+        }
+    };
+    if is_number {
+        return row.integer(0).expect("a number").map(|number| number.to_string());
+    }
+    row.bytes(0).expect("a value").map(|text| String::from_utf8_lossy(text).into_owned())
+}

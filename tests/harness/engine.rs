@@ -1,0 +1,230 @@
+//! Database servers of the tests' own: real ones, each with its data in a temporary folder, on a free port of the
+//! loopback interface. Owns starting, crashing and ending them; touches no server that it did not start.
+//!
+//! A server must not outlive the test process, however that ends. So its parent is a small shell that reads from a
+//! pipe which only the test process holds: when the pipe closes, the shell ends the server and removes the folder.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::once::{hash_of, made_once};
+
+/// Far above what any start takes: only a server that cannot start reaches it.
+const PATIENCE: Duration = Duration::from_secs(120);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Another process may take the port that was free a moment ago.
+const PORTS_TO_TRY: usize = 5;
+
+pub const USER: &str = "bbs";
+pub const PASSWORD: &str = "secret";
+
+/// `$1` is the folder, `$2` the signal that ends the server at once, `$3` the size that no file may outgrow, the rest
+/// the server itself. A word on the pipe keeps the folder; the end of the pipe does not.
+const GUARD: &str = r#"
+folder=$1 signal=$2 blocks=$3
+shift 3
+(
+    ulimit -f "$blocks"
+    exec "$@"
+) </dev/null >>"$folder/log" 2>&1 &
+server=$!
+read -r word
+kill -s "$signal" "$server"
+wait "$server"
+[ -n "$word" ] || rm -rf "$folder"
+"#;
+
+/// How one kind of server is made and run.
+pub struct Recipe {
+    pub name: &'static str,
+    /// Servers refuse to run as root; the first of these that the machine has is used instead.
+    pub users: &'static [&'static str],
+    /// Makes `<folder>/data`, as the user whom `as_user` makes of a command.
+    pub initialise: fn(&Path, &dyn Fn(&mut Command)),
+    pub version: fn() -> String,
+    /// Program and arguments.
+    pub command: fn(&Path, u16) -> Vec<OsString>,
+    /// Ends the server without letting it write anything more.
+    pub crash_signal: &'static str,
+    /// Whether the server behind a new connection takes logins.
+    pub ready: fn(&mut TcpStream) -> io::Result<bool>,
+}
+
+pub struct Engine {
+    recipe: &'static Recipe,
+    folder: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+    guard: Mutex<Option<Guard>>,
+}
+
+struct Guard {
+    shell: Child,
+    pipe: ChildStdin,
+}
+
+impl Engine {
+    /// An empty server, with arguments beside those that every server of its kind has.
+    pub fn start(recipe: &'static Recipe, arguments: &[&str]) -> Self {
+        let state =
+            hash_of(((recipe.version)(), owner(recipe), include_str!("postgres.rs"), include_str!("mariadb.rs")));
+        let template = made_once(recipe.name, state, |made| {
+            let folder = new_folder(recipe);
+            (recipe.initialise)(&folder, &|command| become_user(recipe, command));
+            copy(&folder.join("data"), made);
+            std::fs::remove_dir_all(&folder).expect("the temporary folder can be removed");
+        });
+        let folder = new_folder(recipe);
+        copy(&template.join("data"), &folder);
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut engine = Self { recipe, folder, port: 0, arguments, guard: Mutex::new(None) };
+        for _ in 0..PORTS_TO_TRY {
+            engine.port = free_port();
+            if engine.try_run(None) {
+                return engine;
+            }
+        }
+        panic!("{} finds no free port: {}", recipe.name, engine.log());
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Ends the server as a crash of it would; what it had acknowledged is on disk.
+    pub fn crash(&self) {
+        let Some(mut guard) = self.guard.lock().expect("no test panics while it starts a server").take() else {
+            return;
+        };
+        guard.pipe.write_all(b"keep\n").expect("the shell reads until it ends");
+        guard.shell.wait().expect("the shell can be waited for");
+    }
+
+    /// Starts the server again, with its data and at its port.
+    pub fn restart(&self) {
+        self.crash();
+        assert!(self.try_run(None), "{} does not start again: {}", self.recipe.name, self.log());
+    }
+
+    /// Starts the server again on a disk that is full for every file of this size.
+    pub fn restart_with_largest_file(&self, bytes: u64) {
+        self.crash();
+        assert!(self.try_run(Some(bytes)), "{} does not start again: {}", self.recipe.name, self.log());
+    }
+
+    /// Runs the server until it takes logins; gives whether its port was free.
+    fn try_run(&self, largest_file: Option<u64>) -> bool {
+        let log_before = self.log().len();
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "guard"]).arg(&self.folder).arg(self.recipe.crash_signal);
+        command.arg(largest_file.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
+        command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&self.folder);
+        // A signal from the terminal is for the tests; the guard sees that they end.
+        command.process_group(0);
+        become_user(self.recipe, &mut command);
+        let mut shell = command.spawn().expect("a shell starts");
+        let pipe = shell.stdin.take().expect("standard input is piped");
+        *self.guard.lock().expect("no test panics while it starts a server") = Some(Guard { shell, pipe });
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_ready() {
+            if self.log()[log_before..].contains("already in use") {
+                self.crash();
+                return false;
+            }
+            assert!(Instant::now() < deadline, "{} does not start: {}", self.recipe.name, self.log());
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        let connect = || {
+            let mut stream = TcpStream::connect_timeout(&self.address(), PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            (self.recipe.ready)(&mut stream)
+        };
+        connect().unwrap_or(false)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(Guard { mut shell, pipe }) = self.guard.lock().ok().and_then(|mut guard| guard.take()) {
+            drop(pipe);
+            // A shell that is gone already has nothing left to do.
+            let _ = shell.wait();
+        }
+    }
+}
+
+/// A program on the path, or in the first of these folders that has it.
+pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).chain(folders.iter().cloned()).map(|folder| folder.join(name));
+    found.into_iter().find(|program| program.is_file()).unwrap_or_else(|| {
+        panic!(
+            "the tests start a database server of their own and {name} is missing; install it with \
+             `apt-get install --no-install-recommends {package}`, or run tests/run, which does"
+        )
+    })
+}
+
+pub fn output_of(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
+    listener.local_addr().expect("a listener has an address").port()
+}
+
+/// A folder that belongs to the server's user. The guard removes it.
+fn new_folder(recipe: &Recipe) -> PathBuf {
+    let folder = tempfile::Builder::new().prefix(&format!("bbs-{}-", recipe.name)).tempdir();
+    let folder = folder.expect("a temporary folder").keep();
+    if let Some((user, group)) = owner(recipe) {
+        chown(&folder, Some(user), Some(group)).expect("root may give a folder away");
+    }
+    folder
+}
+
+fn copy(from: &Path, into: &Path) {
+    output_of(Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(into));
+}
+
+fn become_user(recipe: &Recipe, command: &mut Command) {
+    if let Some((user, group)) = owner(recipe) {
+        command.uid(user).gid(group);
+    }
+}
+
+/// Who runs the server, if that is not whoever runs the tests.
+fn owner(recipe: &Recipe) -> Option<(u32, u32)> {
+    let ourselves = std::fs::metadata("/proc/self").expect("a process has a folder in /proc");
+    if ourselves.uid() != 0 {
+        return None;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").expect("the list of users");
+    let user = |name: &&str| {
+        let fields: Vec<_> =
+            users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|line| line[0] == *name)?;
+        Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+    };
+    let found = recipe.users.iter().find_map(user);
+    Some(found.unwrap_or_else(|| panic!("{} needs one of the users {:?}", recipe.name, recipe.users)))
+}

@@ -1,0 +1,80 @@
+//! A MariaDB of the tests' own, with the collation that most installations have: it does not tell upper from lower
+//! case. Its user may do everything in the databases of tests, and nothing else.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::engine::{PASSWORD, Recipe, USER, output_of, program};
+
+pub static MARIADB: Recipe = Recipe {
+    name: "mariadb",
+    users: &["mysql", "nobody"],
+    initialise,
+    version: || output_of(Command::new(find("mariadbd")).args(["--no-defaults", "--version"])),
+    command,
+    crash_signal: "KILL",
+    ready,
+};
+
+/// Nothing here weakens what survives a crash of the server; only a loss of power would show.
+const SETTINGS: [&str; 13] = [
+    "--bind-address=127.0.0.1",
+    "--skip-name-resolve",
+    "--character-set-server=utf8mb4",
+    "--collation-server=utf8mb4_general_ci",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-doublewrite=OFF",
+    "--innodb-buffer-pool-size=128M",
+    LOG_SIZE,
+    "--innodb-fast-shutdown=2",
+    "--performance-schema=OFF",
+    "--skip-log-bin",
+    "--max-connections=400",
+    "--loose-innodb-buffer-pool-load-at-startup=OFF",
+];
+const LOG_SIZE: &str = "--innodb-log-file-size=48M";
+
+fn find(name: &str) -> PathBuf {
+    program(name, &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()], "mariadb-server")
+}
+
+fn initialise(folder: &Path, as_user: &dyn Fn(&mut Command)) {
+    let mut install = Command::new(find("mariadb-install-db"));
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
+    install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
+    as_user(&mut install);
+    output_of(&mut install);
+    let users = format!(
+        "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT ALL ON `test\\_%`.* TO '{USER}'@'%';\n"
+    );
+    std::fs::write(folder.join("data/users.sql"), users).expect("the new folder can be written");
+}
+
+fn command(folder: &Path, port: u16) -> Vec<OsString> {
+    let at = |option: &str, path: PathBuf| format!("--{option}={}", path.display());
+    let mut words = vec![find("mariadbd").into(), "--no-defaults".into(), format!("--port={port}").into()];
+    words.extend(SETTINGS.map(OsString::from));
+    words.extend(
+        [
+            at("datadir", folder.join("data")),
+            at("init-file", folder.join("data/users.sql")),
+            at("socket", folder.join("socket")),
+            at("pid-file", folder.join("pid")),
+            at("tmpdir", folder.to_owned()),
+        ]
+        .map(OsString::from),
+    );
+    words
+}
+
+/// A server greets first, once it takes logins.
+fn ready(stream: &mut TcpStream) -> io::Result<bool> {
+    let mut greeting = [0; 5];
+    stream.read_exact(&mut greeting)?;
+    // A packet's length and number come before its content; an error is no greeting.
+    Ok(greeting[4] == 10)
+}

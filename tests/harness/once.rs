@@ -1,0 +1,55 @@
+//! What is made once and kept for every later run: modules built from source, empty database servers. Owns the
+//! folders below `target/test-modules`, which can always be deleted.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use super::workspace;
+
+pub fn folder() -> PathBuf {
+    workspace().join("target/test-modules")
+}
+
+/// A folder filled once for each state. Tests run in processes of their own, so they meet at a lock.
+pub fn made_once(name: &str, state: u64, make: impl FnOnce(&Path)) -> PathBuf {
+    std::fs::create_dir_all(folder()).expect("the target folder can be written");
+    let lock = File::create(folder().join(format!("{name}.lock"))).expect("the target folder can be written");
+    lock.lock().expect("a file lock");
+    let made = folder().join(format!("{name}-{state:016x}"));
+    if !made.join(".done").exists() {
+        std::fs::create_dir_all(&made).expect("the target folder can be written");
+        make(&made);
+        File::create(made.join(".done")).expect("the target folder can be written");
+    }
+    made
+}
+
+pub fn hash_of(state: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The state of files and folders of the workspace.
+pub fn hash_of_files(sources: &[&str]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for source in sources {
+        for file in files_of(&workspace().join(source)) {
+            // Where the checkout is does not matter.
+            file.strip_prefix(workspace()).expect("a file of the workspace").hash(&mut hasher);
+            std::fs::read(&file).expect("a source file").hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+pub fn files_of(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let mut entries: Vec<_> =
+        std::fs::read_dir(path).expect("a source folder").map(|entry| entry.expect("an entry").path()).collect();
+    entries.sort();
+    entries.iter().filter(|entry| !entry.ends_with("target")).flat_map(|entry| files_of(entry)).collect()
+}

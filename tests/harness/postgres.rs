@@ -1,0 +1,83 @@
+//! A PostgreSQL of the tests' own. Its text is ordered by the rules of a language and not by bytes, as in many
+//! installations; its user is nobody special.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::engine::{PASSWORD, Recipe, USER, output_of, program};
+
+pub static POSTGRES: Recipe = Recipe {
+    name: "postgres",
+    users: &["postgres", "nobody"],
+    initialise,
+    version: || output_of(Command::new(find("postgres")).arg("--version")),
+    command,
+    crash_signal: "QUIT",
+    ready,
+};
+
+/// Nothing here weakens what survives a crash of the server; only a loss of power would show.
+const SETTINGS: [&str; 7] = [
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "fsync=off",
+    "full_page_writes=off",
+    "shared_buffers=64MB",
+    "max_connections=400",
+    "max_wal_size=256MB",
+];
+
+fn find(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let mut folders: Vec<_> = versions.filter_map(Result::ok).map(|version| version.path().join("bin")).collect();
+    folders.sort();
+    folders.reverse();
+    program(name, &folders, "postgresql")
+}
+
+fn initialise(folder: &Path, as_user: &dyn Fn(&mut Command)) {
+    let data = folder.join("data");
+    let password = folder.join("password");
+    std::fs::write(&password, PASSWORD).expect("the new folder can be written");
+    let mut initdb = Command::new(find("initdb"));
+    initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en"]);
+    initdb
+        .args(["--no-sync", "--wal-segsize=1", "--auth=scram-sha-256", "--pwfile"])
+        .arg(password)
+        .arg("--pgdata")
+        .arg(&data);
+    initdb.current_dir("/");
+    as_user(&mut initdb);
+    output_of(&mut initdb);
+    let mut single = Command::new(find("postgres"));
+    single.arg("--single").arg("-D").arg(&data).arg("postgres");
+    as_user(&mut single);
+    let mut child = single.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/").spawn().expect("it starts");
+    let role = format!("CREATE ROLE {USER} LOGIN CREATEDB PASSWORD '{PASSWORD}'\n");
+    child.stdin.take().expect("standard input is piped").write_all(role.as_bytes()).expect("it reads its input");
+    let status = child.wait().expect("it can be waited for");
+    assert!(status.success(), "{single:?}: {status}");
+}
+
+fn command(folder: &Path, port: u16) -> Vec<OsString> {
+    let mut words: Vec<OsString> =
+        vec![find("postgres").into(), "-D".into(), folder.join("data").into(), "-p".into(), port.to_string().into()];
+    for setting in SETTINGS {
+        words.extend(["-c".into(), setting.into()]);
+    }
+    words
+}
+
+/// A server that takes logins asks who is there; one that still starts answers with an error.
+fn ready(stream: &mut TcpStream) -> io::Result<bool> {
+    let version = 196_608_u32.to_be_bytes();
+    let parameters = format!("user\0{USER}\0\0");
+    let length = u32::try_from(8 + parameters.len()).expect("a short message").to_be_bytes();
+    stream.write_all(&[&length[..], &version, parameters.as_bytes()].concat())?;
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    Ok(kind == *b"R")
+}

@@ -1,0 +1,104 @@
+//! The database servers that the other tests run on: they start, keep what they acknowledged over a crash, and are
+//! gone when the process that started them is gone, however it went.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+
+use crate::harness::database::{Kind, TestDatabase, on_each_server};
+use crate::harness::engine::{PASSWORD, USER};
+use crate::harness::proxy::Proxy;
+
+const TASK: &str = "BBS_TEST_SERVER";
+
+/// Runs a statement on a fresh connection; gives the first column of its rows.
+async fn ask(database: &TestDatabase, address: std::net::SocketAddr, statement: &str) -> sqlx::Result<Vec<String>> {
+    let (name, statement) = (database.name(), AssertSqlSafe(statement.to_owned()));
+    if database.kind == Kind::Mysql {
+        let mut connection = MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/{name}")).await?;
+        let rows = sqlx::raw_sql(statement).fetch_all(&mut connection).await?;
+        return Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect());
+    }
+    let mut connection = PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
+    let rows = sqlx::raw_sql(statement).fetch_all(&mut connection).await?;
+    Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect())
+}
+
+on_each_server!(what_a_server_acknowledged_survives_its_crash);
+async fn what_a_server_acknowledged_survives_its_crash(kind: Kind) {
+    let engine = kind.own_engine();
+    let database = TestDatabase::on(kind, engine.address());
+    ask(&database, engine.address(), "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&database, engine.address(), "INSERT INTO t VALUES ('kept')").await.unwrap();
+    engine.crash();
+    assert!(ask(&database, engine.address(), "SELECT a FROM t").await.is_err());
+    engine.restart();
+    assert_eq!(ask(&database, engine.address(), "SELECT a FROM t").await.unwrap(), ["kept"]);
+}
+
+on_each_server!(databases_of_tests_are_apart_and_can_be_copied);
+async fn databases_of_tests_are_apart_and_can_be_copied(kind: Kind) {
+    let (one, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
+    let address = kind.engine().address();
+    ask(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&one, address, "INSERT INTO t VALUES ('row')").await.unwrap();
+    assert!(ask(&other, address, "SELECT a FROM t").await.is_err());
+    let copy = one.copy();
+    ask(&copy, address, "INSERT INTO t VALUES ('more')").await.unwrap();
+    assert_eq!(ask(&one, address, "SELECT a FROM t").await.unwrap(), ["row"]);
+}
+
+on_each_server!(text_is_compared_as_each_engine_does);
+/// The engines disagree with bytes about the order of text, and with each other about what is equal.
+async fn text_is_compared_as_each_engine_does(kind: Kind) {
+    let (database, address) = (TestDatabase::new(kind), kind.engine().address());
+    ask(&database, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
+    ask(&database, address, "INSERT INTO t VALUES ('B'), ('a')").await.unwrap();
+    assert_eq!(ask(&database, address, "SELECT a FROM t ORDER BY a").await.unwrap(), ["a", "B"]);
+    assert_eq!(ask(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), kind == Kind::Mysql);
+}
+
+on_each_server!(a_proxy_can_be_cut_and_heals);
+async fn a_proxy_can_be_cut_and_heals(kind: Kind) {
+    let (database, proxy) = (TestDatabase::new(kind), Proxy::to(kind.engine().address()));
+    assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    proxy.cut();
+    assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    proxy.heal();
+    assert_eq!(ask(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    proxy.cut_after(10);
+    assert!(ask(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    assert!(proxy.is_cut());
+}
+
+/// Not a test of its own: a process that starts a server, says where, and waits to be killed.
+#[test]
+fn process() {
+    let Ok(kind) = std::env::var(TASK) else { return };
+    let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
+    println!("\naddress {}", kind.engine().address());
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_server_does_not_outlive_a_killed_test() {
+    use std::io::{BufRead, BufReader};
+    for kind in ["postgres", "mysql"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "databases::process", "--nocapture"]).env(TASK, kind).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.filter_map(|line| Some(line.strip_prefix("address ")?.to_owned())).next().unwrap();
+        assert!(std::net::TcpStream::connect(&address).is_ok());
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while std::net::TcpStream::connect(&address).is_ok() {
+            assert!(Instant::now() < deadline, "{kind} still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
