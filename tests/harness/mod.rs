@@ -8,6 +8,7 @@ pub mod engine;
 pub mod fixture;
 pub mod host;
 pub mod mariadb;
+pub mod load;
 pub mod modules;
 pub mod once;
 pub mod postgres;

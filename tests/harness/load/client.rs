@@ -1,0 +1,246 @@
+//! One client: calls that are due at fixed times, on keys that no other client writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bbs_proto::models as proto;
+use fastrand::Rng;
+use tokio::sync::watch;
+
+use super::calls::{Caller, Failure};
+use super::listing::Guid;
+use super::model::{DOMAIN, Known, Model, State};
+use super::{Aim, Report};
+
+/// How far from where the aim is keys are taken: a batch or two.
+const SPREAD: usize = 1_000;
+/// Every so many calls go anywhere, the others to where the aim is.
+const ANYWHERE: u8 = 4;
+
+pub(super) struct Client {
+    number: u64,
+    caller: Caller,
+    pub(super) model: Model,
+    /// All keys from before the load, in order.
+    order: Arc<[Guid]>,
+    aim: Aim,
+    random: Rng,
+    created: u64,
+    pub(super) report: Report,
+}
+
+enum Call {
+    Get,
+    List,
+    Create,
+    Update,
+    Remove,
+}
+
+impl Client {
+    pub(super) fn new(number: u64, caller: Caller, model: Model, order: Arc<[Guid]>, aim: Aim, seed: u64) -> Self {
+        let random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { number, caller, model, order, aim, random, created: 0, report: Report::new() }
+    }
+
+    /// Makes a call every `between` until told to stop.
+    pub(super) async fn run(
+        mut self,
+        between: Duration,
+        stopped: watch::Receiver<bool>,
+        count: watch::Sender<u64>,
+    ) -> Self {
+        let mut due = Instant::now() + between.mul_f64(self.random.f64());
+        while !*stopped.borrow() {
+            tokio::time::sleep_until(due.into()).await;
+            self.call(due).await;
+            count.send_modify(|calls| *calls += 1);
+            due += between;
+        }
+        self
+    }
+
+    async fn call(&mut self, due: Instant) {
+        let call = match self.random.u8(0..10) {
+            0..3 => Call::Get,
+            3 => Call::List,
+            4..6 => Call::Create,
+            6..9 => Call::Update,
+            _ => Call::Remove,
+        };
+        let is_read = matches!(call, Call::Get | Call::List);
+        let done = match call {
+            Call::Get => self.get().await,
+            Call::List => self.list().await,
+            Call::Create => self.create().await,
+            Call::Update => self.update().await,
+            Call::Remove => self.remove().await,
+        };
+        match done {
+            Ok(()) => {
+                let histogram = if is_read { &mut self.report.reads } else { &mut self.report.writes };
+                let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+                histogram.saturating_record(micros);
+            }
+            Err(failure) => {
+                self.report.failures += 1;
+                self.report.tell(failure.to_string());
+            }
+        }
+    }
+
+    async fn get(&mut self) -> Result<(), Failure> {
+        let Some(guid) = self.pick() else { return self.create().await };
+        self.read(&guid).await
+    }
+
+    async fn read(&mut self, guid: &[u8]) -> Result<(), Failure> {
+        let found = self.caller.get(guid).await?;
+        self.learn(guid, found);
+        Ok(())
+    }
+
+    fn learn(&mut self, guid: &[u8], found: Option<proto::DesiredLrp>) {
+        if let Err(difference) = self.model.learn(guid, found) {
+            self.report.differences += 1;
+            self.report.tell(difference);
+        }
+    }
+
+    /// A few keys side by side, some of which may have been removed.
+    async fn list(&mut self) -> Result<(), Failure> {
+        let Some(first) = self.pick() else { return self.create().await };
+        let guids: Vec<_> = self.model.keys.range(first..).take(5).map(|(guid, _)| guid.clone()).collect();
+        let mut found = self.caller.list(guids.clone()).await?;
+        for guid in guids {
+            let at = found.iter().position(|lrp| lrp.process_guid == guid);
+            let found = at.map(|at| found.swap_remove(at));
+            self.learn(&guid, found);
+        }
+        if let Some(stray) = found.first() {
+            let guid = String::from_utf8_lossy(&stray.process_guid);
+            return Err(Failure::Answer(format!("a list has {guid}, which is twice or was not asked for")));
+        }
+        Ok(())
+    }
+
+    /// A new key beside one that is there.
+    async fn create(&mut self) -> Result<(), Failure> {
+        self.created += 1;
+        let near = self.near().unwrap_or_default();
+        let suffix = format!("-load-{}-{}", self.number, self.created);
+        let guid = [near, suffix.into_bytes()].concat();
+        let lrp = desired(guid.clone(), &mut self.random);
+        let state = Some(Box::new(lrp.clone()));
+        match self.caller.desire(&lrp).await {
+            Ok(()) => self.model.set(&guid, state),
+            Err(failure) => {
+                self.model.set(&guid, None);
+                self.model.allow(&guid, state);
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    async fn update(&mut self) -> Result<(), Failure> {
+        let Some((guid, before)) = self.pick_present().await? else { return self.create().await };
+        let mut after = before;
+        let update = proto::DesiredLrpUpdate {
+            annotation: Some(format!("annotation {}", self.random.u32(..)).into_bytes()),
+            routes: self.random.bool().then(|| routes(&mut self.random)),
+            // How many instances others have is not known here.
+            instances: (after.domain == DOMAIN).then(|| self.random.i32(0..4)),
+            ..Default::default()
+        };
+        after.annotation = update.annotation.clone().unwrap_or_default();
+        after.instances = update.instances.unwrap_or(after.instances);
+        if update.routes.is_some() {
+            after.routes.clone_from(&update.routes);
+        }
+        let tag = after.modification_tag.get_or_insert_default();
+        tag.index = tag.index.wrapping_add(1);
+        let done = self.caller.update(&guid, &update).await;
+        self.wrote(&guid, Some(after), done)
+    }
+
+    async fn remove(&mut self) -> Result<(), Failure> {
+        let Some((guid, _)) = self.pick_present().await? else { return self.create().await };
+        let done = self.caller.remove(&guid).await;
+        self.wrote(&guid, None, done)
+    }
+
+    fn wrote(&mut self, guid: &[u8], after: State, done: Result<(), Failure>) -> Result<(), Failure> {
+        match done {
+            Ok(()) => self.model.set(guid, after),
+            Err(_) => self.model.allow(guid, after),
+        }
+        done
+    }
+
+    /// A key of this client that is there for certain, and what it holds. It is read first if need be.
+    async fn pick_present(&mut self) -> Result<Option<(Guid, Box<proto::DesiredLrp>)>, Failure> {
+        let Some(guid) = self.pick() else { return Ok(None) };
+        let known = self.model.certain(&guid).and_then(Option::as_ref);
+        if known.is_none_or(|lrp| lrp.modification_tag.as_ref().is_none_or(|tag| tag.epoch.is_empty())) {
+            self.read(&guid).await?;
+        }
+        Ok(self.model.certain(&guid).cloned().flatten().map(|lrp| (guid, lrp)))
+    }
+
+    /// A key of this client, of which it is not known that it is gone.
+    fn pick(&mut self) -> Option<Guid> {
+        let from = self.near().unwrap_or_default();
+        let there = |known: &Known| match known {
+            Known::Untouched(_) => true,
+            Known::OneOf(states) => states.iter().any(Option::is_some),
+        };
+        let keys = &self.model.keys;
+        let mut candidates = keys.range(from..).chain(keys.iter());
+        candidates.find(|(_, known)| there(known)).map(|(guid, _)| guid.clone())
+    }
+
+    /// A key from before the load near the aim, whoever owns it.
+    fn near(&mut self) -> Option<Guid> {
+        if self.order.is_empty() {
+            return None;
+        }
+        let aimed = (self.aim.part() * self.order.len() as f64) as usize;
+        let at = match self.random.u8(0..ANYWHERE) {
+            0 => self.random.usize(0..self.order.len()),
+            _ => (aimed + self.random.usize(0..SPREAD)).saturating_sub(SPREAD / 2),
+        };
+        Some(self.order[at.min(self.order.len() - 1)].clone())
+    }
+}
+
+fn routes(random: &mut Rng) -> proto::ProtoRoutes {
+    let value = format!(r#"[{{"hostnames":["{}.example.com"],"port":8080}}]"#, random.u32(..));
+    proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: "cf-router".into(), value: value.into() }] }
+}
+
+/// A desired LRP as the host answers it, but for the epoch of its tag.
+fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
+    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+    let source = proto::MetricTagValue { r#static: guid.clone(), ..Default::default() };
+    let variable = |number: usize| proto::EnvironmentVariable {
+        name: format!("VARIABLE_{number}").into_bytes(),
+        value: vec![b'v'; 60],
+    };
+    proto::DesiredLrp {
+        metrics_guid: guid.clone(),
+        metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
+        process_guid: guid,
+        domain: DOMAIN.to_vec(),
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        instances: random.i32(0..3),
+        memory_mb: 256,
+        disk_mb: 1024,
+        annotation: format!("annotation {}", random.u32(..)).into_bytes(),
+        environment_variables: (0..random.usize(0..30)).map(variable).collect(),
+        routes: Some(routes(random)),
+        action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+        modification_tag: Some(proto::ModificationTag::default()),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,153 @@
+//! What the host should hold: every desired LRP as the last acknowledged write left it. After a write of which nobody
+//! knows whether it happened, both outcomes are possible until a read tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bbs_proto::models as proto;
+
+use super::calls::{Caller, Failure};
+use super::listing::{Digest, Guid, Listing, canonical, everything};
+
+/// The domain of what the load itself creates.
+pub const DOMAIN: &[u8] = b"load";
+
+/// The state of a key, or none: it is not there.
+pub type State = Option<Box<proto::DesiredLrp>>;
+
+#[derive(Debug, Clone)]
+pub enum Known {
+    /// As it was before the load.
+    Untouched(Digest),
+    /// One of these, where an empty epoch stands for any.
+    OneOf(Vec<State>),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub keys: BTreeMap<Guid, Known>,
+}
+
+impl Model {
+    /// What the host holds now.
+    pub async fn of(caller: &Caller) -> Result<Self, Failure> {
+        let listing = everything(caller).await?;
+        let keys = listing.records.into_iter().map(|(guid, digests)| (guid, Known::Untouched(digests[0])));
+        Ok(Self { keys: keys.collect() })
+    }
+
+    /// The state of a key, if it is known for certain and has been read.
+    pub fn certain(&self, guid: &[u8]) -> Option<&State> {
+        match self.keys.get(guid) {
+            Some(Known::OneOf(states)) if states.len() == 1 => states.first(),
+            _ => None,
+        }
+    }
+
+    pub fn set(&mut self, guid: &[u8], state: State) {
+        self.keys.insert(guid.to_vec(), Known::OneOf(vec![state]));
+    }
+
+    /// The key may be in this state too.
+    pub fn allow(&mut self, guid: &[u8], state: State) {
+        match self.keys.get_mut(guid) {
+            Some(Known::OneOf(states)) => states.push(state),
+            _ => self.set(guid, state),
+        }
+    }
+
+    /// Compares a key with what was read of it, which is then what is known.
+    pub fn learn(&mut self, guid: &[u8], found: Option<proto::DesiredLrp>) -> Result<(), String> {
+        let found = found.map(|lrp| Box::new(canonical(lrp)));
+        let digest = found.as_deref().map(Digest::of);
+        let explained = self.keys.get(guid).is_none_or(|known| explains(known, digest));
+        let expected = self.keys.insert(guid.to_vec(), Known::OneOf(vec![found.clone()]));
+        if explained {
+            return Ok(());
+        }
+        let expected = match expected {
+            Some(Known::OneOf(states)) => states.iter().map(describe).collect::<Vec<_>>().join(" or "),
+            _ => "as before the load".to_owned(),
+        };
+        Err(format!("{}: expected {expected}, found {}", String::from_utf8_lossy(guid), describe(&found)))
+    }
+
+    /// Every way in which a list taken while nobody wrote is not what should be there.
+    pub fn differences(&self, listing: &Listing) -> Vec<String> {
+        let mut differences = self.unexplained(listing, |_| true);
+        let unknown = listing.records.keys().filter(|guid| !self.keys.contains_key(*guid));
+        differences.extend(unknown.map(|guid| format!("{}: nobody wrote it", String::from_utf8_lossy(guid))));
+        differences
+    }
+
+    /// The same for a list during which keys were written: of those it can only be said that none may come twice.
+    pub fn differences_of_untouched(&self, listing: &Listing) -> Vec<String> {
+        let mut differences = self.unexplained(listing, |known| matches!(known, Known::Untouched(_)));
+        let twice = listing.records.iter().filter(|(_, found)| found.len() > 1);
+        differences.extend(twice.map(|(guid, _)| format!("{}: listed more than once", String::from_utf8_lossy(guid))));
+        differences
+    }
+
+    fn unexplained(&self, listing: &Listing, counts: impl Fn(&Known) -> bool) -> Vec<String> {
+        let mut differences = Vec::new();
+        for (guid, known) in self.keys.iter().filter(|(_, known)| counts(known)) {
+            let found = listing.records.get(guid).map_or(&[][..], Vec::as_slice);
+            if found.len() > 1 || !explains(known, found.first().copied()) {
+                let times = found.len();
+                differences.push(format!("{}: not as expected, listed {times} times", String::from_utf8_lossy(guid)));
+            }
+        }
+        differences
+    }
+
+    /// Whether every instance that the load desired is there, and no other of its domain.
+    pub async fn differences_of_instances(&self, caller: &Caller) -> Result<Vec<String>, Failure> {
+        let mut found = BTreeMap::<Guid, BTreeSet<i32>>::new();
+        let mut differences = Vec::new();
+        for lrp in caller.actual_lrps(DOMAIN).await? {
+            let key = lrp.actual_lrp_key.unwrap_or_default();
+            if !found.entry(key.process_guid.clone()).or_default().insert(key.index) {
+                differences.push(format!("{}/{}: twice", String::from_utf8_lossy(&key.process_guid), key.index));
+            }
+        }
+        for (guid, known) in &self.keys {
+            let Known::OneOf(states) = known else { continue };
+            let indices = found.remove(guid).unwrap_or_default();
+            let explained = states.iter().any(|state| match state {
+                Some(lrp) if lrp.domain == DOMAIN => indices.iter().copied().eq(0..lrp.instances),
+                _ => indices.is_empty(),
+            });
+            if !explained {
+                differences.push(format!("{}: instances {indices:?}", String::from_utf8_lossy(guid)));
+            }
+        }
+        let strays = found.keys().map(|guid| format!("{}: instances of nothing", String::from_utf8_lossy(guid)));
+        differences.extend(strays);
+        Ok(differences)
+    }
+}
+
+fn explains(known: &Known, found: Option<Digest>) -> bool {
+    match known {
+        Known::Untouched(digest) => found == Some(*digest),
+        Known::OneOf(states) => states.iter().any(|state| match (state, found) {
+            (None, None) => true,
+            (Some(lrp), Some(found)) => {
+                let epoch_known = lrp.modification_tag.as_ref().is_some_and(|tag| !tag.epoch.is_empty());
+                let digest = Digest::of(lrp);
+                if epoch_known { digest == found } else { digest.without_epoch == found.without_epoch }
+            }
+            _ => false,
+        }),
+    }
+}
+
+fn describe(state: &State) -> String {
+    let Some(lrp) = state else { return "nothing".to_owned() };
+    let index = lrp.modification_tag.as_ref().map_or(0, |tag| tag.index);
+    let annotation = String::from_utf8_lossy(&lrp.annotation);
+    format!(
+        "index {index}, annotation {annotation:?}, {} instances, digest {:016x}",
+        lrp.instances,
+        Digest::of(lrp).without_epoch
+    )
+}
