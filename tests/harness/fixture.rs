@@ -45,7 +45,7 @@ pub fn migrations() -> Vec<Arc<dyn Transform>> {
 }
 
 /// The migrations of a modules directory.
-pub fn migrations_in(folder: &Path) -> Vec<Arc<dyn Transform>> {
+pub fn migrations_in(folder: &std::path::Path) -> Vec<Arc<dyn Transform>> {
     let catalog = Catalog::load(folder, &super::modules::sandbox());
     let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
     catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()

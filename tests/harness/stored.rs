@@ -53,7 +53,7 @@ impl Stored {
     /// Runs a statement past the host, as an operator or another BBS might.
     pub async fn execute(&self, statement: &str) {
         let mut tx = self.context.database.write().await.expect("a transaction");
-        tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        tx.execute(sql(statement.to_owned())).await.expect("a statement that fits");
         tx.commit().await.expect("a commit");
     }
 

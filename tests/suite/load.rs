@@ -2,6 +2,7 @@
 
 use tokio::sync::watch;
 
+use crate::harness::database::Kind;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::{everything, slowly};
 use crate::harness::load::model::Model;
@@ -22,7 +23,7 @@ async fn all_differences(model: &Model, caller: &Caller) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_at_rest_answers_what_the_model_says() {
-    let server = Server::with_fixture().await;
+    let server = Server::with_fixture(Kind::Sqlite).await;
     let caller = caller(&server);
     let before = Model::of(&caller).await.unwrap();
     assert_eq!(before.keys.len(), 300);
@@ -44,7 +45,7 @@ async fn a_host_at_rest_answers_what_the_model_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_lost_changed_or_appears_behind_the_hosts_back_is_told() {
-    let server = Server::empty().await;
+    let server = Server::empty(Kind::Sqlite).await;
     let caller = caller(&server);
     let mut load = Load::start(&caller, Model::of(&caller).await.unwrap(), &Aim::default(), SETTINGS);
     load.calls(300).await;
@@ -65,7 +66,7 @@ async fn what_is_lost_changed_or_appears_behind_the_hosts_back_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_fail_are_counted_and_leave_both_outcomes_possible() {
-    let server = Server::with_fixture().await;
+    let server = Server::with_fixture(Kind::Sqlite).await;
     let (address, at) = watch::channel(server.url(""));
     let caller = Caller::new(at);
     let mut load = Load::start(&caller, Model::of(&caller).await.unwrap(), &Aim::default(), SETTINGS);

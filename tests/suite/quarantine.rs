@@ -5,10 +5,11 @@ use std::process::Output;
 
 use bbs::layout::schema::Sealing;
 
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
-use crate::harness::stored::Stored;
+use crate::harness::stored::{Rows, Stored};
 
 /// The fixture beside the modules that split it, with run infos that none of them can read.
 struct Damaged {
@@ -21,10 +22,10 @@ const UNREADABLE: &[u8] = b"\x0a\x05";
 const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
-    async fn at(places: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split());
-        fixture::write_to(&installation.database()).await;
-        let stored = Stored::open(&installation.database(), fixture::migrations()).await;
+    async fn at(kind: Kind, places: &[usize]) -> Self {
+        let installation = Installation::new(&modules::modules_with_split(), kind);
+        fixture::write_to(&installation.database).await;
+        let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
         for place in places {
@@ -37,6 +38,14 @@ impl Damaged {
         }
         stored.context.database.close().await;
         Self { installation, units }
+    }
+
+    /// Every table and every row of Diego's.
+    async fn everything(&self) -> (Vec<String>, Rows) {
+        let stored = Stored::open(&self.installation.database, fixture::migrations()).await;
+        let everything = (stored.tables().await, stored.rows(VERSION).await);
+        stored.context.database.close().await;
+        everything
     }
 
     #[track_caller]
@@ -61,9 +70,9 @@ fn says(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_stopped_a_migration_can_be_run_again_without_the_database() {
-    let damaged = Damaged::at(&[150]).await;
+on_each_database!(what_stopped_a_migration_can_be_run_again_without_the_database);
+async fn what_stopped_a_migration_can_be_run_again_without_the_database(kind: Kind) {
+    let damaged = Damaged::at(kind, &[150]).await;
     let unit = damaged.units[0].as_str();
     let stopped = damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file().display().to_string();
@@ -96,9 +105,9 @@ async fn what_stopped_a_migration_can_be_run_again_without_the_database() {
     says(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
-    let damaged = Damaged::at(&[3]).await;
+on_each_database!(a_file_that_is_no_replay_is_refused_and_so_is_another_key);
+async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3]).await;
     damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file();
     let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
@@ -115,18 +124,18 @@ async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
     }
     let keys = serde_json::json!({"other": "another passphrase"});
     let elsewhere =
-        Installation::new(&modules::modules()).set("encryption_keys", keys).set("active_key_label", "other");
+        Installation::new(&modules::modules(), kind).set("encryption_keys", keys).set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
-    let elsewhere = Installation::new(&modules::modules());
+    let elsewhere = Installation::new(&modules::modules(), kind);
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_names_what_would_not_come_back_and_writes_nothing() {
-    let damaged = Damaged::at(&[3, 150]).await;
-    let before = std::fs::read(damaged.installation.database()).unwrap();
+on_each_database!(a_check_names_what_would_not_come_back_and_writes_nothing);
+async fn a_check_names_what_would_not_come_back_and_writes_nothing(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3, 150]).await;
+    let before = damaged.everything().await;
     let output = damaged.installation.run(&["migrate", "plan", "--check"]);
     assert!(!output.status.success());
     says(&said(&output), &["2 units would not go to 1795000200 and back"]);
@@ -141,13 +150,13 @@ async fn a_check_names_what_would_not_come_back_and_writes_nothing() {
             &format!("{:?}", damaged.units[0]),
         ],
     );
-    assert!(std::fs::read(damaged.installation.database()).unwrap() == before, "nothing was written");
+    assert!(damaged.everything().await == before, "nothing was written");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_default_modules_bring_every_unit_back() {
-    let installation = Installation::new(&modules::modules());
-    fixture::write_to(&installation.database()).await;
+on_each_database!(the_default_modules_bring_every_unit_back);
+async fn the_default_modules_bring_every_unit_back(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
     for to in ["1471030898", "1795000000"] {
         let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
         let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use bbs::migrate::Decision;
 
+use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -18,11 +19,10 @@ const OTHERS: [&str; 3] = ["actual_lrps", "domains", "tasks"];
 
 type Row = BTreeMap<String, String>;
 
-async fn taken_over() -> (tempfile::TempDir, Stored) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("diego.db");
-    fixture::write_to(&path).await;
-    (folder, Stored::open(&path, fixture::migrations_in(&modules::modules_with_split())).await)
+async fn taken_over() -> Stored {
+    let database = TestDatabase::new(Kind::Sqlite);
+    fixture::write_to(&database).await;
+    Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await
 }
 
 /// What the two rows of a desired LRP hold between them, but for the run info that lost its credentials.
@@ -33,7 +33,7 @@ fn together(immutable: &Row, mutable: &Row) -> Row {
 
 #[tokio::test]
 async fn two_tables_hold_what_one_held_and_give_it_back() {
-    let (_folder, stored) = taken_over().await;
+    let stored = taken_over().await;
     let original = stored.rows(VERSION).await;
     assert_eq!(stored.up(SPLIT).await.unwrap(), Decision::Begin { from: VERSION, to: SPLIT });
     stored.assert_layout(SPLIT).await;
@@ -65,7 +65,7 @@ async fn two_tables_hold_what_one_held_and_give_it_back() {
 
 #[tokio::test]
 async fn what_changes_while_it_is_split_is_there_after_the_way_back() {
-    let (_folder, stored) = taken_over().await;
+    let stored = taken_over().await;
     stored.up(SPLIT).await.unwrap();
     let before = stored.rows(SPLIT).await;
     let guid = before[MUTABLE][7]["process_guid"].clone();
@@ -90,8 +90,8 @@ async fn what_changes_while_it_is_split_is_there_after_the_way_back() {
 /// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_drops_it_in_and_takes_it_back() {
-    let installation = Installation::new(&modules::modules_with_split());
-    fixture::write_to(&installation.database()).await;
+    let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+    fixture::write_to(&installation.database).await;
     let plan = installation.succeed(&["migrate", "plan"]);
     for part in [
         "1795000100  split-desired-lrps",
