@@ -35,6 +35,8 @@ pub struct Config {
     /// Units that a migration could not transform, sealed, for the SDK to run again.
     pub replay_dir: PathBuf,
     pub lock_retry_interval: Duration,
+    /// What becomes of a unit that a migration cannot take.
+    pub refused_units: RefusedUnits,
     /// The newest data version to migrate to, where it is not the catalog's newest.
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
@@ -51,6 +53,17 @@ pub enum LogLevel {
     #[default]
     Info,
     Error,
+}
+
+/// What becomes of a unit that a migration cannot take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum RefusedUnits {
+    /// The migration stops and names it.
+    #[default]
+    Stop,
+    /// It is left out and kept whole: see `bbs migrate quarantine`.
+    Quarantine,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +97,8 @@ struct File {
     module_cache_dir: Option<PathBuf>,
     replay_dir: Option<PathBuf>,
     lock_retry_interval: Option<GoDuration>,
+    #[serde(default)]
+    refused_units: RefusedUnits,
     pin_data_version: Option<u64>,
     pin_api_version: Option<String>,
     #[serde(default)]
@@ -127,6 +142,7 @@ fn check(file: File, base: &Path) -> Result<Config, ConfigError> {
         module_cache_dir: file.module_cache_dir.map_or_else(|| beside("module-cache"), |dir| base.join(dir)),
         replay_dir: file.replay_dir.map_or_else(|| beside("replay"), |dir| base.join(dir)),
         lock_retry_interval: file.lock_retry_interval.map_or(Duration::from_secs(5), |value| value.0),
+        refused_units: file.refused_units,
         pin_data_version: file.pin_data_version,
         pin_api_version: file.pin_api_version,
         log_level: file.log_level,

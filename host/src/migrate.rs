@@ -8,7 +8,9 @@ mod decide;
 pub mod fault;
 mod key;
 mod own_tables;
+mod part;
 mod plan;
+mod quarantine;
 mod read;
 pub mod reencrypt;
 mod replay;
@@ -39,8 +41,11 @@ use crate::record::{Keyring, RecordError};
 
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 pub use decide::{Decision, Found, Intent, Reason, decide};
+use part::Allowance;
+pub use part::{Part, Progressed};
 pub use plan::Strategy;
 use plan::TablePlan;
+pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::{Phase, Underway};
 pub use status::{Migration, Plan, Status, TableChange, plan, status};
@@ -77,11 +82,28 @@ pub struct Tuning {
     pub batch_time: Duration,
     /// A unit above this is refused by name: it has to fit in memory, and in a module's.
     pub unit_bytes: u64,
+    pub refused_units: RefusedUnits,
+}
+
+/// What becomes of a unit that a migration cannot take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RefusedUnits {
+    /// The migration stops and names it.
+    #[default]
+    Stop,
+    /// It is left out and kept whole, until it is put back.
+    Quarantine,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { batch_bytes: 4 << 20, batch_units: 20_000, batch_time: Duration::from_millis(250), unit_bytes: 16 << 20 }
+        Self {
+            batch_bytes: 4 << 20,
+            batch_units: 20_000,
+            batch_time: Duration::from_millis(250),
+            unit_bytes: 16 << 20,
+            refused_units: RefusedUnits::Stop,
+        }
     }
 }
 
@@ -154,6 +176,21 @@ pub enum MigrateError {
     DamagedResidue { unit: String },
     #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
     DamagedCursor { group: usize },
+    #[error(
+        "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
+         unit up"
+    )]
+    DamagedQuarantine { unit: String },
+    #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
+    NotInQuarantine { unit: String },
+    #[error(
+        "a migration is under way, and units go back when it is over; finish it with `bbs migrate status`'s advice"
+    )]
+    QuarantineUnderway,
+    #[error(
+        "the module given in place of migration {version} changes the layout in another way; give a correction of it"
+    )]
+    OtherChanges { version: DataVersion },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
 }
@@ -167,6 +204,7 @@ pub(crate) struct Work {
     arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
+    refused_units: RefusedUnits,
     from: DataVersion,
     to: DataVersion,
     token: i64,
@@ -195,6 +233,7 @@ impl Work {
             arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
+            refused_units: context.tuning.refused_units,
             from,
             to,
             token: 0,
@@ -263,11 +302,25 @@ pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
 pub fn sealed_tables(layout: &Layout) -> Vec<reencrypt::SealedTable> {
     let mut tables = reencrypt::SealedTable::of(layout);
     tables.push(residue::sealed_table());
+    tables.push(quarantine::sealed_table());
     tables
 }
 
 /// Reads the version, decides, and does what was decided. Serving is the caller's.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
+    match run_part(context, fence, intent, None).await? {
+        Progressed::Done(decision) => Ok(decision),
+        Progressed::Part(_) => unreachable!("nothing bounds it"),
+    }
+}
+
+/// The same for at most so many units; the next run goes on from there.
+pub async fn run_part(
+    context: &Context,
+    fence: &Fence,
+    intent: Intent,
+    most: Option<u64>,
+) -> Result<Progressed, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
@@ -284,11 +337,15 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
         Decision::Serve => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
-            let work = bring_across(context, fence, &line, (from, to), going_down).await?;
+            let allowance = Allowance::of(most);
+            let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &allowance).await?;
+            if !complete {
+                return Ok(Progressed::Part(part::counted(context, &work).await?));
+            }
             finish(context, fence, &work, going_down).await?;
         }
     }
-    Ok(decision)
+    Ok(Progressed::Done(decision))
 }
 
 /// A module that ran here is still the one that ran.
@@ -315,14 +372,15 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
-/// Everything up to a finished copy, from wherever an earlier start got to.
+/// Everything up to a finished copy, from wherever an earlier start got to, or up to where it has to stop.
 async fn bring_across(
     context: &Context,
     fence: &Fence,
     line: &Line,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-) -> Result<Arc<Work>, MigrateError> {
+    allowance: &Allowance,
+) -> Result<(Arc<Work>, bool), MigrateError> {
     check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
@@ -334,10 +392,12 @@ async fn bring_across(
     if !resumed {
         prepare(context, fence, &work, going_down).await?;
     }
-    copy::copy(context, fence, &work).await?;
-    fault::point(fault::AFTER_COPY);
-    cut_over::build_indexes(context, fence, &work).await?;
-    Ok(work)
+    let complete = copy::copy(context, fence, &work, allowance).await?;
+    if complete {
+        fault::point(fault::AFTER_COPY);
+        cut_over::build_indexes(context, fence, &work).await?;
+    }
+    Ok((work, complete))
 }
 
 /// Makes a finished copy real, if it is what it has to be.
@@ -397,6 +457,7 @@ async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bo
     }
     if !resumed {
         state::forget_underway(&mut tx).await?;
+        quarantine::forget_pending(&mut tx).await?;
         residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
     let phase = if resumed { Phase::Copying } else { Phase::Begun };
@@ -468,6 +529,7 @@ async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: b
     context.progress.enter("start-over", work.describe(), None);
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
+    quarantine::forget_pending(&mut tx).await?;
     residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(sql("bbs_migration"))?;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::database::{Address, Database, DatabaseError};
 use crate::http::{self, Gate};
 use crate::layout::manifest::DataVersion;
@@ -21,7 +21,7 @@ use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
 use crate::metrics::Metrics;
 use crate::migrate::reencrypt::{self, ReencryptError};
-use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
+use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, Reason, RefusedUnits, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
@@ -119,6 +119,10 @@ impl Prepared {
 
     pub fn context(&self) -> Context {
         let migrations = self.catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>);
+        let refused_units = match self.config.refused_units {
+            config::RefusedUnits::Stop => RefusedUnits::Stop,
+            config::RefusedUnits::Quarantine => RefusedUnits::Quarantine,
+        };
         Context {
             database: self.database.clone(),
             migrations: migrations.collect(),
@@ -126,7 +130,7 @@ impl Prepared {
             progress: self.progress.clone(),
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
-            tuning: Tuning::default(),
+            tuning: Tuning { refused_units, ..Tuning::default() },
         }
     }
 
@@ -139,12 +143,26 @@ impl Prepared {
 
     /// Migrates as intended and brings every record under the active key.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
+        match self.bring_part(fence, intent, None).await? {
+            Progressed::Done(decision) => Ok(decision),
+            Progressed::Part(_) => unreachable!("nothing bounds it"),
+        }
+    }
+
+    /// The same for at most so many units.
+    pub async fn bring_part(
+        &self,
+        fence: &Fence,
+        intent: Intent,
+        most: Option<u64>,
+    ) -> Result<Progressed, StartupError> {
         let context = self.context();
         reencrypt::check_label(&self.database, &self.keyring).await?;
-        let decision = migrate::run(&context, fence, intent).await?;
-        if let Decision::ShutDown(reason) = decision {
-            return Err(StartupError::ShutDown(reason));
-        }
+        let decision = match migrate::run_part(&context, fence, intent, most).await? {
+            Progressed::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
+            Progressed::Done(decision) => decision,
+            part @ Progressed::Part(_) => return Ok(part),
+        };
         let at = match intent {
             Intent::Up { wanted } => wanted,
             Intent::Down { to } => to,
@@ -158,7 +176,7 @@ impl Prepared {
                 "records that do not open were kept under their old key; repair or remove them and start again"
             );
         }
-        Ok(decision)
+        Ok(Progressed::Done(decision))
     }
 
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {

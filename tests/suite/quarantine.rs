@@ -23,7 +23,7 @@ const REASON: &str = "`run_info` cannot be read: the protobuf message ends insid
 
 impl Damaged {
     async fn at(kind: Kind, places: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split(), kind);
+        let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
@@ -167,4 +167,60 @@ async fn the_default_modules_bring_every_unit_back(kind: Kind) {
             assert_eq!(split["units"], 300);
         }
     }
+}
+
+on_each_database!(units_that_do_not_go_are_left_out_shown_tried_again_and_given_back);
+async fn units_that_do_not_go_are_left_out_shown_tried_again_and_given_back(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3, 150]).await;
+    let before = damaged.everything().await.1;
+    let host = &damaged.installation;
+    let up = host.succeed(&["migrate", "up", "--refused-units", "quarantine"]);
+    says(&up, &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"]);
+    says(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that would not go"]);
+    let listed = host.succeed(&["migrate", "quarantine", "list"]);
+    for unit in &damaged.units {
+        says(&listed, &[&format!("{unit}  1 desired_lrps, 1795000200 up: {REASON}")]);
+    }
+    let unit = damaged.units[0].as_str();
+    let shown = host.succeed(&["migrate", "quarantine", "show", unit]);
+    says(
+        &shown,
+        &[
+            &format!("Unit        {unit}"),
+            "Rows        1 desired_lrps, as they were at 1722634733",
+            "Failed at   1795000200-image-credentials, sha256",
+            "Run again   bbs module replay",
+            "left out of the tables",
+        ],
+    );
+    let refused = host.run(&["migrate", "quarantine", "retry", unit]);
+    says(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  stays: {REASON}")]);
+    says(&said(&refused), &["1 of 1 units stay in quarantine"]);
+    says(&damaged.refused(&["migrate", "quarantine", "show", "nobody"]), &["there is no unit \"nobody\""]);
+
+    host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    says(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_eq!(damaged.everything().await.1, before);
+}
+
+on_each_database!(a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done);
+async fn a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind);
+    fixture::write_to(&installation.database).await;
+    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let text = String::from_utf8_lossy(&part.stdout).into_owned();
+    says(&text, &["Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 to go.", "stays at 1722634733"]);
+    says(&installation.succeed(&["migrate", "status"]), &["a migration to 1795000200 began and has not ended"]);
+    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
+    says(&done, &["Finished the migration from 1722634733 to 1795000200 that had begun."]);
+    let refused = installation.run(&["migrate", "up", "--max-count", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "nothing at all is no part");
+
+    let part = installation.run(&["migrate", "down", "--to", "1795000000", "--max-count", "299"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let done = installation.succeed(&["migrate", "down", "--to", "1795000000", "--max-count", "1"]);
+    says(&done, &["Finished the migration from 1795000200 to 1795000000"]);
 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogLevel, RefusedUnits};
 use crate::modules::build::{self, BuildRequest};
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
@@ -49,6 +49,7 @@ impl DevCommand {
             modules_dir,
             module_cache_dir: self.data.join("module-cache"),
             replay_dir: self.data.join("replay"),
+            refused_units: RefusedUnits::Stop,
             lock_retry_interval: std::time::Duration::from_secs(1),
             pin_data_version: None,
             pin_api_version: None,

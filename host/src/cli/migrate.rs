@@ -1,17 +1,20 @@
 //! `bbs migrate`: what an operator looks at and does between deployments. Owns arguments and exit codes;
 //! `render` has the words.
 
+mod quarantine;
 mod render;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::progress;
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogLevel, RefusedUnits};
 use crate::layout::manifest::DataVersion;
-use crate::migrate::{self, Decision, Intent};
+use crate::migrate::{self, Intent, Progressed};
 use crate::startup::Prepared;
 
 /// See where a database is, what would be done to it, and do it.
@@ -35,6 +38,8 @@ enum Action {
     /// Take the database back to an older version, for an older host. Rows lose nothing: what an older layout
     /// has no room for is kept, sealed, and restored by the next way up.
     Down(Downwards),
+    /// Units that would not go and were left out: see them, and put them back.
+    Quarantine(quarantine::QuarantineCommand),
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +73,20 @@ struct Upwards {
     /// The version to go to [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// What both directions know.
+#[derive(Debug, Args)]
+struct Terms {
+    /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one task. The exit code
+    /// is 0 once all are migrated and 3 as long as they are not. The same command goes on, and so does `bbs serve`.
+    #[arg(long, value_name = "N")]
+    max_count: Option<NonZeroU64>,
+    /// What becomes of a unit that a migration cannot take [default: `refused_units` of the configuration, or stop]
+    #[arg(long, value_name = "WHAT")]
+    refused_units: Option<RefusedUnits>,
 }
 
 #[derive(Debug, Args)]
@@ -78,21 +97,30 @@ struct Downwards {
     /// The version to go to.
     #[arg(long, value_name = "VERSION")]
     to: DataVersion,
+    #[command(flatten)]
+    terms: Terms,
 }
 
+/// Says that a bounded run did its part and that there is more to do.
+const NOT_YET: u8 = 3;
+
 impl MigrateCommand {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         log_to_stderr(LogLevel::Error);
         match self.action {
-            Action::Status(shown) => status(shown).await,
-            Action::Plan(planned) => plan(planned).await,
-            Action::Up(Upwards { config, to }) => {
+            Action::Status(shown) => status(shown).await?,
+            Action::Plan(planned) => plan(planned).await?,
+            Action::Up(Upwards { config, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&config)?).await?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
-                bring(&prepared, Intent::Up { wanted }).await
+                return bring(prepared, Intent::Up { wanted }, &terms).await;
             }
-            Action::Down(Downwards { config, to }) => bring(&existing(&config).await?, Intent::Down { to }).await,
+            Action::Down(Downwards { config, to, terms }) => {
+                return bring(existing(&config).await?, Intent::Down { to }, &terms).await;
+            }
+            Action::Quarantine(command) => command.run().await?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -146,15 +174,19 @@ async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> 
     }
 }
 
-async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
-    let (_lock, fence) = prepared.lock_now().await?;
-    let decision = progress::shown(&prepared.progress, prepared.bring_to(&fence, intent)).await?;
-    match decision {
-        Decision::Serve => println!("Nothing to migrate: the database is there already."),
-        Decision::Begin { from, to } => println!("Migrated from {from} to {to}."),
-        Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
-        Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
+async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
+    if let Some(refused_units) = terms.refused_units {
+        prepared.config.refused_units = refused_units;
     }
+    let (_lock, fence) = prepared.lock_now().await?;
+    let most = terms.max_count.map(NonZeroU64::get);
+    let progressed = progress::shown(&prepared.progress, prepared.bring_part(&fence, intent, most)).await?;
+    let waiting = migrate::quarantined(&prepared.context()).await?.len();
     prepared.database.close().await;
-    Ok(())
+    let exit = match &progressed {
+        Progressed::Done(_) => ExitCode::SUCCESS,
+        Progressed::Part(_) => ExitCode::from(NOT_YET),
+    };
+    print!("{}", render::progressed(&progressed, waiting));
+    Ok(exit)
 }

@@ -10,10 +10,11 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 use super::key::{Key, Part, from_hex, to_hex};
+use super::part::Allowance;
 use super::plan::{Strategy, TablePlan};
 use super::read::{Bounds, bounds, load};
 use super::transform::{Checksum, Read, Transformed, transform};
-use super::{Context, MigrateError, Work, fault, residue, write};
+use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
@@ -30,12 +31,19 @@ fn failed(source: SqlError) -> MigrateError {
 struct Batch {
     after: Option<Key>,
     last: Key,
+    keys: u64,
+    /// Rows: see [`units_in`].
     units: u64,
     transformed: Transformed,
 }
 
-/// Copies every group that has something to copy or to keep.
-pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> Result<(), MigrateError> {
+/// Copies every group that has something to copy or to keep. Says whether all of it is copied, or as much as is allowed.
+pub(super) async fn copy(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for group in 0..work.lens.groups.len() {
@@ -47,10 +55,13 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
     context.progress.enter("copy", work.describe(), Some(total));
     for group in 0..work.lens.groups.len() {
         if work.has_copies(group) || work.visits_units(group) {
-            copy_group(context, fence, work, group).await?;
+            let complete = copy_group(context, fence, work, group, allowance).await?;
+            if !complete {
+                return Ok(false);
+            }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Rows stand for units here: counting distinct keys would read every table once more.
@@ -63,7 +74,7 @@ async fn units_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64
 }
 
 /// The last unit that is written.
-async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
+pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
     let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
@@ -71,26 +82,40 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
     key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
 }
 
-async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
+async fn copy_group(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    group: usize,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut after = cursor(context, group).await?;
     let pace = AtomicU64::new(FIRST_BATCH);
     let (to_transform, mut from_read) = mpsc::channel(WAITING);
     let (to_write, mut from_transform) = mpsc::channel(WAITING);
     let read = async {
-        while let Some((batch, read)) = read_batch(context, work, group, after.take(), &pace).await? {
+        let complete = loop {
+            let most = allowance.most(pace.load(Ordering::Relaxed));
+            // One is looked for, to see whether anything is left.
+            let found = read_batch(context, work, group, after.clone(), most.max(1)).await?;
+            let Some((batch, read)) = found else { break true };
+            if most == 0 {
+                break false;
+            }
+            allowance.spend(batch.keys);
             after = Some(batch.last.clone());
             if to_transform.send((batch, read)).await.is_err() {
-                break;
+                break true;
             }
-        }
+        };
         drop(to_transform);
-        Ok(())
+        Ok(complete)
     };
     let transform = async {
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
-                let done = tokio::task::spawn_blocking(move || transform(&work, group, read)).await;
+                let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
                 batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
             }
             if to_write.send(batch).await.is_err() {
@@ -111,8 +136,8 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         }
         Ok::<_, MigrateError>(())
     };
-    tokio::try_join!(read, transform, write)?;
-    Ok(())
+    let (complete, (), ()) = tokio::try_join!(read, transform, write)?;
+    Ok(complete)
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -121,12 +146,11 @@ async fn read_batch(
     work: &Work,
     group: usize,
     after: Option<Key>,
-    pace: &AtomicU64,
+    most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let sources: Vec<&Table> =
         work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
-    let most = pace.load(Ordering::Relaxed);
     let found = if sources.is_empty() {
         restored_units(work, &mut reader, group, after.as_ref(), most).await?
     } else {
@@ -134,7 +158,8 @@ async fn read_batch(
     };
     let Some(last) = found.units.last().cloned() else { return Ok(None) };
     let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
-    let batch = Batch { after: after.clone(), last, units, transformed: Transformed::default() };
+    let keys = found.units.len() as u64;
+    let batch = Batch { after: after.clone(), last, keys, units, transformed: Transformed::default() };
     if !work.visits_units(group) {
         return Ok(Some((batch, None)));
     }
@@ -182,7 +207,9 @@ async fn write_batch(
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             let source = &work.lens.near.tables[&plan.sources[0]];
-            let rows = write::copy_range(&mut tx, plan, source, work.to, batch.after.as_ref(), &batch.last).await?;
+            let range = (batch.after.as_ref(), &batch.last);
+            let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
+            let rows = write::copy_range(&mut tx, plan, source, range, but_for, work.to).await?;
             add(&mut tx, plan, rows, Checksum::default()).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             write::write_rows(&mut tx, plan, work.to, rows).await?;
@@ -190,6 +217,7 @@ async fn write_batch(
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
+    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
     let cursor =
         upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;
@@ -202,6 +230,7 @@ async fn write_batch(
             "kept values were not given back: their records have changed since they were kept"
         );
     }
+    context.progress.quarantined(batch.transformed.refused.len() as u64);
     context.progress.advance(batch.units);
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::decide::{Decision, Found, Intent, decide};
 use super::own_tables::RESIDUE;
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase};
-use super::{Context, MigrateError, Work, check_ends, line, residue};
+use super::{Context, MigrateError, Work, check_ends, line, quarantine, residue};
 use crate::database::Transaction;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -34,6 +34,8 @@ pub struct Status {
     pub encryption_key_label: Option<String>,
     /// Entries kept for a way back.
     pub residue: u64,
+    /// Units that would not go, and are kept out of the tables.
+    pub quarantined: u64,
     pub rows: Vec<TableRows>,
 }
 
@@ -122,6 +124,7 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
         false => 0,
     };
+    let quarantined = quarantine::entries(&mut reader).await?.len() as u64;
     Ok(Status {
         newest: line.newest(),
         decision: decide(&found, Intent::Up { wanted: line.newest() }),
@@ -130,6 +133,7 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,
         residue,
+        quarantined,
         rows: rows(&mut reader).await?,
         found,
     })
