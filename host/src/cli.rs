@@ -1,6 +1,7 @@
 //! The command line: one file per command. Owns arguments, what is printed and exit codes.
 
 pub mod dev;
+pub mod keys;
 pub mod migrate;
 pub mod module;
 pub mod progress;
@@ -27,6 +28,7 @@ enum Command {
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
     Migrate(migrate::MigrateCommand),
+    Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
 }
 
@@ -36,6 +38,7 @@ impl Cli {
             Command::Dev(command) => command.run().await?,
             Command::Serve(command) => command.run().await?,
             Command::Migrate(command) => return command.run().await,
+            Command::Keys(command) => command.run().await?,
             Command::Module(command) => command.run().await?,
         }
         Ok(ExitCode::SUCCESS)

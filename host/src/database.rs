@@ -76,6 +76,25 @@ enum Pools {
     Mysql(MySqlPool),
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Read,
+    Write,
+}
+
+impl Pools {
+    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
+        Ok(match (self, purpose) {
+            (Self::Sqlite { readers, .. }, Purpose::Read) => readers.begin().await?.into(),
+            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin_with(sqlite::WRITE).await?.into(),
+            (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
+            (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
+            (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
+            (Self::Mysql(pool), Purpose::Write) => pool.begin().await?.into(),
+        })
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error("cannot open the SQLite database {name}; check that its folder exists and can be written to")]
@@ -122,28 +141,23 @@ impl Database {
 
     /// A short transaction that sees one state of the database and changes nothing.
     pub async fn read(&self) -> Result<Transaction, DatabaseError> {
-        match &self.0.pools {
-            Pools::Sqlite { readers, .. } => readers.begin().await.map(Transaction::from),
-            Pools::Postgres(pool) => pool.begin_with(postgres::READ).await.map(Transaction::from),
-            Pools::Mysql(pool) => pool.begin_with(mysql::READ).await.map(Transaction::from),
-        }
-        .map_err(|source| self.begin_failed(source))
+        self.begin(Purpose::Read).await
     }
 
     /// A transaction that may change something. On SQLite it holds the write lock from its first moment, so that it
     /// cannot fail later for having read first. State-changing work under the master lock begins with
     /// `lock::Fence::begin` instead.
     pub async fn write(&self) -> Result<Transaction, DatabaseError> {
-        match &self.0.pools {
-            Pools::Sqlite { writer, .. } => writer.begin_with(sqlite::WRITE).await.map(Transaction::from),
-            Pools::Postgres(pool) => pool.begin().await.map(Transaction::from),
-            Pools::Mysql(pool) => pool.begin().await.map(Transaction::from),
-        }
-        .map_err(|source| self.begin_failed(source))
+        self.begin(Purpose::Write).await
     }
 
-    fn begin_failed(&self, source: SqlError) -> DatabaseError {
-        DatabaseError::Begin { name: self.0.name.clone(), source }
+    /// In a task of its own, which goes on when nobody waits for it any more: the drivers take a connection whose
+    /// `BEGIN` was abandoned halfway for one without a transaction.
+    async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
+        let inner = Arc::clone(&self.0);
+        let begun = tokio::spawn(async move { inner.pools.begin(purpose).await }).await;
+        let failed = |source| DatabaseError::Begin { name: self.0.name.clone(), source };
+        begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
     }
 
     pub async fn close(&self) {

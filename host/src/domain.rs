@@ -2,6 +2,7 @@
 //! they accept; knows neither HTTP nor how anything is stored.
 
 pub mod actual_lrps;
+mod attempts;
 pub mod desired_lrps;
 pub mod domains;
 mod page;
@@ -36,11 +37,22 @@ impl From<StoreError> for DomainError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Exists => Self::Exists,
-            StoreError::NotUtf8 { .. } | StoreError::TooLong { .. } | StoreError::NotJson { .. } => {
-                Self::Refused(error)
-            }
+            StoreError::NotText { .. }
+            | StoreError::TooLong { .. }
+            | StoreError::DoesNotFit { .. }
+            | StoreError::NotJson { .. } => Self::Refused(error),
             StoreError::Unreadable { .. } => Self::Unreadable(error),
-            StoreError::Fence(_) | StoreError::Database(_) | StoreError::Statement { .. } => Self::Store(error),
+            StoreError::Fence(_)
+            | StoreError::Database(_)
+            | StoreError::Statement { .. }
+            | StoreError::Commit { .. } => Self::Store(error),
         }
+    }
+}
+
+impl DomainError {
+    /// Whether the same transaction, done again from its start, may succeed.
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Store(fault) if fault.is_transient())
     }
 }

@@ -89,6 +89,8 @@ pub struct Group {
     pub restored: Vec<(DataVersion, String)>,
     /// Whether units have to be read: something is computed, or would otherwise be lost.
     pub visits_units: bool,
+    /// Where the steps may keep something of the units: versions and tables; no table for row functions.
+    pub keeps: BTreeSet<(DataVersion, String)>,
     scopes: Vec<Scope>,
 }
 
@@ -153,28 +155,29 @@ impl Lens {
         far: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
-        let direction = if far >= near { Direction::Up } else { Direction::Down };
-        let between = near.min(far) + 1..=near.max(far);
-        let mut steps: Vec<Step> = migrations
-            .iter()
-            .filter(|migration| between.contains(&migration.manifest().version))
-            .map(|migration| {
-                let manifest = migration.manifest();
-                let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
-                let changes = travel(lower, manifest, direction);
-                let (near, far) = match direction {
-                    Direction::Up => (lower, *upper),
-                    Direction::Down => (*upper, lower),
-                };
-                Step::new(Arc::clone(migration), direction, changes, near.clone(), far.clone())
-            })
-            .collect();
-        if direction == Direction::Down {
-            steps.reverse();
-        }
+        let steps = steps_between(line, migrations, near, far);
+        Self::of_steps(steps, line, near, far, restorable)
+    }
+
+    /// The same for a lens that gives back whatever the other direction could have kept, so that one lens serves
+    /// however much of it there will be.
+    pub fn restoring(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersion, far: DataVersion) -> Self {
+        let steps = steps_between(line, migrations, near, far);
+        let restorable = steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table)));
+        let restorable = restorable.collect();
+        Self::of_steps(steps, line, near, far, restorable)
+    }
+
+    fn of_steps(
+        steps: Vec<Step>,
+        line: &Line,
+        near: DataVersion,
+        far: DataVersion,
+        restorable: BTreeSet<(DataVersion, String)>,
+    ) -> Self {
         let mut lens = Self {
             steps,
-            direction,
+            direction: direction(near, far),
             near: line_at(line, near).clone(),
             far: line_at(line, far).clone(),
             tables: BTreeMap::new(),
@@ -276,6 +279,8 @@ impl Lens {
         }
         for (step, scope) in self.steps.iter().zip(scopes) {
             for (&class, &group) in &classes {
+                let tables = frame.noted_as(step.version(), class).cloned();
+                self.groups[group].keeps.extend(tables.map(|table| (step.version(), table)));
                 let narrowed = scope.narrowed(step, |table| frame.noted(step.version(), table) == class);
                 for table in &narrowed.creates {
                     if self.restorable.contains(&(step.version(), table.clone())) {
@@ -283,11 +288,42 @@ impl Lens {
                         self.groups[group].visits_units = true;
                     }
                 }
+                if narrowed.calls {
+                    self.groups[group].keeps.insert((step.version(), String::new()));
+                }
                 self.groups[group].scopes.push(narrowed);
             }
         }
         self.needed = frame.needed();
     }
+}
+
+fn direction(near: DataVersion, far: DataVersion) -> Direction {
+    if far >= near { Direction::Up } else { Direction::Down }
+}
+
+/// The steps from one end to the other, in the order in which they run.
+fn steps_between(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersion, far: DataVersion) -> Vec<Step> {
+    let direction = direction(near, far);
+    let between = near.min(far) + 1..=near.max(far);
+    let mut steps: Vec<Step> = migrations
+        .iter()
+        .filter(|migration| between.contains(&migration.manifest().version))
+        .map(|migration| {
+            let manifest = migration.manifest();
+            let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
+            let changes = travel(lower, manifest, direction);
+            let (near, far) = match direction {
+                Direction::Up => (lower, *upper),
+                Direction::Down => (*upper, lower),
+            };
+            Step::new(Arc::clone(migration), direction, changes, near.clone(), far.clone())
+        })
+        .collect();
+    if direction == Direction::Down {
+        steps.reverse();
+    }
+    steps
 }
 
 fn line_at(line: &Line, version: DataVersion) -> &Layout {

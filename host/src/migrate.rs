@@ -5,6 +5,7 @@ mod check;
 mod copy;
 mod cut_over;
 mod decide;
+mod error;
 pub mod fault;
 mod key;
 mod own_tables;
@@ -12,7 +13,6 @@ mod part;
 mod plan;
 mod quarantine;
 mod read;
-pub mod reencrypt;
 mod replay;
 mod residue;
 mod state;
@@ -28,19 +28,22 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::database::schema::{self, PhysicalTable, ReadBackError};
-use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction};
+use crate::database::schema::{self, PhysicalTable};
+use crate::database::{Database, Dialect, SqlError, Transaction};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Table};
+use crate::layout::schema::Table;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError};
-use crate::lock::fence::{Fence, FenceError};
+use crate::lock::fence::Fence;
+use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::record::{Keyring, RecordError};
+use crate::record::Keyring;
 
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 pub use decide::{Decision, Found, Intent, Reason, decide};
+pub use error::MigrateError;
+pub use own_tables::tables as own_tables;
 use part::Allowance;
 pub use part::{Part, Progressed};
 pub use plan::Strategy;
@@ -48,7 +51,7 @@ use plan::TablePlan;
 pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::{Phase, Underway};
-pub use status::{Migration, Plan, Status, TableChange, plan, status};
+pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
 
 /// What a migration works with.
 pub struct Context {
@@ -57,6 +60,8 @@ pub struct Context {
     pub migrations: Vec<Arc<dyn Transform>>,
     pub keyring: Arc<Keyring>,
     pub progress: Progress,
+    /// How fast it may go: asked before each batch.
+    pub pace: Pace,
     /// When this run began, in nanoseconds since 1970: what history and first uses are stamped with.
     pub now_ns: i64,
     /// Where a unit that cannot be transformed is saved, sealed. Nowhere if absent.
@@ -105,94 +110,6 @@ impl Default for Tuning {
             refused_units: RefusedUnits::Stop,
         }
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum MigrateError {
-    #[error("cannot read or write {what}; nothing is lost, start again to continue")]
-    Sql { what: String, source: SqlError },
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error(transparent)]
-    Fence(#[from] FenceError),
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    #[error(transparent)]
-    ReadBack(#[from] ReadBackError),
-    #[error(
-        "the row `version` of `configurations` is not readable ({text:?}); \
-         write {{\"CurrentVersion\":<version>}} with the version the tables have"
-    )]
-    UnreadableVersion { text: String, source: serde_json::Error },
-    #[error("bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it")]
-    UnknownPhase { phase: String },
-    #[error(
-        "bbs_run_arguments has no UUID for migration {version} but {namespace:?}; delete the row to draw a new one"
-    )]
-    Namespace { version: DataVersion, namespace: String },
-    #[error(
-        "the catalog has no migration {version}, which is the version of the database; \
-         add the module that leads to it to the modules directory"
-    )]
-    UnknownVersion { version: DataVersion },
-    #[error("there is no version {version} in the catalog to go to; `bbs migrate status` lists those there are")]
-    UnknownTarget { version: DataVersion },
-    #[error(
-        "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
-         ran back, and ship the change as a migration with a later version"
-    )]
-    DigestChanged { version: DataVersion, ran: String, catalog: String },
-    #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
-    NotReversible { version: DataVersion, name: String },
-    #[error(
-        "table {table} is not what its version says: {}. Put the table right, then start again",
-        .differences.join("; ")
-    )]
-    SchemaDiffers { table: String, differences: Vec<String> },
-    #[error(
-        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
-    )]
-    TableInTheWay { table: String },
-    #[error(
-        "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
-         Repair or remove the row, then start again"
-    )]
-    Record { unit: String, table: String, column: String, source: RecordError },
-    #[error(
-        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again{}",
-        .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
-    )]
-    Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
-    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
-    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
-    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
-    WrittenMeanwhile { table: String },
-    #[error(
-        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
-         gone; start again to make a new one"
-    )]
-    Verify { table: String, problem: String },
-    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
-    DamagedResidue { unit: String },
-    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
-    DamagedCursor { group: usize },
-    #[error(
-        "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
-         unit up"
-    )]
-    DamagedQuarantine { unit: String },
-    #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
-    NotInQuarantine { unit: String },
-    #[error(
-        "a migration is under way, and units go back when it is over; finish it with `bbs migrate status`'s advice"
-    )]
-    QuarantineUnderway,
-    #[error(
-        "the module given in place of migration {version} changes the layout in another way; give a correction of it"
-    )]
-    OtherChanges { version: DataVersion },
-    #[error("the work was interrupted; start again to continue")]
-    Interrupted,
 }
 
 /// One migration of this database between two versions, worked out.
@@ -296,14 +213,6 @@ fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<Data
 /// The layouts of the catalog's versions.
 pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
     Line::new(migrations.iter().map(|migration| migration.manifest()))
-}
-
-/// The tables that re-encryption covers at a version: the layout's, and what the host keeps beside them.
-pub fn sealed_tables(layout: &Layout) -> Vec<reencrypt::SealedTable> {
-    let mut tables = reencrypt::SealedTable::of(layout);
-    tables.push(residue::sealed_table());
-    tables.push(quarantine::sealed_table());
-    tables
 }
 
 /// Reads the version, decides, and does what was decided. Serving is the caller's.

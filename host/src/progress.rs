@@ -27,7 +27,8 @@ struct State {
     rate: Rate,
     batch: Option<Batch>,
     checkpoint: Option<Instant>,
-    waiting: Option<(Wait, Instant)>,
+    /// The latest is last: a reader may wait for the rate while a writer tries again.
+    waiting: Vec<(Wait, Instant)>,
     /// These two count over all phases.
     retries: u64,
     set_aside: u64,
@@ -108,12 +109,14 @@ impl Progress {
         let now = Instant::now();
         let mut state = self.lock();
         let (retries, set_aside) = (state.retries, state.set_aside);
+        let waiting = std::mem::take(&mut state.waiting);
         *state = State {
             phase: phase.into(),
             detail: detail.into(),
             total,
             began: Some(now),
             rate: Rate::from(0, now),
+            waiting,
             retries,
             set_aside,
             ..State::default()
@@ -153,8 +156,8 @@ impl Progress {
     /// The work waits until what is returned is dropped.
     #[must_use = "the work counts as waiting until this is dropped"]
     pub fn wait(&self, reason: Wait) -> WaitGuard {
-        self.lock().waiting = Some((reason, Instant::now()));
-        WaitGuard(self.clone())
+        self.lock().waiting.push((reason, Instant::now()));
+        WaitGuard { progress: self.clone(), reason }
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -163,18 +166,19 @@ impl Progress {
         let state = self.lock();
         let rate = state.rate.per_second(now);
         let left = state.total.map(|total| total.saturating_sub(state.done));
-        let goes_on = state.waiting.is_none_or(|(reason, _)| reason == Wait::Rate);
+        let waiting = state.waiting.last().map(|(reason, then)| Waiting { reason: *reason, seconds: since(*then) });
+        let stands_still = state.waiting.iter().any(|(reason, _)| matches!(reason, Wait::Lock | Wait::Paused));
         Snapshot {
             phase: state.phase.clone(),
             detail: state.detail.clone(),
             done: state.done,
             total: state.total,
             units_per_second: rate,
-            eta_seconds: rate.zip(left).filter(|_| goes_on).map(|(rate, left)| left as f64 / rate),
+            eta_seconds: rate.zip(left).filter(|_| !stands_still).map(|(rate, left)| left as f64 / rate),
             elapsed_seconds: state.began.map_or(0.0, since),
             batch: state.batch,
             checkpoint_age_seconds: state.checkpoint.map(since),
-            waiting: state.waiting.map(|(reason, then)| Waiting { reason, seconds: since(then) }),
+            waiting,
             retries: state.retries,
             quarantined: state.set_aside,
         }
@@ -187,11 +191,17 @@ impl Progress {
 
 /// The time in which the work waits.
 #[derive(Debug)]
-pub struct WaitGuard(Progress);
+pub struct WaitGuard {
+    progress: Progress,
+    reason: Wait,
+}
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.0.lock().waiting = None;
+        let mut state = self.progress.lock();
+        if let Some(at) = state.waiting.iter().rposition(|(reason, _)| *reason == self.reason) {
+            state.waiting.remove(at);
+        }
     }
 }
 
@@ -229,6 +239,10 @@ mod tests {
     fn work_waits_for_as_long_as_somebody_holds_it() {
         let progress = Progress::default();
         let waiting = progress.wait(Wait::Paused);
+        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
+        let retrying = progress.wait(Wait::Retry);
+        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Retry));
+        drop(retrying);
         assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
         drop(waiting);
         assert_eq!(progress.snapshot().waiting, None);

@@ -4,6 +4,7 @@
 //! `02`, then base64 of: label length, label, a 12-byte nonce, and AES-256-GCM ciphertext with its tag.
 //! Protobuf columns hold two more bytes, `02 00`, before the message; JSON columns hold the JSON alone.
 
+pub mod header;
 mod keyring;
 
 pub use keyring::{Keyring, KeyringError};
@@ -18,8 +19,6 @@ use crate::layout::schema::Sealing;
 const ENCODING_TAG: &[u8] = b"02";
 const NONCE_LENGTH: usize = 12;
 const TAG_LENGTH: usize = 16;
-/// Base64 of the label's length and the longest label: whole groups of four.
-const LABEL_TEXT_LENGTH: usize = 172;
 /// Format "protobuf", version 0. Skipped without a look when read, as Diego does.
 const ENVELOPE: [u8; 2] = [2, 0];
 
@@ -96,14 +95,9 @@ impl Keyring {
         Ok(plain)
     }
 
-    /// Whether a sealed column's text names the active key. Looks at no more than the label, so it says nothing of
-    /// what follows.
-    pub fn is_current(&self, text: &[u8]) -> Result<bool, RecordError> {
-        let start = &text[..text.len().min(ENCODING_TAG.len() + LABEL_TEXT_LENGTH)];
-        let blob = decode(start)?;
-        let truncated = RecordError::Truncated { length: blob.len() };
-        let Some((&length, rest)) = blob.split_first() else { return Err(truncated) };
-        Ok(rest.get(..usize::from(length)).ok_or(truncated)? == self.active().0.as_bytes())
+    /// The same plain bytes under the active key, whatever they are: the envelope is part of them.
+    pub fn reseal(&self, text: &[u8]) -> Result<Vec<u8>, RecordError> {
+        Ok(self.seal(Sealing::Sealed, &self.open(Sealing::Sealed, text)?))
     }
 }
 

@@ -1,18 +1,26 @@
 //! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
 //! means. The only place where the parts meet; it does no work of its own.
 
+mod drain;
+mod keys;
+mod signals;
+
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tracing::Instrument;
 
+use crate::admin::{self, AdminError};
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
-use crate::config::{self, Config};
+use crate::config::{Config, OnUnreadable};
 use crate::database::{Address, Database, DatabaseError};
 use crate::http::{self, Gate};
+use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::serves;
@@ -20,20 +28,22 @@ use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::file::{FileLock, FileLockError};
 use crate::metrics::Metrics;
-use crate::migrate::reencrypt::{self, ReencryptError};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, Reason, RefusedUnits, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
 use crate::pace::Pace;
-use crate::progress::Progress;
+use crate::progress::{Progress, SERVING, Snapshot, Wait};
 use crate::record::{Keyring, KeyringError};
 use crate::store::{NATIVE as NATIVE_DATA, Store};
+use signals::Signals;
 
 /// How often a master looks whether its lock file is still the one it locked.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long requests under way may take to end once the host is told to.
 const DRAIN: Duration = Duration::from_secs(60);
+/// How often a host that does not serve yet writes to its log how far it has come.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
@@ -71,8 +81,17 @@ pub enum StartupError {
     Migrate(#[from] MigrateError),
     #[error("this host shuts down and has written nothing")]
     ShutDown(#[source] Reason),
-    #[error("the records cannot be brought under the active key")]
-    Reencrypt(#[from] ReencryptError),
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error("a migration of this database has not ended; finish it with `bbs migrate up` or `bbs serve`, then rotate")]
+    MigrationUnderWay,
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(
+        "a second signal ended this host before the database was back at {to}; nothing is lost. Finish with \
+         `bbs migrate down --to {to}`, or with a host that is told the same"
+    )]
+    RollbackCutShort { to: DataVersion },
     #[error(transparent)]
     Api(#[from] api::ApiError),
 }
@@ -105,8 +124,8 @@ impl Prepared {
         if catalog.migrations().is_empty() {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
         }
-        let database = Database::open(&Address::Sqlite(config.database.clone())).await?;
-        let (progress, pace) = (Progress::default(), Pace::default());
+        let database = Database::open(&config.database).await?;
+        let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));
         let metrics = Metrics::new(progress.clone(), pace.clone());
         let gate = Gate::new(progress.clone());
         Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, pace, metrics, gate, config })
@@ -119,29 +138,48 @@ impl Prepared {
 
     pub fn context(&self) -> Context {
         let migrations = self.catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>);
-        let refused_units = match self.config.refused_units {
-            config::RefusedUnits::Stop => RefusedUnits::Stop,
-            config::RefusedUnits::Quarantine => RefusedUnits::Quarantine,
-        };
         Context {
             database: self.database.clone(),
             migrations: migrations.collect(),
             keyring: Arc::clone(&self.keyring),
             progress: self.progress.clone(),
+            pace: self.pace.clone(),
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
-            tuning: Tuning { refused_units, ..Tuning::default() },
+            tuning: self.tuning(),
         }
+    }
+
+    fn tuning(&self) -> Tuning {
+        let default = Tuning::default();
+        let refused_units = match self.config.migration.on_unreadable {
+            OnUnreadable::Stop => RefusedUnits::Stop,
+            OnUnreadable::Quarantine => RefusedUnits::Quarantine,
+        };
+        let batch_time = self.config.migration.batch_time.unwrap_or(default.batch_time);
+        Tuning { batch_time, refused_units, ..default }
     }
 
     /// Takes the lock if nobody has it: for commands, which do not wait.
     pub async fn lock_now(&self) -> Result<(FileLock, Fence), StartupError> {
-        let path = FileLock::path_for(&self.config.database);
-        let lock = FileLock::try_take(&path)?.ok_or(StartupError::Locked)?;
+        let lock = FileLock::try_take(&self.lock_path())?.ok_or(StartupError::Locked)?;
         Ok((lock, Fence::raise(&self.database).await?))
     }
 
-    /// Migrates as intended and brings every record under the active key.
+    fn lock_path(&self) -> PathBuf {
+        match &self.config.database {
+            Address::Sqlite(path) => FileLock::path_for(path),
+            Address::Server(_) => self.config.admin_socket.with_extension("lock"),
+        }
+    }
+
+    /// Lets an operator look at this process and steer it.
+    pub async fn open_admin(&self) -> Result<admin::Socket, AdminError> {
+        let host = admin::Host { progress: self.progress.clone(), pace: self.pace.clone() };
+        admin::Socket::open(&self.config.admin_socket, host).await
+    }
+
+    /// Migrates as intended. From then on nothing is sealed under another key than the active one.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
         match self.bring_part(fence, intent, None).await? {
             Progressed::Done(decision) => Ok(decision),
@@ -156,26 +194,18 @@ impl Prepared {
         intent: Intent,
         most: Option<u64>,
     ) -> Result<Progressed, StartupError> {
-        let context = self.context();
-        reencrypt::check_label(&self.database, &self.keyring).await?;
-        let decision = match migrate::run_part(&context, fence, intent, most).await? {
+        self.check_keys().await?;
+        if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
+            return Err(StartupError::ShutDown(reason));
+        }
+        self.begin_rotation(fence).await?;
+        let span = tracing::info_span!("migrate", ?intent);
+        let decision = match migrate::run_part(&self.context(), fence, intent, most).instrument(span).await? {
             Progressed::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
             Progressed::Done(decision) => decision,
             part @ Progressed::Part(_) => return Ok(part),
         };
-        let at = match intent {
-            Intent::Up { wanted } => wanted,
-            Intent::Down { to } => to,
-        };
-        let tables = migrate::sealed_tables(self.layout(at)?);
-        let done = reencrypt::reencrypt(fence, &self.keyring, &tables, &self.progress).await?;
-        if done.unreadable > 0 {
-            tracing::error!(
-                unreadable = done.unreadable,
-                examples = ?done.examples,
-                "records that do not open were kept under their old key; repair or remove them and start again"
-            );
-        }
+        self.begin_rotation(fence).await?;
         Ok(Progressed::Done(decision))
     }
 
@@ -216,69 +246,138 @@ pub struct Served {
 
 /// Serves until a signal, a lost lock or a failure ends it; `announce` is called once the API answers.
 pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
-    let stop = stop_on_signals()?;
+    let signals = Signals::listen().map_err(StartupError::Signals)?;
     let prepared = Prepared::new(config).await?;
     prepared.check_servable()?;
-    if let Some(address) = prepared.config.health_address {
-        tokio::spawn(http::serve_health(bind(address).await?));
-    }
-    let lock_path = FileLock::path_for(&prepared.config.database);
-    prepared.progress.enter("lock", "waiting for the host that holds the lock", None);
+    open_side_doors(&prepared).await?;
+    let mut admin = match prepared.open_admin().await {
+        // On a machine with several hosts the master has it until it ends.
+        Err(AdminError::InUse { .. }) => None,
+        opened => Some(opened?),
+    };
     let lock = tokio::select! {
-        taken = FileLock::take(&lock_path, prepared.config.lock_retry_interval) => taken?,
-        () = stopped(stop.clone()) => return Ok(()),
+        taken = wait_for_lock(&prepared) => taken?,
+        () = signals.reach(1) => return Ok(()),
     };
     tracing::info!("took the lock");
-    let served = serve_as_master(&prepared, &lock, stop, announce).await;
+    prepared.metrics.lock_held(true);
+    if admin.is_none() {
+        admin = Some(prepared.open_admin().await?);
+    }
+    let served = serve_as_master(&prepared, &lock, &signals, announce).await;
+    prepared.metrics.lock_held(false);
+    // Before the lock, so that the next master finds the place free.
+    drop(admin);
     prepared.database.close().await;
     drop(lock);
     served
 }
 
+/// Health and metrics, which a standby has too.
+async fn open_side_doors(prepared: &Prepared) -> Result<(), StartupError> {
+    if let Some(address) = prepared.config.health_address {
+        tokio::spawn(http::serve_health(bind(address).await?));
+    }
+    if let Some(address) = prepared.config.metrics_address {
+        let listener = bind(address).await?;
+        let address = listener.local_addr().map_err(StartupError::Server)?;
+        tracing::info!(metrics = %address, "metrics are at /metrics");
+        tokio::spawn(http::serve_metrics(listener, prepared.metrics.clone(), prepared.gate.clone()));
+    }
+    Ok(())
+}
+
+async fn wait_for_lock(prepared: &Prepared) -> Result<FileLock, StartupError> {
+    prepared.progress.enter("lock", "another host may have it", None);
+    let _waiting = prepared.progress.wait(Wait::Lock);
+    Ok(FileLock::take(&prepared.lock_path(), prepared.config.lock.retry_interval).await?)
+}
+
 async fn serve_as_master(
     prepared: &Prepared,
     lock: &FileLock,
-    stop: watch::Receiver<bool>,
+    signals: &Signals,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
     let listener = bind(prepared.config.listen_address).await?;
     let address = listener.local_addr().map_err(StartupError::Server)?;
     tracing::info!(%address, "listening; every request is answered 503 until the database is ready");
-    let gate = prepared.gate.clone();
+    let gate = &prepared.gate;
     let (end_server, server_stop) = watch::channel(false);
-    let server =
-        tokio::spawn(http::serve(listener, http::router(gate.clone(), prepared.metrics.clone()), stopped(server_stop)));
+    let router = http::router(gate.clone(), prepared.metrics.clone());
+    let server = tokio::spawn(http::serve(listener, router, stopped(server_stop)));
 
+    prepared.progress.enter("fence", "taking over from the host before", None);
     let work = async {
-        prepared.progress.enter("fence", "taking over from the host before", None);
         let fence = Fence::raise(&prepared.database).await?;
-        prepared.bring_to(&fence, Intent::Up { wanted: prepared.wanted() }).await?;
-        gate.open(Arc::new(prepared.api(fence)?));
-        let served = Served {
-            address,
-            data_version: prepared.wanted(),
-            migrations: prepared.catalog.migrations().len(),
-            translators: prepared.catalog.translators().len(),
-        };
-        tracing::info!(%address, data_version = served.data_version, "serving");
-        announce(&served);
-        std::future::pending::<Result<(), StartupError>>().await
+        tokio::select! {
+            outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
+            () = signals.reach(1) => {}
+        }
+        gate.close();
+        drain::roll_back(prepared, &fence, signals).await
     };
     let outcome = tokio::select! {
         outcome = work => outcome,
-        () = stopped(stop) => Ok(()),
         () = lock.lost(LOCK_CHECK_INTERVAL) => Err(StartupError::LockLost),
+        never = log_progress(&prepared.progress) => match never {},
     };
-    if outcome.is_err() {
-        gate.close();
-    }
+    gate.close();
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
-    let ended = match tokio::time::timeout(DRAIN, server).await {
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(DRAIN, server) => ended,
+        () = signals.reach(2) => return outcome,
+    };
+    let ended = match ended {
         Ok(ended) => ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server),
         Err(_) => Ok(()),
     };
     outcome.and(ended)
+}
+
+/// Ends only with a failure, or when the database was found on its way back and is there now.
+async fn work_and_serve(
+    prepared: &Prepared,
+    fence: &Fence,
+    address: SocketAddr,
+    announce: impl FnOnce(&Served),
+) -> Result<(), StartupError> {
+    match prepared.bring_to(fence, Intent::Up { wanted: prepared.wanted() }).await {
+        // What this host, or one told the same, had begun when it was ended.
+        Err(StartupError::ShutDown(Reason::GoingDown { to }))
+            if prepared.config.migration.rollback_on_drain_to == Some(to) =>
+        {
+            tracing::info!(to, "the database was on its way back; this host finishes that and ends");
+            return Ok(());
+        }
+        migrated => migrated?,
+    };
+    prepared.gate.open(Arc::new(prepared.api(fence.clone())?));
+    prepared.progress.enter(SERVING, "", None);
+    let served = Served {
+        address,
+        data_version: prepared.wanted(),
+        migrations: prepared.catalog.migrations().len(),
+        translators: prepared.catalog.translators().len(),
+    };
+    tracing::info!(%address, data_version = served.data_version, "serving");
+    announce(&served);
+    prepared.rotate_beside(fence).await?;
+    std::future::pending().await
+}
+
+/// A line now and then while there is work: as many as it takes time, however many records there are.
+async fn log_progress(progress: &Progress) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(LOG_INTERVAL).await;
+        let now = progress.snapshot();
+        if !now.is_over() {
+            let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
+            let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
+            tracing::info!(phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
+        }
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
@@ -288,20 +387,4 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
 async fn stopped(mut stop: watch::Receiver<bool>) {
     // A sender that is gone can say nothing more, so there is nothing more to wait for.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-fn stop_on_signals() -> Result<watch::Receiver<bool>, StartupError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartupError::Signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartupError::Signals)?;
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        // A host that has already ended has no receiver left to tell.
-        let _ = sender.send(true);
-    });
-    Ok(receiver)
 }

@@ -4,8 +4,11 @@
 //! A record that cannot be read is left out of lists, counted and logged; it is never deleted.
 
 mod actual_lrps;
+mod cells;
 mod desired_lrps;
+mod direct;
 mod domains;
+mod filter;
 mod reader;
 mod record;
 mod tasks;
@@ -15,19 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use reader::{Key, Range, Reader, Table};
+pub use reader::{Key, Range, Reader};
 pub use record::RecordProblem;
 pub use writer::Writer;
 
 use crate::clock::Clock;
-use crate::database::{Database, DatabaseError, SqlError};
+use crate::database::{self, Database, DatabaseError, Dialect, SqlError};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{ColumnType, Layout};
+use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::record::Keyring;
-
-/// The column, added by a migration of ours, that names the last migration a record went through.
-const RECORD_VERSION: &str = "record_version";
+use crate::units::{Capacity, RECORD_VERSION};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -35,10 +36,12 @@ pub enum StoreError {
     Exists,
     #[error("the record {key:?} in {table} cannot be read; it is left as it is")]
     Unreadable { table: &'static str, key: String, source: RecordProblem },
-    #[error("the value for {table}.{column} is not UTF-8, which this column cannot hold")]
-    NotUtf8 { table: &'static str, column: &'static str },
-    #[error("the value for {table}.{column} is longer than the {most} characters that the column holds")]
-    TooLong { table: &'static str, column: &'static str, most: u32 },
+    #[error("the value for {table}.{column} is not UTF-8, or holds a NUL, which this column cannot hold")]
+    NotText { table: &'static str, column: &'static str },
+    #[error("the value for {table}.{column} is longer than the column holds")]
+    TooLong { table: &'static str, column: &'static str },
+    #[error("a value is longer than its column holds")]
+    DoesNotFit { source: SqlError },
     #[error("the value for {table}.{column} is not JSON")]
     NotJson { table: &'static str, column: &'static str, source: crate::model::json::Malformed },
     #[error(transparent)]
@@ -47,10 +50,57 @@ pub enum StoreError {
     Database(#[from] DatabaseError),
     #[error("cannot {what}; see the database's own log")]
     Statement { what: &'static str, source: SqlError },
+    #[error("cannot tell whether the change was kept: the database did not confirm it; read the record to find out")]
+    Commit { source: SqlError },
+}
+
+impl StoreError {
+    /// Whether the same work, done again from its start, may succeed: it lost to another transaction, and nothing of
+    /// it was kept.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Statement { source, .. } | Self::Commit { source } => database::is_transient(source),
+            Self::Fence(FenceError::Read(source)) => database::is_transient(source),
+            Self::Exists
+            | Self::Unreadable { .. }
+            | Self::NotText { .. }
+            | Self::TooLong { .. }
+            | Self::DoesNotFit { .. }
+            | Self::NotJson { .. }
+            | Self::Fence(_)
+            | Self::Database(_) => false,
+        }
+    }
+}
+
+/// For `map_err`: what a failed statement means to a caller.
+fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
+    move |source| {
+        if database::is_unique_violation(&source) {
+            return StoreError::Exists;
+        }
+        // "String data, right truncation", as PostgreSQL and MySQL both have it.
+        let code = source.as_database_error().and_then(|error| error.code());
+        if code.is_some_and(|code| code == "22001") {
+            return StoreError::DoesNotFit { source };
+        }
+        StoreError::Statement { what, source }
+    }
 }
 
 /// The data version whose tables and columns the entities are written for: Diego's newest.
 pub const NATIVE: DataVersion = 1_772_581_987;
+
+/// A table as the entities know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Table {
+    name: &'static str,
+    /// What its rows belong together by.
+    key: &'static str,
+    primary_key: &'static [&'static str],
+    /// The columns that may be large.
+    heavy: &'static [&'static str],
+}
 
 /// The entities of one database, as the host that holds the lock reads and writes them.
 #[derive(Debug, Clone)]
@@ -62,7 +112,7 @@ struct Inner {
     fence: Fence,
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
-    limits: BTreeMap<(String, String), u32>,
+    capacities: BTreeMap<(String, String), Capacity>,
     /// The tables that have the column, and what new records put there.
     stamped: BTreeMap<String, DataVersion>,
     left_out: AtomicU64,
@@ -70,19 +120,19 @@ struct Inner {
 
 impl Store {
     pub fn new(database: Database, fence: Fence, keyring: Arc<Keyring>, clock: Arc<dyn Clock>) -> Self {
-        let (limits, stamped, left_out) = (BTreeMap::new(), BTreeMap::new(), AtomicU64::new(0));
-        Self(Arc::new(Inner { database, fence, keyring, clock, limits, stamped, left_out }))
+        let (capacities, stamped, left_out) = (BTreeMap::new(), BTreeMap::new(), AtomicU64::new(0));
+        Self(Arc::new(Inner { database, fence, keyring, clock, capacities, stamped, left_out }))
     }
 
     /// Holds values to what the columns of `layout` can hold, and marks each new record as having gone
     /// through `record_version`, the newest migration that transforms rows, where its table has the column.
     pub fn with_layout(self, layout: &Layout, record_version: DataVersion) -> Self {
-        let mut limits = BTreeMap::new();
+        let mut capacities = BTreeMap::new();
         let mut stamped = BTreeMap::new();
         for (name, table) in &layout.tables {
             for column in &table.columns {
-                if let ColumnType::Varchar(most) = column.kind {
-                    limits.insert((name.clone(), column.name.clone()), most);
+                if let Some(capacity) = Capacity::of(column.kind, self.dialect()) {
+                    capacities.insert((name.clone(), column.name.clone()), capacity);
                 }
             }
             if table.column(RECORD_VERSION).is_some() {
@@ -93,7 +143,7 @@ impl Store {
         let (database, fence) = (database.clone(), fence.clone());
         let (keyring, clock) = (Arc::clone(keyring), Arc::clone(clock));
         let left_out = AtomicU64::new(self.left_out());
-        Self(Arc::new(Inner { database, fence, keyring, clock, limits, stamped, left_out }))
+        Self(Arc::new(Inner { database, fence, keyring, clock, capacities, stamped, left_out }))
     }
 
     pub fn now_ns(&self) -> i64 {
@@ -115,8 +165,22 @@ impl Store {
         Ok(Writer::new(self.clone(), self.0.fence.begin().await?))
     }
 
+    fn dialect(&self) -> Dialect {
+        self.0.database.dialect()
+    }
+
     fn keyring(&self) -> &Keyring {
         &self.0.keyring
+    }
+
+    fn capacity(&self, table: &str, column: &str) -> Option<Capacity> {
+        self.0.capacities.get(&(table.to_owned(), column.to_owned())).copied()
+    }
+
+    /// The record version of a new row, where its table has one.
+    fn stamp(&self, table: &str) -> Option<(&'static str, i64)> {
+        let version = *self.0.stamped.get(table)?;
+        Some((RECORD_VERSION, i64::try_from(version).unwrap_or(i64::MAX)))
     }
 
     /// Keeps the records that could be read.
@@ -134,15 +198,6 @@ impl Store {
             }
         }
         Ok(kept)
-    }
-
-    /// The text that a plain column is to hold, if it can.
-    fn plain(&self, table: &'static str, column: &'static str, text: &[u8]) -> Result<String, StoreError> {
-        let text = std::str::from_utf8(text).map_err(|_| StoreError::NotUtf8 { table, column })?;
-        match self.0.limits.get(&(table.to_owned(), column.to_owned())) {
-            Some(&most) if text.chars().count() > most as usize => Err(StoreError::TooLong { table, column, most }),
-            Some(_) | None => Ok(text.to_owned()),
-        }
     }
 }
 

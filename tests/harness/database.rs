@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, sql};
@@ -102,16 +102,25 @@ impl Kind {
     }
 }
 
+/// A shared handle: the database goes with the last one.
+#[derive(Clone)]
 pub struct TestDatabase {
     pub kind: Kind,
-    place: Place,
+    place: Arc<Place>,
 }
 
 enum Place {
-    /// The folder goes with the database; without one, somebody else owns the file.
-    File { path: PathBuf, _folder: Option<tempfile::TempDir> },
-    /// Dropped with this value, unless somebody else made it.
-    Server { address: SocketAddr, name: String, ours: bool },
+    /// Without a folder, somebody else owns the file.
+    File {
+        path: PathBuf,
+        _folder: Option<tempfile::TempDir>,
+    },
+    Server {
+        kind: Kind,
+        address: SocketAddr,
+        name: String,
+        ours: bool,
+    },
 }
 
 impl TestDatabase {
@@ -131,7 +140,7 @@ impl TestDatabase {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         administer(kind, address, vec![format!("CREATE DATABASE {name}")]);
-        Self { kind, place: Place::Server { address, name, ours: true } }
+        Self::server(kind, address, name, true)
     }
 
     /// An SQLite file that somebody else sees to.
@@ -140,22 +149,24 @@ impl TestDatabase {
     }
 
     fn file(path: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
-        Self { kind: Kind::Sqlite, place: Place::File { path, _folder: folder } }
+        Self { kind: Kind::Sqlite, place: Arc::new(Place::File { path, _folder: folder }) }
+    }
+
+    fn server(kind: Kind, address: SocketAddr, name: String, ours: bool) -> Self {
+        Self { kind, place: Arc::new(Place::Server { kind, address, name, ours }) }
     }
 
     /// The same database, reached another way, such as through a proxy.
     pub fn through(&self, address: SocketAddr) -> Self {
-        match &self.place {
+        match &*self.place {
             Place::File { .. } => panic!("nothing stands between a host and an SQLite file"),
-            Place::Server { name, .. } => {
-                Self { kind: self.kind, place: Place::Server { address, name: name.clone(), ours: false } }
-            }
+            Place::Server { name, .. } => Self::server(self.kind, address, name.clone(), false),
         }
     }
 
     /// Another database with the content of this one, which nobody may have open.
     pub fn copy(&self) -> Self {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => {
                 let copy = Self::new(Kind::Sqlite);
                 std::fs::copy(path, copy.path()).expect("the database can be copied");
@@ -176,7 +187,7 @@ impl TestDatabase {
 
     /// An SQLite database's file.
     pub fn path(&self) -> &Path {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => path,
             Place::Server { name, .. } => panic!("{name} is on a server"),
         }
@@ -184,14 +195,14 @@ impl TestDatabase {
 
     /// A database's name on its server.
     pub fn name(&self) -> &str {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => panic!("{} is a file", path.display()),
             Place::Server { name, .. } => name,
         }
     }
 
     pub fn address(&self) -> Address {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => Address::Sqlite(path.clone()),
             Place::Server { address, name, .. } => Address::Server(Server {
                 dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
@@ -222,7 +233,7 @@ impl TestDatabase {
     }
 
     fn connection_string(&self) -> String {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => path.display().to_string(),
             Place::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => format!("{USER}:{PASSWORD}@tcp({address})/{name}"),
@@ -233,7 +244,7 @@ impl TestDatabase {
 
     /// One word that another process of the same test finds this database by.
     pub fn to_word(&self) -> String {
-        match &self.place {
+        match &*self.place {
             Place::File { path, .. } => format!("sqlite,{}", path.display()),
             Place::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => format!("mysql,{address},{name}"),
@@ -250,16 +261,16 @@ impl TestDatabase {
         let (address, name) = place.split_once(',').expect("the word names a server and a database");
         let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
         let address = address.parse().expect("an address");
-        Self { kind, place: Place::Server { address, name: name.to_owned(), ours: false } }
+        Self::server(kind, address, name.to_owned(), false)
     }
 }
 
-impl Drop for TestDatabase {
+impl Drop for Place {
     fn drop(&mut self) {
-        let Place::Server { address, name, ours: true } = &self.place else { return };
+        let Self::Server { kind, address, name, ours: true } = self else { return };
         // A server of the test's own may be gone already, and the database with it.
-        let force = if self.kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
-        let _ = try_administer(self.kind, *address, vec![format!("DROP DATABASE {name}{force}")]);
+        let force = if *kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
+        let _ = try_administer(*kind, *address, vec![format!("DROP DATABASE {name}{force}")]);
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Options {
     pub translators: Vec<Arc<dyn Translate>>,
     pub pin: Option<&'static str>,
     pub page_units: Option<u32>,
+    /// Absent: the fixture's one key.
+    pub keyring: Option<Keyring>,
 }
 
 pub struct Server {
@@ -43,6 +45,7 @@ pub struct Server {
     pub api: Arc<Api>,
     pub store: Store,
     pub database: Database,
+    pub fence: Fence,
     pub clock: Arc<StoppedClock>,
     pub address: SocketAddr,
     client: reqwest::Client,
@@ -101,7 +104,8 @@ impl Server {
         let database = kept.open().await;
         let fence = Fence::raise(&database).await.unwrap();
         let clock = Arc::new(StoppedClock::at(NOW_NS));
-        let store = Store::new(database.clone(), fence, Arc::new(fixture::keyring()), clock.clone())
+        let keyring = options.keyring.unwrap_or_else(fixture::keyring);
+        let store = Store::new(database.clone(), fence.clone(), Arc::new(keyring), clock.clone())
             .with_layout(&limits(), RECORD_VERSION);
         let mut api = Api::new(store.clone(), options.translators, options.pin).unwrap();
         if let Some(units) = options.page_units {
@@ -114,7 +118,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
         let client = reqwest::Client::new();
-        Self { gate, progress, api: Arc::new(api), store, database, clock, address, client, _kept: kept }
+        Self { gate, progress, api: Arc::new(api), store, database, fence, clock, address, client, _kept: kept }
     }
 
     pub fn url(&self, path: &str) -> String {

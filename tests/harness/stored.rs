@@ -10,6 +10,7 @@ use bbs::layout::values::{Encoding, Value};
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
+use bbs::pace::Pace;
 use bbs::progress::Progress;
 
 use super::database::{TestDatabase, texts};
@@ -19,6 +20,7 @@ pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 pub struct Stored {
     pub context: Context,
+    _kept: TestDatabase,
 }
 
 impl Stored {
@@ -32,12 +34,13 @@ impl Stored {
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
+            pace: Pace::default(),
             now_ns: 1_800_000_000_000_000_000,
             replays: None,
             // Several batches even for the fixture's few rows.
             tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
         };
-        Ok(Self { context })
+        Ok(Self { context, _kept: database.clone() })
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {

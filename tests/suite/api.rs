@@ -20,13 +20,13 @@ fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
     proto::MetricTagEntry { key: key.into(), value: Some(value) }
 }
 
-fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
+pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
     let entry = |(key, value): &(&str, &str)| proto::RouteEntry { key: (*key).into(), value: (*value).into() };
     proto::ProtoRoutes { routes: entries.iter().map(entry).collect() }
 }
 
 /// The least that today's rules accept.
-fn lrp(process_guid: &str) -> proto::DesiredLrp {
+pub(crate) fn lrp(process_guid: &str) -> proto::DesiredLrp {
     proto::DesiredLrp {
         process_guid: process_guid.into(),
         domain: b"domain".to_vec(),

@@ -25,7 +25,7 @@ async fn both<M: Message + Default>(address: SocketAddr, call: &str, path: &str)
     (M::decode(&answer[..]).unwrap(), M::decode(&expected[..]).unwrap())
 }
 
-async fn answers_as_diego_did(address: SocketAddr) {
+pub(crate) async fn answers_as_diego_did(address: SocketAddr) {
     for (call, path) in [
         ("desired_lrps_list.r3", "/v1/desired_lrps/list.r3"),
         ("desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3"),
@@ -183,17 +183,4 @@ async fn a_key_that_no_record_knows_is_refused_loudly(kind: Kind) {
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("existing encryption key version (key-2024) is not among the known keys"), "{said}");
-}
-
-on_each_database!(a_new_active_key_comes_over_every_record_at_the_next_start);
-async fn a_new_active_key_comes_over_every_record_at_the_next_start(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-2026": "another passphrase"});
-    let installation = installation.set("encryption_keys", keys).set("active_key_label", "key-2026");
-    assert!(installation.serve().terminate().success());
-    // The old key is not needed any more.
-    let installation = installation.set("encryption_keys", serde_json::json!({"key-2026": "another passphrase"}));
-    let host = installation.serve();
-    answers_as_diego_did(host.address).await;
 }

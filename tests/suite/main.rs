@@ -14,6 +14,7 @@ mod databases;
 mod dev;
 mod faults;
 mod first_light;
+mod keys;
 mod load;
 mod migrate;
 mod quarantine;

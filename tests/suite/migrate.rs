@@ -8,10 +8,8 @@ use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::Stored;
 
-async fn empty(kind: Kind) -> (TestDatabase, Stored) {
-    let database = TestDatabase::new(kind);
-    let stored = Stored::open(&database, fixture::migrations()).await;
-    (database, stored)
+async fn empty(kind: Kind) -> Stored {
+    Stored::open(&TestDatabase::new(kind), fixture::migrations()).await
 }
 
 fn versions(stored: &Stored) -> Vec<u64> {
@@ -31,16 +29,16 @@ async fn tables(stored: &Stored, version: u64) -> Vec<(String, schema::PhysicalT
 
 on_each_database!(a_fresh_database_equals_one_migrated_from_the_first_version);
 async fn a_fresh_database_equals_one_migrated_from_the_first_version(kind: Kind) {
-    let (_fresh_database, fresh) = empty(kind).await;
+    let fresh = empty(kind).await;
     let versions = versions(&fresh);
     let (first, newest) = (versions[0], *versions.last().unwrap());
     fresh.up(newest).await.unwrap();
-    let (_stepped_database, stepped) = empty(kind).await;
+    let stepped = empty(kind).await;
     for version in versions {
         stepped.up(version).await.unwrap();
         stepped.assert_layout(version).await;
     }
-    let (_leapt_database, leapt) = empty(kind).await;
+    let leapt = empty(kind).await;
     leapt.up(first).await.unwrap();
     leapt.up(newest).await.unwrap();
     let wanted = tables(&fresh, newest).await;
@@ -50,7 +48,7 @@ async fn a_fresh_database_equals_one_migrated_from_the_first_version(kind: Kind)
 
 on_each_database!(the_way_down_ends_above_the_first_migration);
 async fn the_way_down_ends_above_the_first_migration(kind: Kind) {
-    let (_database, stored) = empty(kind).await;
+    let stored = empty(kind).await;
     let versions = versions(&stored);
     stored.up(*versions.last().unwrap()).await.unwrap();
     for &version in versions.iter().rev().skip(1) {

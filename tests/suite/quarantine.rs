@@ -174,7 +174,7 @@ async fn units_that_do_not_go_are_left_out_shown_tried_again_and_given_back(kind
     let damaged = Damaged::at(kind, &[3, 150]).await;
     let before = damaged.everything().await.1;
     let host = &damaged.installation;
-    let up = host.succeed(&["migrate", "up", "--refused-units", "quarantine"]);
+    let up = host.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
     says(&up, &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"]);
     says(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that would not go"]);
     let listed = host.succeed(&["migrate", "quarantine", "list"]);

@@ -88,7 +88,7 @@ async fn what_changes_while_it_is_split_is_there_after_the_way_back(kind: Kind) 
     assert_eq!(again[IMMUTABLE], before[IMMUTABLE]);
 }
 
-/// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
+// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
 on_each_database!(an_operator_drops_it_in_and_takes_it_back);
 async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);

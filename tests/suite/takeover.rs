@@ -2,7 +2,6 @@
 //! the API then answers is `api`'s.
 
 use bbs::migrate::Decision;
-use bbs::migrate::reencrypt::check_label;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
@@ -13,11 +12,10 @@ const OURS: &str = "record_version";
 /// Before `encrypt_routes`, `add_presence` and the others: the oldest to which rows go back.
 const OLDEST: u64 = 1_471_030_898;
 
-async fn taken_over(kind: Kind) -> (TestDatabase, Stored) {
+async fn taken_over(kind: Kind) -> Stored {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations()).await;
-    (database, stored)
+    Stored::open(&database, fixture::migrations()).await
 }
 
 fn newest(stored: &Stored) -> u64 {
@@ -26,7 +24,7 @@ fn newest(stored: &Stored) -> u64 {
 
 on_each_database!(every_row_is_there_after_the_way_up_and_equal_after_the_way_back);
 async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+    let stored = taken_over(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
         (original["desired_lrps"].len(), original["actual_lrps"].len(), original["tasks"].len()),
@@ -51,7 +49,7 @@ async fn every_row_is_there_after_the_way_up_and_equal_after_the_way_back(kind: 
 
 on_each_database!(it_goes_back_to_plain_routes_and_no_presence_and_up_again);
 async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+    let stored = taken_over(kind).await;
     let newest = newest(&stored);
     stored.up(newest).await.unwrap();
     let taken = stored.rows(newest).await;
@@ -81,13 +79,4 @@ async fn it_goes_back_to_plain_routes_and_no_presence_and_up_again(kind: Kind) {
             assert!(differing.is_empty(), "{table}: {differing:?}");
         }
     }
-}
-
-on_each_database!(an_unknown_key_label_is_refused_before_anything_is_touched);
-async fn an_unknown_key_label_is_refused_before_anything_is_touched(kind: Kind) {
-    let (_database, mut stored) = taken_over(kind).await;
-    let other = bbs::record::Keyring::new([("other", "passphrase")], "other").unwrap();
-    stored.context.keyring = std::sync::Arc::new(other);
-    let error = check_label(&stored.context.database, &stored.context.keyring).await.unwrap_err();
-    assert!(error.to_string().contains("(key-2024)"), "{error}");
 }

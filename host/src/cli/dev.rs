@@ -9,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel, RefusedUnits};
+use crate::config::{Config, LogLevel};
+use crate::database::Address;
 use crate::modules::build::{self, BuildRequest};
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
@@ -40,21 +41,13 @@ impl DevCommand {
             Some(folder) => folder.clone(),
             None => build_modules(&self.data).await?,
         };
+        let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
             listen_address: self.listen,
-            health_address: None,
-            database: self.data.join("bbs.db"),
             encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
             active_key_label: "dev".to_owned(),
-            modules_dir,
-            module_cache_dir: self.data.join("module-cache"),
-            replay_dir: self.data.join("replay"),
-            refused_units: RefusedUnits::Stop,
-            lock_retry_interval: std::time::Duration::from_secs(1),
-            pin_data_version: None,
-            pin_api_version: None,
             log_level: LogLevel::Error,
-            ignored: Vec::new(),
+            ..Config::smallest(database, modules_dir, &self.data)
         };
         startup::serve(config, |served| print!("{}", welcome(served))).await?;
         Ok(())

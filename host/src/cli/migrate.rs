@@ -3,6 +3,7 @@
 
 mod quarantine;
 mod render;
+mod steer;
 
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use clap::{Args, Subcommand};
 
 use super::progress;
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel, RefusedUnits};
+use crate::config::{Config, LogLevel, OnUnreadable};
+use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::migrate::{self, Intent, Progressed};
 use crate::startup::Prepared;
@@ -21,6 +23,7 @@ use crate::startup::Prepared;
 ///
 /// `status` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
 /// to start while another host has it. Both may be killed at any time: the same command finishes the job.
+/// `watch`, `pause`, `resume` and `rate` reach a host that is running on this machine.
 #[derive(Debug, Args)]
 pub struct MigrateCommand {
     #[command(subcommand)]
@@ -40,6 +43,14 @@ enum Action {
     Down(Downwards),
     /// Units that would not go and were left out: see them, and put them back.
     Quarantine(quarantine::QuarantineCommand),
+    /// Show how far a running host has come, until it serves.
+    Watch(steer::Steered),
+    /// Let a running host begin no more batches.
+    Pause(steer::Steered),
+    /// Let a running host go on.
+    Resume(steer::Steered),
+    /// Bound how fast a running host goes.
+    Rate(steer::Rated),
 }
 
 #[derive(Debug, Args)]
@@ -84,9 +95,9 @@ struct Terms {
     /// is 0 once all are migrated and 3 as long as they are not. The same command goes on, and so does `bbs serve`.
     #[arg(long, value_name = "N")]
     max_count: Option<NonZeroU64>,
-    /// What becomes of a unit that a migration cannot take [default: `refused_units` of the configuration, or stop]
+    /// What becomes of a unit that a migration cannot take [default: `on_unreadable` of the configuration, or stop]
     #[arg(long, value_name = "WHAT")]
-    refused_units: Option<RefusedUnits>,
+    on_unreadable: Option<OnUnreadable>,
 }
 
 #[derive(Debug, Args)]
@@ -119,19 +130,25 @@ impl MigrateCommand {
                 return bring(existing(&config).await?, Intent::Down { to }, &terms).await;
             }
             Action::Quarantine(command) => command.run().await?,
+            Action::Watch(steered) => steer::watch(steered).await?,
+            Action::Pause(steered) => steer::pause(steered).await?,
+            Action::Resume(steered) => steer::resume(steered).await?,
+            Action::Rate(rated) => steer::rate(rated).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// For what looks at a database or takes one back: a mistyped path is told, not made.
-async fn existing(config: &Path) -> anyhow::Result<Prepared> {
+pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     let config = Config::read(config)?;
-    let database = config.database.display();
-    anyhow::ensure!(
-        config.database.exists(),
-        "there is no database at {database}; correct `database_connection_string`, or make one with `bbs migrate up`"
-    );
+    if let Address::Sqlite(path) = &config.database {
+        anyhow::ensure!(
+            path.exists(),
+            "there is no database at {}; correct `database_connection_string`, or make one with `bbs migrate up`",
+            path.display()
+        );
+    }
     Ok(Prepared::new(config).await?)
 }
 
@@ -169,24 +186,30 @@ async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> 
         0 => Ok(()),
         lost => anyhow::bail!(
             "{lost} units would not go to {to} and back; repair them or the module, or leave them out with \
-             `--refused-units quarantine`"
+             `--on-unreadable quarantine`"
         ),
     }
 }
 
 async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
-    if let Some(refused_units) = terms.refused_units {
-        prepared.config.refused_units = refused_units;
+    if let Some(on_unreadable) = terms.on_unreadable {
+        prepared.config.migration.on_unreadable = on_unreadable;
     }
-    let (_lock, fence) = prepared.lock_now().await?;
+    let (lock, fence) = prepared.lock_now().await?;
+    let admin = prepared.open_admin().await?;
     let most = terms.max_count.map(NonZeroU64::get);
     let progressed = progress::shown(&prepared.progress, prepared.bring_part(&fence, intent, most)).await?;
     let waiting = migrate::quarantined(&prepared.context()).await?.len();
-    prepared.database.close().await;
-    let exit = match &progressed {
-        Progressed::Done(_) => ExitCode::SUCCESS,
+    print!("{}", render::progressed(&progressed, waiting));
+    let exit = match progressed {
+        Progressed::Done(_) => {
+            progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
+            ExitCode::SUCCESS
+        }
         Progressed::Part(_) => ExitCode::from(NOT_YET),
     };
-    print!("{}", render::progressed(&progressed, waiting));
+    drop(admin);
+    prepared.database.close().await;
+    drop(lock);
     Ok(exit)
 }

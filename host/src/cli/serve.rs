@@ -6,6 +6,7 @@ use clap::Args;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogLevel};
+use crate::layout::manifest::DataVersion;
 use crate::startup;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
@@ -25,12 +26,18 @@ Paths are relative to the file. `bbs module build --into DIR` makes the modules 
 pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    config: PathBuf,
+    /// When told to end, first take the database back to this version, for an older host that follows. The same as
+    /// the key `rollback_on_drain_to_version`.
+    #[arg(long, value_name = "VERSION")]
+    rollback_on_drain_to_version: Option<DataVersion>,
 }
 
 impl ServeCommand {
     pub async fn run(self) -> anyhow::Result<()> {
-        let config = Config::read(&self.config)?;
+        let mut config = Config::read(&self.config)?;
+        config.migration.rollback_on_drain_to =
+            self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
         log_to_stderr(config.log_level);
         for key in &config.ignored {
             tracing::warn!(key, "this configuration key has no meaning here and is ignored");

@@ -6,30 +6,23 @@ mod postgres;
 
 use std::path::PathBuf;
 
-pub use mysql::mysql;
-pub use postgres::postgres;
+use crate::database::Tls;
+
+pub(super) use mysql::mysql;
+pub(super) use postgres::postgres;
 
 /// Where a database server is, and who asks.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Dsn {
+pub(super) struct Dsn {
     pub host: String,
     pub port: u16,
     pub socket: Option<PathBuf>,
     pub user: String,
     pub password: String,
     pub schema: String,
-    pub tls: Option<DsnTls>,
+    pub tls: Option<Tls>,
     /// Parameters that mean something to another driver only.
     pub ignored: Vec<String>,
-}
-
-/// What a connection string asks of the connection's protection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DsnTls {
-    Off,
-    Preferred,
-    Required,
-    Verified { ca_file: Option<PathBuf>, identity: bool },
 }
 
 /// Without user and password.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
 use sqlx::query::Query as SqlxQuery;
-use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, Type};
+use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
 
 use super::statement::IntoStatement;
 use super::transaction::Inner;
@@ -20,8 +20,6 @@ const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
 /// Well below the smallest `max_allowed_packet` that anybody runs with.
 const STATEMENT_BYTES: usize = 2 << 20;
-/// What is handed to `COPY` at a time.
-const COPY_BYTES: usize = 1 << 20;
 
 /// Rows as columns: each column of the table that is written, with its values.
 #[derive(Debug)]
@@ -47,10 +45,8 @@ pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Resul
 }
 
 async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
-    let Inner::Postgres(tx) = &mut tx.0 else { unreachable!("only PostgreSQL copies") };
     let names: Vec<_> = rows.columns.iter().map(|(column, _)| quoted(&column.name)).collect();
     let statement = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", quoted(table), names.join(", "));
-    let mut sink = tx.copy_in_raw(&statement).await?;
     // Signature, no flags, no header extension.
     let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
     let width = i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
@@ -59,15 +55,26 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
         for (at, (column, _)) in rows.columns.iter().enumerate() {
             encode(&mut buffer, column.kind, rows.value(row, at))?;
         }
-        if buffer.len() >= COPY_BYTES {
-            sink.send(buffer.as_slice()).await?;
-            buffer.clear();
-        }
     }
     buffer.extend_from_slice(&(-1_i16).to_be_bytes());
-    sink.send(buffer.as_slice()).await?;
-    sink.finish().await?;
-    Ok(())
+    // In a task of its own, which goes on when nobody waits for it any more: a connection whose `COPY` was abandoned
+    // halfway would take the end of it for the answer to what comes next.
+    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.0, Inner::Lent) else {
+        unreachable!("only PostgreSQL copies")
+    };
+    let copied = tokio::spawn(async move {
+        let copied = send(&mut lent, &statement, &buffer).await;
+        (lent, copied)
+    });
+    let (back, copied) = copied.await.map_err(|_| SqlError::WorkerCrashed)?;
+    tx.0 = Inner::Postgres(back);
+    copied
+}
+
+async fn send(connection: &mut PgConnection, statement: &str, data: &[u8]) -> Result<(), SqlError> {
+    let mut sink = connection.copy_in_raw(statement).await?;
+    sink.send(data).await?;
+    sink.finish().await.map(drop)
 }
 
 /// One field of `COPY`'s binary format: its length, then its bytes as the column's type has them.
@@ -112,7 +119,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         match &mut tx.0 {
             Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
-            Inner::Postgres(_) => unreachable!("PostgreSQL copies"),
+            Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
         }
         from = until;
     }

@@ -1,6 +1,6 @@
 //! One transaction on one of the three databases. Dropping it undoes it.
 
-use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 
@@ -14,6 +14,8 @@ pub(super) enum Inner {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
     Postgres(sqlx::Transaction<'static, Postgres>),
     Mysql(sqlx::Transaction<'static, MySql>),
+    /// With a task that did not come to its end: nothing can be done with it any more.
+    Lent,
 }
 
 impl std::fmt::Debug for Inner {
@@ -22,6 +24,7 @@ impl std::fmt::Debug for Inner {
             Self::Sqlite(_) => "Sqlite",
             Self::Postgres(_) => "Postgres",
             Self::Mysql(_) => "Mysql",
+            Self::Lent => "Lent",
         })
     }
 }
@@ -48,7 +51,8 @@ impl Transaction {
     pub fn dialect(&self) -> Dialect {
         match self.0 {
             Inner::Sqlite(_) => Dialect::Sqlite,
-            Inner::Postgres(_) => Dialect::Postgres,
+            // Only PostgreSQL's are ever lent.
+            Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
         }
     }
@@ -70,6 +74,7 @@ impl Transaction {
             Inner::Sqlite(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
+            Inner::Lent => return Err(SqlError::WorkerCrashed),
         })
     }
 
@@ -81,6 +86,7 @@ impl Transaction {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
+            Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
         }
     }
 
@@ -103,6 +109,7 @@ impl Transaction {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Postgres(tx) => tx.commit().await,
             Inner::Mysql(tx) => tx.commit().await,
+            Inner::Lent => Err(SqlError::WorkerCrashed),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Desired LRPs: what should run. Instances that no cell runs come and go here with what desires
 //! them; those that a cell runs are that cell's to stop.
 
+use super::attempts::repeated;
 use super::{DomainError, Page};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::tags::MetricTag;
@@ -19,21 +20,35 @@ pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainErro
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = &lrp.scheduling;
     let first = info.instances.min(INSTANCES_AT_ONCE);
-
-    let mut writer = store.writer().await?;
-    writer.insert_desired_lrp(&lrp).await?;
-    if first > 0 {
-        writer.insert_unclaimed(&info.process_guid, &info.domain, 0..first).await?;
-    }
-    writer.commit().await?;
+    repeated(|| insert(store, &lrp, first)).await?;
     if first < info.instances {
         create_instances(store, &info.process_guid, &info.domain, first).await?;
     }
     Ok(())
 }
 
+async fn insert(store: &Store, lrp: &DesiredLrp, instances: i32) -> Result<(), DomainError> {
+    let info = &lrp.scheduling;
+    let mut writer = store.writer().await?;
+    writer.insert_desired_lrp(lrp).await?;
+    if instances > 0 {
+        writer.insert_unclaimed(&info.process_guid, &info.domain, 0..instances).await?;
+    }
+    Ok(writer.commit().await?)
+}
+
 /// Changes what the update names, and how many instances wait.
 pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<(), DomainError> {
+    let before = repeated(|| change(store, process_guid, update)).await?;
+    let (old, new) = (before.instances, update.instances.unwrap_or(before.instances));
+    if new > old {
+        create_instances(store, process_guid, &before.domain, old).await?;
+    }
+    Ok(())
+}
+
+/// The change itself, without the instances that it asks for. Gives what was there before.
+async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<SchedulingInfo, DomainError> {
     let mut writer = store.writer().await?;
     let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     let run_info = update.image_credentials.as_ref().map(|(username, password)| {
@@ -45,25 +60,24 @@ pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdat
     let tag_index = before.scheduling.tag.index.wrapping_add(1);
     writer.update_desired_lrp(process_guid, tag_index, update, run_info.as_ref()).await?;
 
-    let (old, new) = (before.scheduling.instances, update.instances.unwrap_or(before.scheduling.instances));
-    if new < old {
-        writer.delete_waiting(process_guid, new).await?;
+    if let Some(fewer) = update.instances.filter(|instances| *instances < before.scheduling.instances) {
+        writer.delete_waiting(process_guid, fewer).await?;
     }
     writer.commit().await?;
-    if new > old {
-        create_instances(store, process_guid, &before.scheduling.domain, old).await?;
-    }
-    Ok(())
+    Ok(before.scheduling)
 }
 
 /// Removes it and the instances that no cell runs.
 pub async fn remove(store: &Store, process_guid: &[u8]) -> Result<(), DomainError> {
-    let mut writer = store.writer().await?;
-    if !writer.delete_desired_lrp(process_guid).await? {
-        return Err(DomainError::NotFound);
-    }
-    writer.delete_waiting(process_guid, 0).await?;
-    Ok(writer.commit().await?)
+    repeated(|| async move {
+        let mut writer = store.writer().await?;
+        if !writer.delete_desired_lrp(process_guid).await? {
+            return Err(DomainError::NotFound);
+        }
+        writer.delete_waiting(process_guid, 0).await?;
+        Ok(writer.commit().await?)
+    })
+    .await
 }
 
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
@@ -107,18 +121,29 @@ async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), Domai
 /// The instances from this one on, as many as are desired by then: an update or a removal in between
 /// is not undone.
 async fn create_instances(store: &Store, process_guid: &[u8], domain: &[u8], from: i32) -> Result<(), DomainError> {
-    let mut first = from;
-    loop {
-        let mut writer = store.writer().await?;
-        let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
-        let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
-        if first >= end {
-            return Ok(());
-        }
-        writer.insert_unclaimed(process_guid, domain, first..end).await?;
-        writer.commit().await?;
-        first = end;
+    let mut first = Some(from);
+    while let Some(from) = first {
+        first = repeated(|| create_some_instances(store, process_guid, domain, from)).await?;
     }
+    Ok(())
+}
+
+/// Gives the first that is still to be created, or none.
+async fn create_some_instances(
+    store: &Store,
+    process_guid: &[u8],
+    domain: &[u8],
+    first: i32,
+) -> Result<Option<i32>, DomainError> {
+    let mut writer = store.writer().await?;
+    let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
+    let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
+    if first >= end {
+        return Ok(None);
+    }
+    writer.insert_unclaimed(process_guid, domain, first..end).await?;
+    writer.commit().await?;
+    Ok(Some(end))
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

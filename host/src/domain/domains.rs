@@ -1,6 +1,7 @@
 //! Domains: while one is fresh, what it desires is complete, so that surplus instances may go.
 
 use super::DomainError;
+use super::attempts::repeated;
 use crate::model::Text;
 use crate::store::{Reader, Store};
 
@@ -18,9 +19,12 @@ pub async fn upsert(store: &Store, domain: &[u8], ttl_s: u32) -> Result<(), Doma
         0 => i64::MAX,
         ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),
     };
-    let mut writer = store.writer().await?;
-    writer.upsert_domain(domain, expire_time_ns).await?;
-    Ok(writer.commit().await?)
+    repeated(|| async move {
+        let mut writer = store.writer().await?;
+        writer.upsert_domain(domain, expire_time_ns).await?;
+        Ok(writer.commit().await?)
+    })
+    .await
 }
 
 fn nearest_second(now_ns: i64) -> i64 {

@@ -1,7 +1,7 @@
 //! The gate: until this host is the master of a database at the right version, every request is
 //! told to come back, and how far things are.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use crate::api::Api;
 use crate::progress::{Progress, Snapshot};
@@ -11,12 +11,14 @@ use crate::progress::{Progress, Snapshot};
 pub struct Gate {
     progress: Progress,
     open: Arc<RwLock<Option<Arc<Api>>>>,
+    /// What was behind the gate when it was closed, for as long as calls hold it.
+    closed: Arc<RwLock<Weak<Api>>>,
 }
 
 impl Gate {
     /// Closed, telling how far this work has come.
     pub fn new(progress: Progress) -> Self {
-        Self { progress, open: Arc::default() }
+        Self { progress, open: Arc::default(), closed: Arc::default() }
     }
 
     pub fn open(&self, api: Arc<Api>) {
@@ -25,7 +27,15 @@ impl Gate {
 
     /// At once: lists on their way are cut off, and what is being written fails at the fence.
     pub fn close(&self) {
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+        let api = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(api) = api {
+            *self.closed.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&api);
+        }
+    }
+
+    /// Whether calls that came through before the gate was closed are still under way.
+    pub fn has_calls(&self) -> bool {
+        self.closed.read().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
     }
 
     /// How often a record was left out of an answer since the gate opened.

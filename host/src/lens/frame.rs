@@ -402,6 +402,20 @@ impl<'a> Frame<'a> {
         self.notes.insert((version, table.to_owned()), self.table(table).class);
     }
 
+    /// Notes every table that is here, with what it held before the step or holds after it.
+    pub(super) fn note_all(&mut self, version: DataVersion) {
+        let classes: Vec<_> = self.tables.iter().map(|(name, table)| (name.clone(), table.class)).collect();
+        for (name, class) in classes {
+            self.notes.insert((version, name), class);
+        }
+    }
+
+    /// The tables of a class that a step noted.
+    pub(super) fn noted_as(&self, version: DataVersion, class: usize) -> impl Iterator<Item = &String> {
+        let of_step = self.notes.range((version, String::new())..).take_while(move |((of, _), _)| *of == version);
+        of_step.filter(move |(_, noted)| self.find(**noted) == class).map(|((_, table), _)| table)
+    }
+
     /// The class of a table that a step noted.
     pub(super) fn noted(&self, version: DataVersion, table: &str) -> usize {
         self.find(self.notes[&(version, table.to_owned())])

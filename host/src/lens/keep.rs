@@ -33,18 +33,29 @@ pub struct Entry {
 
 /// What steps in the other direction left for the units of a batch.
 #[derive(Debug, Clone, Default)]
-pub struct Left(BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<Entry>>>);
+pub struct Left {
+    entries: BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<Entry>>>,
+    edited: bool,
+}
 
 impl Left {
     pub fn add(&mut self, version: DataVersion, table: &str, unit: usize, entry: Entry) {
-        self.0.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(entry);
+        self.entries.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(entry);
+    }
+
+    /// The rows may have been edited since by who knew only the columns that were there: a column that no row
+    /// function gives a value is still the row's own, whatever else has changed.
+    #[must_use]
+    pub fn of_edited(mut self) -> Self {
+        self.edited = true;
+        self
     }
 
     /// What is left for these units, which take the places that they have here.
     #[must_use]
     pub fn only(&self, units: &[usize]) -> Self {
-        let mut kept = Self::default();
-        for ((version, table), entries) in &self.0 {
+        let mut kept = Self { edited: self.edited, ..Self::default() };
+        for ((version, table), entries) in &self.entries {
             for (place, unit) in units.iter().enumerate() {
                 for entry in entries.get(unit).into_iter().flatten() {
                     kept.add(*version, table, place, entry.clone());
@@ -55,7 +66,24 @@ impl Left {
     }
 
     fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[Entry] {
-        self.0.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
+        self.entries.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl From<Vec<Kept>> for Left {
+    fn from(kept: Vec<Kept>) -> Self {
+        let mut left = Self::default();
+        for Kept { unit, table, version, entry } in kept {
+            left.add(version, &table, unit, entry);
+        }
+        left
+    }
+}
+
+impl Entry {
+    /// The columns of a row that were kept. Of what a row function left, nobody but it knows the shape.
+    pub fn columns(&self) -> impl Iterator<Item = (&[u8], Value<'_>)> {
+        decode(&self.bytes).into_iter()
     }
 }
 
@@ -201,10 +229,15 @@ pub(super) fn restore(
             left.of(step.version(), table, unit).iter().map(|entry| (entry.row_key.as_slice(), entry)).collect();
         let mut used = 0;
         for row in held.rows_of(unit) {
-            let entry = entries.get(marks[row].row_key.as_slice());
-            if let Some(entry) = entry.filter(|entry| entry.digest == marks[row].digest) {
+            let Some(entry) = entries.get(marks[row].row_key.as_slice()) else { continue };
+            if entry.digest == marks[row].digest {
                 used += 1;
                 found[row] = Some(decode(&entry.bytes));
+            } else if left.edited {
+                used += 1;
+                let mut values = decode(&entry.bytes);
+                values.retain(|column, _| !step.computes(table, column));
+                found[row] = Some(values);
             }
         }
         *stale += (entries.len() - used) as u64;

@@ -111,6 +111,33 @@ impl Step {
         self.created().any(|created| created == table)
     }
 
+    /// Whether the row function gives a column its values.
+    pub(super) fn computes(&self, table: &str, column: &[u8]) -> bool {
+        let mut accesses = self.accesses().iter().filter(|access| access.table == table);
+        accesses.any(|access| access.writes.iter().any(|name| name.as_bytes() == column))
+    }
+
+    /// What the step could give back, if the other direction had kept it: what its row function left, and columns
+    /// that have their values from nowhere else.
+    pub(super) fn restorable(&self) -> impl Iterator<Item = String> {
+        let unaccounted = |table: &&String| {
+            let moved: Vec<_> = self
+                .changes
+                .iter()
+                .filter_map(|change| match change {
+                    Change::MoveColumn { column, to, .. } if to == *table => Some(column),
+                    _ => None,
+                })
+                .collect();
+            let key = &self.far.tables[*table].primary_key;
+            let adopted = |name: &String| !moved.is_empty() && (moved.contains(&name) || key.contains(name));
+            self.brought(table).any(|column| !adopted(&column.name))
+        };
+        let manifest = self.transform.manifest();
+        let left = (manifest.leaves_residue && manifest.reversible).then(String::new);
+        left.into_iter().chain(self.far.tables.keys().filter(unaccounted).cloned())
+    }
+
     /// The columns that the step adds to a table, or the whole of a table that it makes.
     pub(super) fn brought(&self, table: &str) -> impl Iterator<Item = &Column> {
         let before = name_before(&self.changes, table).and_then(|name| self.near.tables.get(&name));
@@ -145,6 +172,9 @@ impl Step {
         let version = self.version();
         let empty = Left::default();
         let left = rows.map_or(&empty, |(left, _)| left);
+        if rows.is_none() {
+            frame.note_all(version);
+        }
         let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
         let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
         let mut marks = BTreeMap::new();
@@ -179,6 +209,9 @@ impl Step {
             if given_back(&table) {
                 keep::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale);
             }
+        }
+        if rows.is_none() {
+            frame.note_all(version);
         }
         frame.settle();
         Ok(())

@@ -1,7 +1,7 @@
 //! The fence: every transaction that changes something proves, inside itself, that this host
 //! still is the master. Whoever takes the lock raises the fence, so a master that lost it writes nothing more.
 
-use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction, schema, sql};
+use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction, is_transient, schema, sql};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
 /// One row: the token of the newest master.
@@ -29,6 +29,13 @@ pub enum FenceError {
     Schema { statement: String, source: SqlError },
     #[error(transparent)]
     Database(#[from] DatabaseError),
+}
+
+impl FenceError {
+    /// Whether the same transaction may succeed if it is done again from its start.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Read(source) | Self::Raise(source) if is_transient(source))
+    }
 }
 
 fn table() -> Table {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -18,10 +18,21 @@ use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
+use crate::progress::Wait;
 
 const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
+/// Before a batch that lost to another transaction is tried again. Who loses every time loses to somebody that will
+/// not end.
+const RETRY_PAUSES: [Duration; 6] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
@@ -51,8 +62,13 @@ pub(super) async fn copy(
             total += units_in(&mut reader, work, group).await?;
         }
     }
+    let mut done = 0;
+    for plan in &work.plans {
+        done += written(&mut reader, plan).await?.rows;
+    }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
+    context.progress.resume_at(done.min(total));
     for group in 0..work.lens.groups.len() {
         if work.has_copies(group) || work.visits_units(group) {
             let complete = copy_group(context, fence, work, group, allowance).await?;
@@ -90,12 +106,14 @@ async fn copy_group(
     allowance: &Allowance,
 ) -> Result<bool, MigrateError> {
     let mut after = cursor(context, group).await?;
-    let pace = AtomicU64::new(FIRST_BATCH);
-    let (to_transform, mut from_read) = mpsc::channel(WAITING);
-    let (to_write, mut from_transform) = mpsc::channel(WAITING);
+    let size = AtomicU64::new(FIRST_BATCH);
+    let (to_transform, from_read) = mpsc::channel(WAITING);
+    let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
         let complete = loop {
-            let most = allowance.most(pace.load(Ordering::Relaxed));
+            context.pace.ready(&context.progress).await;
+            let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
+            let most = allowance.most(most);
             // One is looked for, to see whether anything is left.
             let found = read_batch(context, work, group, after.clone(), most.max(1)).await?;
             let Some((batch, read)) = found else { break true };
@@ -103,6 +121,7 @@ async fn copy_group(
                 break false;
             }
             allowance.spend(batch.keys);
+            context.pace.take(batch.units);
             after = Some(batch.last.clone());
             if to_transform.send((batch, read)).await.is_err() {
                 break true;
@@ -112,6 +131,7 @@ async fn copy_group(
         Ok(complete)
     };
     let transform = async {
+        let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
@@ -126,18 +146,33 @@ async fn copy_group(
         Ok(())
     };
     let write = async {
+        let mut from_transform = from_transform;
+        let (mut stale, mut left_out) = (0, 0);
         while let Some(batch) = from_transform.recv().await {
             let began = Instant::now();
-            write_batch(context, fence, work, group, &batch).await?;
-            let spent = began.elapsed().max(std::time::Duration::from_micros(1));
+            until_it_is_written(context, fence, work, group, &batch).await?;
+            let spent = began.elapsed().max(Duration::from_micros(1));
+            context.progress.batch_done(batch.units, spent);
+            context.progress.quarantined(batch.transformed.refused.len() as u64);
+            left_out += batch.transformed.refused.len();
             let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
             let next = (batch.units as f64 * ratio) as u64;
-            pace.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+            size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+            stale += batch.transformed.stale;
+        }
+        if left_out > 0 {
+            tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+        }
+        // Once and not for each batch, so that the log does not grow with the table.
+        if stale > 0 {
+            tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
         }
         Ok::<_, MigrateError>(())
     };
-    let (complete, (), ()) = tokio::try_join!(read, transform, write)?;
-    Ok(complete)
+    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
+    // channel, and that ends the others. The last stage knows best what went wrong.
+    let (read, transformed, written) = tokio::join!(read, transform, write);
+    written.and(transformed).and(read)
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -196,6 +231,28 @@ async fn restored_units(
     Ok(Bounds { units, rows })
 }
 
+/// Again where the database gave the batch up for another transaction's sake; nothing of it was kept.
+async fn until_it_is_written(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    batch: &Batch,
+) -> Result<(), MigrateError> {
+    let mut pauses = RETRY_PAUSES.iter();
+    loop {
+        let fault = match write_batch(context, fence, work, group, batch).await {
+            Err(fault) if fault.is_transient() => fault,
+            written => return written,
+        };
+        let Some(pause) = pauses.next() else { return Err(fault) };
+        tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
+        context.progress.retried();
+        let _waiting = context.progress.wait(Wait::Retry);
+        tokio::time::sleep(*pause).await;
+    }
+}
+
 async fn write_batch(
     context: &Context,
     fence: &Fence,
@@ -224,14 +281,6 @@ async fn write_batch(
     fault::point(fault::BEFORE_BATCH);
     tx.commit().await.map_err(failed)?;
     fault::point(fault::AFTER_BATCH);
-    if batch.transformed.stale > 0 {
-        tracing::warn!(
-            entries = batch.transformed.stale,
-            "kept values were not given back: their records have changed since they were kept"
-        );
-    }
-    context.progress.quarantined(batch.transformed.refused.len() as u64);
-    context.progress.advance(batch.units);
     Ok(())
 }
 

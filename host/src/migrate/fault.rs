@@ -38,6 +38,29 @@ pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
 pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
+/// Every point of a key rotation, in the order in which one comes by.
+pub const ROTATION_POINTS: [&str; 9] = [
+    BEFORE_ROTATION,
+    AFTER_ROTATION_BEGIN,
+    BEFORE_ROTATION_BATCH,
+    AFTER_ROTATION_BATCH,
+    BETWEEN_ROTATED_TABLES,
+    WITHIN_REPLAY_FILE,
+    AFTER_ROTATION_PROOF,
+    BEFORE_LABEL_COMMIT,
+    AFTER_LABEL,
+];
+
+pub const BEFORE_ROTATION: &str = "before-rotation";
+pub const AFTER_ROTATION_BEGIN: &str = "after-rotation-begin";
+pub const BEFORE_ROTATION_BATCH: &str = "before-rotation-batch";
+pub const AFTER_ROTATION_BATCH: &str = "after-rotation-batch";
+pub const BETWEEN_ROTATED_TABLES: &str = "between-rotated-tables";
+pub const WITHIN_REPLAY_FILE: &str = "within-replay-file";
+pub const AFTER_ROTATION_PROOF: &str = "after-rotation-proof";
+pub const BEFORE_LABEL_COMMIT: &str = "before-label-commit";
+pub const AFTER_LABEL: &str = "after-label";
+
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first
 /// time it is come by, `<point>:<n>` for the n-th. After `stop:` it is the process's air that goes, until it is continued.
 #[cfg(any(feature = "fault", debug_assertions))]
@@ -51,7 +74,8 @@ pub fn point(name: &'static str) {
     let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
         (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
     });
-    assert!(POINTS.contains(&point), "BBS_FAULT names {point:?}, which is no crash point");
+    let known = POINTS.contains(&point) || ROTATION_POINTS.contains(&point);
+    assert!(known, "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
         return;
     }

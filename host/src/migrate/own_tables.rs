@@ -10,7 +10,8 @@ const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
 const TEXT: ColumnType = ColumnType::LongText;
 
-pub(super) fn tables() -> Vec<Table> {
+/// All of them, with what is sealed marked as such: a key rotation goes by that.
+pub fn tables() -> Vec<Table> {
     vec![
         Table { columns: vec![column("id", KEY), optional("value", KEY)], ..table("configurations", &["id"], &[]) },
         table(
@@ -50,7 +51,7 @@ pub(super) fn tables() -> Vec<Table> {
 
 /// Units and rows are found by digests of their keys, which may be of any length.
 pub(super) fn residue() -> Table {
-    table(
+    let mut residue = table(
         RESIDUE,
         &["unit_digest", "table_name", "row_digest", "version", "direction"],
         &[
@@ -62,9 +63,10 @@ pub(super) fn residue() -> Table {
             ("unit", TEXT),
             ("row_key", TEXT),
             ("digest", KEY),
-            ("sealed", TEXT),
         ],
-    )
+    );
+    residue.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
+    residue
 }
 
 /// A unit is found by the digest of its key; the table tells units of the same key apart.
@@ -87,9 +89,9 @@ pub(super) fn quarantine() -> Table {
             ("row_counts", TEXT),
             ("at_ns", NUMBER),
             ("pending", ColumnType::Boolean),
-            ("sealed", TEXT),
         ],
     );
+    quarantine.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
     quarantine.columns.push(optional("replay", TEXT));
     quarantine
 }

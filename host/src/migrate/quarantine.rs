@@ -14,10 +14,9 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
 use super::key::{Key, digest_of};
-use super::own_tables::{self, QUARANTINE};
+use super::own_tables::QUARANTINE;
 use super::plan::Strategy;
 use super::read::load_unit;
-use super::reencrypt::SealedTable;
 use super::state::{exists, signed};
 use super::{Context, MigrateError, Work};
 use crate::database::{Row, SqlError, Transaction, upsert};
@@ -80,12 +79,6 @@ impl MigrateError {
             _ => None,
         }
     }
-}
-
-/// The quarantine as a table with a sealed column, for a new key to be put on.
-pub(super) fn sealed_table() -> SealedTable {
-    let primary_key = SealedTable::key_of(&own_tables::quarantine());
-    SealedTable { name: QUARANTINE.to_owned(), primary_key, columns: vec![("sealed".to_owned(), Sealing::Sealed)] }
 }
 
 /// Keeps units that are still where they were, pending.

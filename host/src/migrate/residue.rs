@@ -8,7 +8,6 @@ use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 use super::MigrateError;
 use super::key::{digest_of, from_hex, to_hex};
 use super::own_tables::{self, QUARANTINE, RESIDUE};
-use super::reencrypt::SealedTable;
 use super::state::{exists, signed};
 use crate::database::{Row, SqlError, Transaction, bulk};
 use crate::layout::manifest::{DataVersion, Direction};
@@ -31,12 +30,6 @@ pub(super) fn opposite(direction: Direction) -> Direction {
         Direction::Up => Direction::Down,
         Direction::Down => Direction::Up,
     }
-}
-
-/// The residue as a table with a sealed column, for a new key to be put on.
-pub(super) fn sealed_table() -> SealedTable {
-    let primary_key = SealedTable::key_of(&own_tables::residue());
-    SealedTable { name: RESIDUE.to_owned(), primary_key, columns: vec![("sealed".to_owned(), Sealing::Sealed)] }
 }
 
 /// Entries of a direction at these versions.

@@ -10,7 +10,7 @@ use super::own_tables::RESIDUE;
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase};
 use super::{Context, MigrateError, Work, check_ends, line, quarantine, residue};
-use crate::database::Transaction;
+use crate::database::{Database, Transaction};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
@@ -106,6 +106,21 @@ impl Migration {
             leaves_residue: manifest.leaves_residue,
         }
     }
+}
+
+/// What the database says of its version. Reads only.
+pub async fn found(database: &Database) -> Result<Found, MigrateError> {
+    state::found(&mut database.read().await?).await
+}
+
+/// Whether the database is at a version and no migration has begun that has not ended.
+pub async fn is_settled(database: &Database) -> Result<bool, MigrateError> {
+    let mut tx = database.read().await?;
+    let between = state::underway(&mut tx).await?.is_some();
+    Ok(match state::found(&mut tx).await? {
+        Found::Versioned { current, target, .. } => current == target && !between,
+        Found::Fresh | Found::Unversioned { .. } => false,
+    })
 }
 
 /// Where the database is.

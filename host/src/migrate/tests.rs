@@ -304,18 +304,6 @@ async fn serving_at_an_older_version_throws_an_unfinished_copy_away() {
     assert!(world.leftovers().await.is_empty());
 }
 
-#[tokio::test]
-async fn a_key_that_nobody_has_is_refused_before_anything_else() {
-    let world = World::empty().await;
-    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
-    world.up(1).await.unwrap();
-    world.execute("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', 'gone')").await;
-    let error = reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap_err();
-    assert!(error.to_string().contains("(gone)"), "{error}");
-    world.execute("UPDATE configurations SET value = 'key' WHERE id = 'encryption_key_label'").await;
-    reencrypt::check_label(&world.context.database, &world.context.keyring).await.unwrap();
-}
-
 #[test]
 fn the_versions_of_a_way_are_those_it_enters_upwards() {
     assert_eq!((versions(3, 5), versions(5, 3), versions(4, 4).count()), (4..=5, 4..=5, 0));

@@ -20,16 +20,20 @@ use crate::lens::Provenance;
 const ROWS: usize = 1000;
 
 pub(super) async fn verify(context: &Context, work: &Arc<Work>) -> Result<(), MigrateError> {
-    let (mut one, mut other) = (context.database.read().await?, context.database.read().await?);
+    let mut reader = context.database.read().await?;
     let mut total = 0;
     for plan in copies(work) {
-        total += written(&mut one, plan).await?.rows;
+        total += written(&mut reader, plan).await?.rows;
     }
+    drop(reader);
     context.progress.enter("verify", work.describe(), Some(total));
     for plan in copies(work) {
-        counts_agree(&mut one, work, plan).await?;
+        // A transaction each, begun when it is needed: servers end one that waits.
+        counts_agree(&mut context.database.read().await?, work, plan).await?;
         // Two passes over different columns, side by side.
-        tokio::try_join!(unopened_agree(&mut one, work, plan), digests_agree(context, &mut other, work, plan))?;
+        let unopened = async { unopened_agree(&mut context.database.read().await?, work, plan).await };
+        let opened = async { digests_agree(context, &mut context.database.read().await?, work, plan).await };
+        tokio::try_join!(unopened, opened)?;
     }
     Ok(())
 }

@@ -67,6 +67,11 @@ impl Keyring {
         &self.active
     }
 
+    /// Every label, in order.
+    pub fn labels(&self) -> impl Iterator<Item = &str> {
+        self.ciphers.keys().map(String::as_str)
+    }
+
     pub fn knows(&self, label: &str) -> bool {
         self.ciphers.contains_key(label)
     }

@@ -3,16 +3,22 @@
 use std::ops::Range as Indices;
 
 use bbs_proto::models::ActualLrpNetInfo;
-use sea_query::{Cond, Expr, ExprTrait, OnConflict, Query};
 
-use super::reader::{self, Key, Range, Reader, Table};
+use super::cells::{Cell, Cells, json, message, number};
+use super::filter::Filter;
+use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
-use super::{StoreError, Writer};
+use super::writer::Conflict;
+use super::{StoreError, Table, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, CRASHED, ORDINARY, UNCLAIMED};
 use crate::model::{ModificationTag, tags};
 
-const TABLE: Table =
-    Table { name: "actual_lrps", key: "process_guid", heavy: &["net_info", "internal_routes", "metric_tags"] };
+const TABLE: Table = Table {
+    name: "actual_lrps",
+    key: "process_guid",
+    primary_key: &["process_guid", "instance_index", "presence"],
+    heavy: &["net_info", "internal_routes", "metric_tags"],
+};
 
 const COLUMNS: [&str; 18] = [
     "process_guid",
@@ -42,14 +48,11 @@ impl Reader {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, condition(filter), after, units).await
+        self.page_end(TABLE, &condition(filter), after, units).await
     }
 
     pub async fn actual_lrps(&mut self, filter: &ActualLrpFilter, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
-        let select = reader::scan(TABLE, &COLUMNS, condition(filter), range);
-        let rows = self.fetch(select, "list actual LRPs").await?;
-        let store = &self.store;
-        store.readable(rows.iter().map(|row| Record::read(row, store, TABLE.name, TABLE.key, actual_lrp)))
+        self.list(TABLE, &COLUMNS, &condition(filter), range, actual_lrp).await
     }
 }
 
@@ -61,69 +64,46 @@ impl Writer {
         domain: &[u8],
         indices: Indices<i32>,
     ) -> Result<(), StoreError> {
-        let mut insert = Query::insert();
-        let now_ns = self.store.now_ns();
-        let process_guid = self.store.plain(TABLE.name, "process_guid", process_guid)?;
-        let domain = self.store.plain(TABLE.name, "domain", domain)?;
-        for index in indices {
+        let process_guid = self.store.plain(TABLE, "process_guid", process_guid)?;
+        let domain = self.store.plain(TABLE, "domain", domain)?;
+        let since_ns = self.store.now_ns();
+        let row = |index: i32| -> Cells {
             let epoch = String::from_utf8(ModificationTag::begin().epoch).expect("an epoch is a UUID");
-            let mut columns = vec![
-                "process_guid",
-                "instance_index",
-                "domain",
-                "state",
-                "since",
-                "net_info",
-                "modification_tag_epoch",
-                "modification_tag_index",
-                "presence",
-                "internal_routes",
-                "metric_tags",
-                "routable",
-            ];
-            let mut values: Vec<Expr> = vec![
-                process_guid.clone().into(),
-                index.into(),
-                domain.clone().into(),
-                UNCLAIMED.into(),
-                now_ns.into(),
-                self.store.seal_message(&ActualLrpNetInfo::default()).into(),
-                epoch.into(),
-                0.into(),
-                ORDINARY.into(),
-                self.store.seal_json(b"[]").into(),
-                self.store.seal_json(b"{}").into(),
-                false.into(),
-            ];
-            self.stamp(TABLE.name, &mut columns, &mut values);
-            insert.into_table(TABLE.name).columns(columns).values_panic(values);
-        }
-        insert.on_conflict(OnConflict::new().do_nothing().to_owned());
-        self.insert(&insert, "insert actual LRPs").await.map(|_| ())
+            vec![
+                ("process_guid", process_guid.clone()),
+                ("instance_index", number(index)),
+                ("domain", domain.clone()),
+                ("state", Cell::Text(UNCLAIMED.to_owned())),
+                ("since", number(since_ns)),
+                ("net_info", message(&ActualLrpNetInfo::default())),
+                ("modification_tag_epoch", Cell::Text(epoch)),
+                ("modification_tag_index", number(0)),
+                ("presence", number(ORDINARY)),
+                ("internal_routes", json(*b"[]")),
+                ("metric_tags", json(*b"{}")),
+                ("routable", Cell::Flag(false)),
+            ]
+        };
+        self.insert(TABLE, indices.map(row).collect(), Conflict::Stays).await
     }
 
     /// Deletes the instances from an index on that run nowhere.
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
-        let delete = Query::delete()
-            .from_table(TABLE.name)
-            .cond_where(
-                Cond::all()
-                    .add(Expr::col(TABLE.key).eq(reader::text(process_guid)))
-                    .add(Expr::col("instance_index").gte(from_index))
-                    .add(Expr::col("presence").eq(ORDINARY))
-                    .add(Expr::col("state").is_in([UNCLAIMED, CRASHED])),
-            )
-            .to_owned();
-        self.delete(&delete, "delete actual LRPs").await.map(|_| ())
+        let waiting = Filter::everything()
+            .equals(TABLE.key, process_guid)
+            .at_least("instance_index", from_index)
+            .is("presence", ORDINARY)
+            .one_of("state", &[UNCLAIMED.into(), CRASHED.into()]);
+        self.delete(TABLE, &waiting).await.map(drop)
     }
 }
 
-fn condition(filter: &ActualLrpFilter) -> Cond {
-    Cond::all()
-        .add_option(reader::equals("domain", &filter.domain))
-        .add_option(reader::equals("cell_id", &filter.cell_id))
-        .add_option(reader::one_of(TABLE.key, &filter.process_guids))
-        .add_option(filter.index.map(|index| Expr::col("instance_index").eq(index)))
+fn condition(filter: &ActualLrpFilter) -> Filter {
+    let condition = Filter::everything()
+        .equals_if_any("domain", &filter.domain)
+        .equals_if_any("cell_id", &filter.cell_id)
+        .one_of(TABLE.key, &filter.process_guids);
+    filter.index.into_iter().fold(condition, |condition, index| condition.is("instance_index", index))
 }
 
 fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordProblem> {

@@ -1,18 +1,23 @@
 //! The table `desired_lrps`: the one place that knows which part of a desired LRP rests where.
 
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
-use sea_query::{Cond, Expr, ExprTrait, Query};
 
-use super::reader::{self, Key, Range, Reader, Table};
+use super::cells::{Cell, Cells, json, message, number};
+use super::filter::Filter;
+use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
-use super::{Store, StoreError, Writer};
-use crate::database::Row;
+use super::writer::Conflict;
+use super::{StoreError, Table, Writer};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;
 use crate::model::{Text, tags};
 
-const TABLE: Table =
-    Table { name: "desired_lrps", key: "process_guid", heavy: &["run_info", "routes", "metric_tags", "annotation"] };
+const TABLE: Table = Table {
+    name: "desired_lrps",
+    key: "process_guid",
+    primary_key: &["process_guid"],
+    heavy: &["run_info", "routes", "metric_tags", "annotation"],
+};
 
 const SCHEDULING: [&str; 14] = [
     "process_guid",
@@ -53,8 +58,6 @@ const ROUTING: [&str; 8] = [
     "metric_tags",
 ];
 
-type Read<T> = fn(&Record<'_>) -> Result<T, RecordProblem>;
-
 impl Reader {
     pub async fn desired_lrps_page_end(
         &mut self,
@@ -62,7 +65,7 @@ impl Reader {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, condition(filter), after, units).await
+        self.page_end(TABLE, &condition(filter), after, units).await
     }
 
     pub async fn desired_lrps(
@@ -70,7 +73,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Vec<DesiredLrp>, StoreError> {
-        self.desired(&WHOLE, condition(filter), range, whole).await
+        self.list(TABLE, &WHOLE, &condition(filter), range, whole).await
     }
 
     pub async fn scheduling_infos(
@@ -78,7 +81,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Vec<SchedulingInfo>, StoreError> {
-        self.desired(&SCHEDULING, condition(filter), range, scheduling).await
+        self.list(TABLE, &SCHEDULING, &condition(filter), range, scheduling).await
     }
 
     pub async fn routing_infos(
@@ -86,81 +89,51 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Vec<RoutingInfo>, StoreError> {
-        self.desired(&ROUTING, condition(filter), range, routing).await
+        self.list(TABLE, &ROUTING, &condition(filter), range, routing).await
     }
 
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
-        self.one_desired(&WHOLE, process_guid, whole).await
+        self.get(TABLE, &WHOLE, process_guid, whole).await
     }
 
     pub async fn scheduling_info(&mut self, process_guid: &[u8]) -> Result<Option<SchedulingInfo>, StoreError> {
-        self.one_desired(&SCHEDULING, process_guid, scheduling).await
-    }
-
-    async fn desired<T>(
-        &mut self,
-        columns: &[&'static str],
-        condition: Cond,
-        range: &Range,
-        read: Read<T>,
-    ) -> Result<Vec<T>, StoreError> {
-        let rows = self.fetch(reader::scan(TABLE, columns, condition, range), "list desired LRPs").await?;
-        let store = &self.store;
-        store.readable(rows.iter().map(|row| read_row(store, row, read)))
-    }
-
-    async fn one_desired<T>(
-        &mut self,
-        columns: &[&'static str],
-        process_guid: &[u8],
-        read: Read<T>,
-    ) -> Result<Option<T>, StoreError> {
-        let select = reader::scan(TABLE, columns, is(process_guid), &Range::default());
-        let row = self.fetch(select, "get a desired LRP").await?.pop();
-        row.map(|row| read_row(&self.store, &row, read)).transpose()
+        self.get(TABLE, &SCHEDULING, process_guid, scheduling).await
     }
 }
 
 impl Writer {
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
-        let select = reader::scan(TABLE, &WHOLE, is(process_guid), &Range::default());
-        let row = reader::fetch(&mut self.tx, select, "get a desired LRP to change it").await?.pop();
-        row.map(|row| read_row(&self.store, &row, whole)).transpose()
+        self.get(TABLE, &WHOLE, process_guid, whole).await
     }
 
     /// How many instances are desired, whether or not the rest of the record can be read.
     pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
-        let select = reader::scan(TABLE, &[TABLE.key, "instances"], is(process_guid), &Range::default());
-        let row = reader::fetch(&mut self.tx, select, "count the desired instances").await?.pop();
-        row.map(|row| read_row(&self.store, &row, |record| record.number("instances"))).transpose()
+        self.get(TABLE, &[TABLE.key, "instances"], process_guid, |record| record.number("instances")).await
     }
 
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
-        let mut columns = WHOLE.to_vec();
-        let mut values: Vec<Expr> = vec![
-            self.store.seal_message(&lrp.run_info).into(),
-            self.store.seal_json(&tags::metric_tags_to_json(&lrp.metric_tags)).into(),
-            lrp.update_strategy.into(),
-            self.plain("process_guid", &info.process_guid)?,
-            self.plain("domain", &info.domain)?,
-            self.plain("log_guid", &info.log_guid)?,
-            self.plain("annotation", &info.annotation)?,
-            info.instances.into(),
-            info.memory_mb.into(),
-            info.disk_mb.into(),
-            info.max_pids.into(),
-            self.plain("rootfs", &info.root_fs)?,
-            self.store.seal_json(&routes_at_rest(info.routes.as_ref())?).into(),
-            self.plain("modification_tag_epoch", &info.tag.epoch)?,
-            info.tag.index.into(),
-            self.store.seal_message(&placement).into(),
-            self.plain("placement_tags", &tags::texts_to_json(&info.placement_tags))?,
+        let cells = vec![
+            ("run_info", message(&lrp.run_info)),
+            ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
+            ("update_strategy", number(lrp.update_strategy)),
+            ("process_guid", self.plain("process_guid", &info.process_guid)?),
+            ("domain", self.plain("domain", &info.domain)?),
+            ("log_guid", self.plain("log_guid", &info.log_guid)?),
+            ("annotation", self.plain("annotation", &info.annotation)?),
+            ("instances", number(info.instances)),
+            ("memory_mb", number(info.memory_mb)),
+            ("disk_mb", number(info.disk_mb)),
+            ("max_pids", number(info.max_pids)),
+            ("rootfs", self.plain("rootfs", &info.root_fs)?),
+            ("routes", json(routes_at_rest(info.routes.as_ref())?)),
+            ("modification_tag_epoch", self.plain("modification_tag_epoch", &info.tag.epoch)?),
+            ("modification_tag_index", number(info.tag.index)),
+            ("volume_placement", message(&placement)),
+            ("placement_tags", self.plain("placement_tags", &tags::texts_to_json(&info.placement_tags))?),
         ];
-        self.stamp(TABLE.name, &mut columns, &mut values);
-        let insert = Query::insert().into_table(TABLE.name).columns(columns).values_panic(values).to_owned();
-        self.insert(&insert, "insert a desired LRP").await.map(|_| ())
+        self.insert(TABLE, vec![cells], Conflict::Fails).await
     }
 
     /// Writes what the update names, and `run_info` where it changed with it.
@@ -171,54 +144,48 @@ impl Writer {
         update: &DesiredLrpUpdate,
         run_info: Option<&DesiredLrpRunInfo>,
     ) -> Result<(), StoreError> {
-        let mut statement = Query::update();
-        statement.table(TABLE.name).cond_where(is(process_guid)).value("modification_tag_index", tag_index);
+        let mut cells: Cells = vec![("modification_tag_index", number(tag_index))];
         if let Some(instances) = update.instances {
-            statement.value("instances", instances);
+            cells.push(("instances", number(instances)));
         }
         if let Some(annotation) = &update.annotation {
-            statement.value("annotation", self.plain("annotation", annotation)?);
+            cells.push(("annotation", self.plain("annotation", annotation)?));
         }
         if let Some(routes) = &update.routes {
-            statement.value("routes", self.store.seal_json(&routes_at_rest(Some(routes))?));
+            cells.push(("routes", json(routes_at_rest(Some(routes))?)));
         }
         if let Some(metric_tags) = &update.metric_tags {
-            statement.value("metric_tags", self.store.seal_json(&tags::metric_tags_to_json(metric_tags)));
+            cells.push(("metric_tags", json(tags::metric_tags_to_json(metric_tags))));
         }
         if let Some(run_info) = run_info {
-            statement.value("run_info", self.store.seal_message(run_info));
+            cells.push(("run_info", message(run_info)));
         }
-        self.update(&statement, "update a desired LRP").await.map(|_| ())
+        self.update(TABLE, &is(process_guid), cells).await.map(drop)
     }
 
     /// Whether there was one.
     pub async fn delete_desired_lrp(&mut self, process_guid: &[u8]) -> Result<bool, StoreError> {
-        let delete = Query::delete().from_table(TABLE.name).cond_where(is(process_guid)).to_owned();
-        Ok(self.delete(&delete, "delete a desired LRP").await? > 0)
+        Ok(self.delete(TABLE, &is(process_guid)).await? > 0)
     }
 
-    fn plain(&self, column: &'static str, text: &[u8]) -> Result<Expr, StoreError> {
-        self.store.plain(TABLE.name, column, text).map(Expr::from)
+    fn plain(&self, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
+        self.store.plain(TABLE, column, text)
     }
 }
 
-fn is(process_guid: &[u8]) -> Cond {
-    Cond::all().add(Expr::col(TABLE.key).eq(reader::text(process_guid)))
+fn is(process_guid: &[u8]) -> Filter {
+    Filter::everything().equals(TABLE.key, process_guid)
 }
 
-fn condition(filter: &DesiredLrpFilter) -> Cond {
-    Cond::all()
-        .add_option(reader::equals("domain", &filter.domain))
-        .add_option(reader::one_of(TABLE.key, &filter.process_guids))
-        .add_option(reader::begins_with_one_of(TABLE.key, &filter.app_guids))
+fn condition(filter: &DesiredLrpFilter) -> Filter {
+    Filter::everything()
+        .equals_if_any("domain", &filter.domain)
+        .one_of(TABLE.key, &filter.process_guids)
+        .like_one_of(TABLE.key, &filter.app_guids)
 }
 
 fn routes_at_rest(routes: Option<&Routes>) -> Result<Vec<u8>, StoreError> {
     Routes::to_json(routes).map_err(|source| StoreError::NotJson { table: TABLE.name, column: "routes", source })
-}
-
-fn read_row<T>(store: &Store, row: &Row, read: Read<T>) -> Result<T, StoreError> {
-    Record::read(row, store, TABLE.name, TABLE.key, read)
 }
 
 fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordProblem> {

@@ -1,42 +1,27 @@
 //! The table `domains`: which domains are fresh, and until when.
 
-use sea_query::{Cond, Expr, ExprTrait, OnConflict, Order, Query};
-
-use super::reader::Reader;
-use super::record::Record;
-use super::{StoreError, Writer};
+use super::cells::number;
+use super::filter::Filter;
+use super::reader::{Range, Reader};
+use super::writer::Conflict;
+use super::{StoreError, Table, Writer};
 use crate::model::Text;
 
-const DOMAINS: &str = "domains";
+const TABLE: Table = Table { name: "domains", key: "domain", primary_key: &["domain"], heavy: &[] };
 
 impl Reader {
     /// The domains that expire after this moment.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
-        let select = Query::select()
-            .column("domain")
-            .from(DOMAINS)
-            .cond_where(Cond::all().add(Expr::col("expire_time").gt(fresh_after_ns)))
-            .order_by("domain", Order::Asc)
-            .to_owned();
-        let rows = self.fetch(select, "list domains").await?;
-        let store = &self.store;
-        store.readable(
-            rows.iter().map(|row| Record::read(row, store, DOMAINS, "domain", |record| record.text("domain"))),
-        )
+        let fresh = Filter::everything().above("expire_time", fresh_after_ns);
+        let columns = ["domain", "expire_time"];
+        self.list(TABLE, &columns, &fresh, &Range::default(), |record| record.text("domain")).await
     }
 }
 
 impl Writer {
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
-        let name = self.store.plain(DOMAINS, "domain", domain)?;
-        let (mut columns, mut values) = (vec!["domain", "expire_time"], vec![name.into(), expire_time_ns.into()]);
-        self.stamp(DOMAINS, &mut columns, &mut values);
-        let insert = Query::insert()
-            .into_table(DOMAINS)
-            .columns(columns)
-            .values_panic(values)
-            .on_conflict(OnConflict::column("domain").update_column("expire_time").to_owned())
-            .to_owned();
-        self.insert(&insert, "upsert a domain").await.map(|_| ())
+        let cells =
+            vec![("domain", self.store.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
+        self.insert(TABLE, vec![cells], Conflict::Takes("expire_time")).await
     }
 }

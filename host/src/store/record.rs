@@ -1,10 +1,11 @@
 //! One row as a record: columns by name, opened where they are sealed. NULL in a plain column reads
 //! as empty or zero; in a sealed one it is a problem unless the column may be empty.
 
-use prost::Message;
-use sea_query::Value;
+use std::borrow::Cow;
 
-use super::{Store, StoreError};
+use prost::Message;
+
+use super::{Store, StoreError, Table};
 use crate::database::{Row, SqlError};
 use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
@@ -28,46 +29,66 @@ pub enum RecordProblem {
     Json { column: &'static str, source: Malformed },
 }
 
+/// Columns by name, as they rest.
+pub(super) trait Columns {
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem>;
+
+    /// A boolean is 0 or 1.
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem>;
+
+    /// What a sealed column holds.
+    fn open(
+        &self,
+        column: &'static str,
+        sealing: Sealing,
+        keyring: &Keyring,
+    ) -> Result<Option<Cow<'_, [u8]>>, RecordProblem> {
+        let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+        let opened = keyring.open(sealing, text).map_err(|source| RecordProblem::Sealed { column, source })?;
+        Ok(Some(Cow::Owned(opened)))
+    }
+}
+
+impl Columns for Row {
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem> {
+        self.bytes(column).map_err(|source| RecordProblem::Column { column, source })
+    }
+
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem> {
+        self.integer(column).map_err(|source| RecordProblem::Column { column, source })
+    }
+}
+
 pub(super) struct Record<'a> {
-    row: &'a Row,
+    columns: &'a dyn Columns,
     keyring: &'a Keyring,
 }
 
-impl<'a> Record<'a> {
-    pub(super) fn new(row: &'a Row, store: &'a Store) -> Self {
-        Self { row, keyring: store.keyring() }
-    }
+/// How an entity is made of a record.
+pub(super) type Read<T> = fn(&Record<'_>) -> Result<T, RecordProblem>;
 
+impl<'a> Record<'a> {
     /// The record that `read` makes of the row, or an error that names it by its key.
     pub(super) fn read<T>(
-        row: &'a Row,
+        columns: &'a dyn Columns,
         store: &'a Store,
-        table: &'static str,
-        key: &'static str,
+        table: Table,
         read: impl FnOnce(&Self) -> Result<T, RecordProblem>,
     ) -> Result<T, StoreError> {
-        let record = Self::new(row, store);
+        let record = Self { columns, keyring: store.keyring() };
         read(&record).map_err(|source| {
-            let key = String::from_utf8_lossy(&record.text(key).unwrap_or_default()).into_owned();
-            StoreError::Unreadable { table, key, source }
+            let key = String::from_utf8_lossy(&record.text(table.key).unwrap_or_default()).into_owned();
+            StoreError::Unreadable { table: table.name, key, source }
         })
     }
 
     /// As bytes, so that text which is not UTF-8 can be read.
     pub(super) fn text(&self, column: &'static str) -> Result<Text, RecordProblem> {
-        Ok(self.bytes(column)?.unwrap_or_default())
-    }
-
-    fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, RecordProblem> {
-        self.row
-            .bytes(column)
-            .map(|bytes| bytes.map(<[u8]>::to_vec))
-            .map_err(|source| RecordProblem::Column { column, source })
+        Ok(self.columns.bytes(column)?.unwrap_or_default().to_vec())
     }
 
     pub(super) fn long(&self, column: &'static str) -> Result<i64, RecordProblem> {
-        let number = self.row.integer(column).map_err(|source| RecordProblem::Column { column, source })?;
-        Ok(number.unwrap_or(0))
+        Ok(self.columns.integer(column)?.unwrap_or(0))
     }
 
     pub(super) fn number<N: TryFrom<i64>>(&self, column: &'static str) -> Result<N, RecordProblem> {
@@ -96,7 +117,7 @@ impl<'a> Record<'a> {
         &self,
         column: &'static str,
     ) -> Result<Option<M>, RecordProblem> {
-        let Some(plain) = self.open(column, Sealing::Enveloped)? else { return Ok(None) };
+        let Some(plain) = self.columns.open(column, Sealing::Enveloped, self.keyring)? else { return Ok(None) };
         M::decode(&plain[..]).map(Some).map_err(|source| RecordProblem::Message { column, source })
     }
 
@@ -106,8 +127,8 @@ impl<'a> Record<'a> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordProblem> {
-        let plain = self.open(column, Sealing::Sealed)?.ok_or(RecordProblem::Empty { column })?;
-        parse(&plain).map_err(|source| RecordProblem::Json { column, source })
+        let plain = self.columns.open(column, Sealing::Sealed, self.keyring)?;
+        parse(&plain.ok_or(RecordProblem::Empty { column })?).map_err(|source| RecordProblem::Json { column, source })
     }
 
     /// Sealed JSON; NULL and empty text hold the default.
@@ -116,7 +137,7 @@ impl<'a> Record<'a> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordProblem> {
-        let Some(plain) = self.open(column, Sealing::Sealed)? else { return Ok(T::default()) };
+        let Some(plain) = self.columns.open(column, Sealing::Sealed, self.keyring)? else { return Ok(T::default()) };
         parse(&plain).map_err(|source| RecordProblem::Json { column, source })
     }
 
@@ -126,27 +147,7 @@ impl<'a> Record<'a> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordProblem> {
-        let Some(plain) = self.bytes(column)? else { return Ok(T::default()) };
-        parse(&plain).map_err(|source| RecordProblem::Json { column, source })
-    }
-
-    fn open(&self, column: &'static str, sealing: Sealing) -> Result<Option<Vec<u8>>, RecordProblem> {
-        let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else { return Ok(None) };
-        self.keyring.open(sealing, &text).map(Some).map_err(|source| RecordProblem::Sealed { column, source })
-    }
-}
-
-impl Store {
-    pub(super) fn seal_message(&self, message: &impl Message) -> Value {
-        self.seal(Sealing::Enveloped, &message.encode_to_vec())
-    }
-
-    pub(super) fn seal_json(&self, json: &[u8]) -> Value {
-        self.seal(Sealing::Sealed, json)
-    }
-
-    fn seal(&self, sealing: Sealing, plain: &[u8]) -> Value {
-        let text = self.keyring().seal(sealing, plain);
-        String::from_utf8(text).expect("a sealed column is ASCII").into()
+        let Some(plain) = self.columns.bytes(column)? else { return Ok(T::default()) };
+        parse(plain).map_err(|source| RecordProblem::Json { column, source })
     }
 }

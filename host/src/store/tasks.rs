@@ -1,13 +1,13 @@
 //! The table `tasks`.
 
-use sea_query::Cond;
-
-use super::StoreError;
-use super::reader::{self, Key, Range, Reader, Table};
+use super::filter::Filter;
+use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
+use super::{StoreError, Table};
 use crate::model::task::{Task, TaskFilter};
 
-const TABLE: Table = Table { name: "tasks", key: "guid", heavy: &["task_definition", "result"] };
+const TABLE: Table =
+    Table { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
 
 const COLUMNS: [&str; 13] = [
     "guid",
@@ -32,22 +32,17 @@ impl Reader {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, condition(filter), after, units).await
+        self.page_end(TABLE, &condition(filter), after, units).await
     }
 
     pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Vec<Task>, StoreError> {
-        let rows = self.fetch(reader::scan(TABLE, &COLUMNS, condition(filter), range), "list tasks").await?;
-        let store = &self.store;
-        store.readable(rows.iter().map(|row| Record::read(row, store, TABLE.name, TABLE.key, task)))
+        self.list(TABLE, &COLUMNS, &condition(filter), range, task).await
     }
 }
 
-fn condition(filter: &TaskFilter) -> Cond {
-    Cond::all()
-        .add_option(reader::equals("domain", &filter.domain))
-        .add_option(reader::equals("cell_id", &filter.cell_id))
+fn condition(filter: &TaskFilter) -> Filter {
+    Filter::everything().equals_if_any("domain", &filter.domain).equals_if_any("cell_id", &filter.cell_id)
 }
-
 fn task(record: &Record<'_>) -> Result<Task, RecordProblem> {
     Ok(Task {
         guid: record.text("guid")?,

@@ -1,14 +1,26 @@
 //! Writing: one transaction in which this host is proven to be the master. Dropping it undoes it.
 
-use sea_query::{DeleteStatement, Expr, InsertStatement, UpdateStatement};
+use super::cells::Cells;
+use super::filter::Filter;
+use super::record::{Read, Record};
+use super::{Store, StoreError, Table, direct};
+use crate::database::Transaction;
 
-use super::{Store, StoreError};
-use crate::database::{IntoStatement, Transaction, is_unique_violation};
+/// What becomes of a row whose key is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conflict {
+    /// The whole insertion fails with [`StoreError::Exists`].
+    Fails,
+    /// The row that is there stays as it is.
+    Stays,
+    /// The row that is there takes the new value of this column.
+    Takes(&'static str),
+}
 
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
-    pub(super) tx: Transaction,
+    tx: Transaction,
 }
 
 impl Writer {
@@ -17,36 +29,39 @@ impl Writer {
     }
 
     pub async fn commit(self) -> Result<(), StoreError> {
-        self.tx.commit().await.map_err(|source| StoreError::Statement { what: "commit", source })
+        self.tx.commit().await.map_err(|source| StoreError::Commit { source })
     }
 
-    pub(super) async fn insert(&mut self, insert: &InsertStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(insert, what).await
+    /// A record that is about to change: nobody else changes it before this transaction ends.
+    pub(super) async fn get<T>(
+        &mut self,
+        table: Table,
+        columns: &[&'static str],
+        key: &[u8],
+        read: Read<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let filter = Filter::everything().equals(table.key, key);
+        let rows = direct::scan_to_change(&mut self.tx, table, columns, &filter, "get a record to change it").await?;
+        rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
     }
 
-    pub(super) async fn update(&mut self, update: &UpdateStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(update, what).await
+    /// All rows have the same columns.
+    pub(super) async fn insert(
+        &mut self,
+        table: Table,
+        rows: Vec<Cells>,
+        conflict: Conflict,
+    ) -> Result<(), StoreError> {
+        direct::insert(&mut self.tx, &self.store, table, rows, conflict, "insert records").await
     }
 
-    pub(super) async fn delete(&mut self, delete: &DeleteStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.run(delete, what).await
+    /// How many rows the filter meant.
+    pub(super) async fn update(&mut self, table: Table, filter: &Filter, cells: Cells) -> Result<u64, StoreError> {
+        direct::update(&mut self.tx, &self.store, table, filter, cells, "update a record").await
     }
 
-    /// How many rows the statement touched.
-    async fn run(&mut self, statement: impl IntoStatement, what: &'static str) -> Result<u64, StoreError> {
-        self.tx.execute(statement).await.map_err(|source| match is_unique_violation(&source) {
-            true => StoreError::Exists,
-            false => StoreError::Statement { what, source },
-        })
-    }
-}
-
-impl Writer {
-    /// Adds the record version to a new row, where the table has one.
-    pub(super) fn stamp(&self, table: &str, columns: &mut Vec<&'static str>, values: &mut Vec<Expr>) {
-        if let Some(&version) = self.store.0.stamped.get(table) {
-            columns.push(super::RECORD_VERSION);
-            values.push(i64::try_from(version).unwrap_or(i64::MAX).into());
-        }
+    /// How many rows the filter meant.
+    pub(super) async fn delete(&mut self, table: Table, filter: &Filter) -> Result<u64, StoreError> {
+        direct::delete(&mut self.tx, table, filter, "delete records").await
     }
 }

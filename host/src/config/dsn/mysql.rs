@@ -3,14 +3,15 @@
 
 use std::path::PathBuf;
 
-use super::{Dsn, DsnError, DsnTls, host_and_port, pairs, unescaped};
+use super::{Dsn, DsnError, host_and_port, pairs, unescaped};
+use crate::database::Tls;
 
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 3306;
 const SOCKET: &str = "/tmp/mysql.sock";
 
 /// Takes a MySQL or MariaDB connection string apart.
-pub fn mysql(text: &str) -> Result<Dsn, DsnError> {
+pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     let text = text.trim();
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         return Err(DsnError::OtherDriver);
@@ -63,12 +64,12 @@ fn place(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
     }
 }
 
-fn tls(asked: &str) -> Result<DsnTls, DsnError> {
+fn tls(asked: &str) -> Result<Tls, DsnError> {
     match asked.to_ascii_lowercase().as_str() {
-        "true" | "1" => Ok(DsnTls::Verified { ca_file: None, identity: true }),
-        "false" | "0" => Ok(DsnTls::Off),
-        "skip-verify" => Ok(DsnTls::Required),
-        "preferred" => Ok(DsnTls::Preferred),
+        "true" | "1" => Ok(Tls::Verified { ca_file: None, identity: true }),
+        "false" | "0" => Ok(Tls::Off),
+        "skip-verify" => Ok(Tls::Required),
+        "preferred" => Ok(Tls::Preferred),
         _ => Err(DsnError::Tls),
     }
 }
@@ -118,10 +119,10 @@ mod tests {
     #[test]
     fn tls_is_honoured_and_what_is_gos_own_is_named() {
         let tls = |asked| mysql(&format!("u:p@tcp(db)/d?tls={asked}")).map(|dsn| dsn.tls.unwrap());
-        assert_eq!(tls("true"), Ok(DsnTls::Verified { ca_file: None, identity: true }));
-        assert_eq!(tls("skip-verify"), Ok(DsnTls::Required));
-        assert_eq!(tls("preferred"), Ok(DsnTls::Preferred));
-        assert_eq!(tls("false"), Ok(DsnTls::Off));
+        assert_eq!(tls("true"), Ok(Tls::Verified { ca_file: None, identity: true }));
+        assert_eq!(tls("skip-verify"), Ok(Tls::Required));
+        assert_eq!(tls("preferred"), Ok(Tls::Preferred));
+        assert_eq!(tls("false"), Ok(Tls::Off));
         assert_eq!(tls("mine"), Err(DsnError::Tls));
         assert_eq!(mysql("u@tcp(db)/d?parseTime=true&timeout=10s").unwrap().ignored, ["parseTime", "timeout"]);
     }

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use super::{Dsn, DsnError, DsnTls, host_and_port, number, pairs, unescaped};
+use super::{Dsn, DsnError, host_and_port, number, pairs, unescaped};
+use crate::database::Tls;
 
 const HOST: &str = "localhost";
 const PORT: u16 = 5432;
@@ -27,7 +28,7 @@ const FOREIGN: [&str; 14] = [
 ];
 
 /// Takes a PostgreSQL connection string apart.
-pub fn postgres(text: &str) -> Result<Dsn, DsnError> {
+pub(in crate::config) fn postgres(text: &str) -> Result<Dsn, DsnError> {
     let text = text.trim();
     if let Some(rest) = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
         from_url(rest)
@@ -116,15 +117,15 @@ impl Draft {
         Ok(Dsn { host, port: self.port.unwrap_or(PORT), socket, user, password, schema, tls, ignored })
     }
 
-    fn tls(&self) -> Result<Option<DsnTls>, DsnError> {
-        let verified = |identity| DsnTls::Verified { ca_file: self.ca_file.clone(), identity };
+    fn tls(&self) -> Result<Option<Tls>, DsnError> {
+        let verified = |identity| Tls::Verified { ca_file: self.ca_file.clone(), identity };
         Ok(match self.ssl_mode.as_deref() {
             None => None,
-            Some("disable") => Some(DsnTls::Off),
-            Some("allow" | "prefer") => Some(DsnTls::Preferred),
+            Some("disable") => Some(Tls::Off),
+            Some("allow" | "prefer") => Some(Tls::Preferred),
             // As libpq has it: an authority that is named is asked.
             Some("require") if self.ca_file.is_some() => Some(verified(false)),
-            Some("require") => Some(DsnTls::Required),
+            Some("require") => Some(Tls::Required),
             Some("verify-ca") => Some(verified(false)),
             Some("verify-full") => Some(verified(true)),
             Some(_) => return Err(DsnError::SslMode),
@@ -224,11 +225,11 @@ mod tests {
     fn protection_is_what_libpq_makes_of_it() {
         let tls = |query: &str| postgres(&format!("postgres://u@db/d{query}")).map(|dsn| dsn.tls);
         let verified =
-            |ca: Option<&str>, identity| Ok(Some(DsnTls::Verified { ca_file: ca.map(PathBuf::from), identity }));
+            |ca: Option<&str>, identity| Ok(Some(Tls::Verified { ca_file: ca.map(PathBuf::from), identity }));
         assert_eq!(tls(""), Ok(None));
-        assert_eq!(tls("?sslmode=disable"), Ok(Some(DsnTls::Off)));
-        assert_eq!(tls("?sslmode=prefer"), Ok(Some(DsnTls::Preferred)));
-        assert_eq!(tls("?sslmode=require"), Ok(Some(DsnTls::Required)));
+        assert_eq!(tls("?sslmode=disable"), Ok(Some(Tls::Off)));
+        assert_eq!(tls("?sslmode=prefer"), Ok(Some(Tls::Preferred)));
+        assert_eq!(tls("?sslmode=require"), Ok(Some(Tls::Required)));
         assert_eq!(tls("?sslmode=require&sslrootcert=/ca"), verified(Some("/ca"), false));
         assert_eq!(tls("?sslmode=verify-ca"), verified(None, false));
         assert_eq!(tls("?sslrootcert=/ca&sslmode=verify-full"), verified(Some("/ca"), true));

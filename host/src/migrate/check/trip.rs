@@ -82,10 +82,7 @@ impl Trip {
         let Some(back) = &self.back else {
             return Taken { losses: went.losses, went: went.units, far: went.far };
         };
-        let mut found = Left::default();
-        for Kept { unit, table, version, entry } in went.kept {
-            found.add(version, &table, unit, entry);
-        }
+        let found = Left::from(went.kept);
         let returned = sift(back, &went.far, &found, arguments);
         let before: Vec<_> = returned.units.iter().map(|&place| went.units[place]).collect();
         let mut losses = went.losses;

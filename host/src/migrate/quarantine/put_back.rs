@@ -114,6 +114,7 @@ fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, Migra
         migrations,
         keyring: Arc::clone(&context.keyring),
         progress: context.progress.clone(),
+        pace: context.pace.clone(),
         now_ns: context.now_ns,
         replays: context.replays.clone(),
         tuning: context.tuning.clone(),

@@ -12,6 +12,7 @@ use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::part::Allowance;
 use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, line, run};
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
 
@@ -31,6 +32,7 @@ impl World {
             migrations: migrations::all(),
             keyring: Arc::new(Keyring::new([("key", "secret")], "key").unwrap()),
             progress: Progress::default(),
+            pace: Pace::default(),
             now_ns: 1_795_000_000_000_000_000,
             replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),

@@ -1,0 +1,134 @@
+//! `bbs keys`: which encryption keys a database uses, bringing everything under a new one, and proving that an old one
+//! is unused. Owns arguments and exit codes; `render` has the words.
+
+mod render;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::migrate::existing;
+use super::progress;
+use super::serve::log_to_stderr;
+use crate::config::LogLevel;
+use crate::keys::{self, Rotated};
+use crate::startup::{Prepared, StartupError};
+
+/// See which encryption keys a database uses, rotate them, and prove that an old one may go.
+///
+/// No downtime is needed: a host brings everything under its active key in the background, while it serves. Records
+/// are read under any key of the configuration, and written under the active one.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+To replace the key `old` by `new`:
+  1. In the configuration of every host: add `new` to `encryption_keys`, keep `old` there, and set
+     `active_key_label` to `new`. Restart the hosts, one after another.
+  2. The host that holds the lock re-seals everything under `new`, in the background.
+     `bbs keys status` shows how far it is.
+  3. `bbs keys verify --label old` succeeds once nothing is left under `old`.
+     Only then remove `old` from `encryption_keys`.
+It may be killed at any time: the next start goes on where it was.")]
+pub struct KeysCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// How many sealed texts are under each key, by table, and how far a rotation is. Decrypts nothing and may run
+    /// beside a serving host.
+    Status(Shown),
+    /// Bring everything under the active key now, without serving. Refuses while a host holds the lock: that host
+    /// does it in the background.
+    Rotate(Configured),
+    /// Prove by a full scan that nothing is under a key any more. Succeeds only then: the key may be removed from
+    /// the configuration. Decrypts nothing and may run beside a serving host.
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+struct Configured {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Shown {
+    #[command(flatten)]
+    configured: Configured,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Verify {
+    #[command(flatten)]
+    shown: Shown,
+    /// The label of the key that is to be removed.
+    #[arg(long, value_name = "LABEL")]
+    label: String,
+}
+
+impl KeysCommand {
+    pub async fn run(self) -> anyhow::Result<()> {
+        log_to_stderr(LogLevel::Error);
+        match self.action {
+            Action::Status(shown) => status(shown).await,
+            Action::Rotate(configured) => rotate(configured).await,
+            Action::Verify(verified) => verify(verified).await,
+        }
+    }
+}
+
+async fn status(Shown { configured, json }: Shown) -> anyhow::Result<()> {
+    let prepared = existing(&configured.config).await?;
+    let scope = prepared.sealed_as_found().await?;
+    let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print!("{}", render::status(&status, prepared.database.name()));
+    }
+    Ok(())
+}
+
+async fn verify(Verify { shown: Shown { configured, json }, label }: Verify) -> anyhow::Result<()> {
+    let prepared = existing(&configured.config).await?;
+    let scope = prepared.sealed_as_found().await?;
+    let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&verified)?);
+    } else if verified.unused {
+        println!("Nothing is under {label:?}: it may be removed from `encryption_keys`.");
+    }
+    let obstacles = verified.obstacles.iter().map(|obstacle| format!("\n  {obstacle}")).collect::<String>();
+    anyhow::ensure!(verified.unused, "the key {label:?} must stay in `encryption_keys`:{obstacles}");
+    Ok(())
+}
+
+async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
+    let (_lock, fence) = match prepared.lock_now().await {
+        Err(StartupError::Locked) => anyhow::bail!(
+            "a host holds the lock of this database; it brings everything under its own active key in the background, \
+             as soon as it was started with that key. `bbs keys status` shows how far it is"
+        ),
+        taken => taken?,
+    };
+    let rotated = progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
+    report(&prepared, &rotated)?;
+    prepared.database.close().await;
+    Ok(())
+}
+
+fn report(prepared: &Prepared, rotated: &Rotated) -> anyhow::Result<()> {
+    let active = prepared.keyring.active_label();
+    anyhow::ensure!(rotated.unreadable == 0, "{}", render::unreadable(rotated, active));
+    match rotated.rewritten {
+        0 => println!("Nothing to do: everything is under {active:?}."),
+        rows => println!("Everything is under {active:?}: {rows} rows and files were sealed anew."),
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The state of keys in words, for an operator who has never seen the project. Owns wording and columns of text.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::keys::{KeysStatus, Rotated};
+
+/// Writing to a string cannot fail, so the results of `write!` are dropped here once.
+macro_rules! line {
+    ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
+}
+
+pub(super) fn status(status: &KeysStatus, database: &str) -> String {
+    let mut out = String::new();
+    line!(out, "Database   {database}");
+    line!(out, "Promise    {}", promise(status));
+    line!(out, "Active     {}: what is written is sealed with it", status.active);
+    line!(out, "Known      {}", status.known.join(", "));
+    if let Some(rotation) = &status.rotation {
+        let rate = rotation.rows_per_second.map(|rate| format!(", {rate:.0}/s")).unwrap_or_default();
+        let tables: Vec<_> = rotation.cursors.iter().map(|cursor| cursor.table.as_str()).collect();
+        let at = if tables.is_empty() { String::new() } else { format!(", has been through {}", tables.join(", ")) };
+        line!(out, "Rotation   to {}: {} rows rewritten{rate}{at}", rotation.to, rotation.rewritten);
+    }
+    line!(out, "\nSealed texts by key:");
+    out.push_str(&table(status));
+    line!(out, "\nNext       {}", next(status));
+    out
+}
+
+fn promise(status: &KeysStatus) -> String {
+    match &status.label {
+        Some(label) => format!("everything is under {label}"),
+        None => "none: texts may be under several keys until a rotation has ended".to_owned(),
+    }
+}
+
+/// A line a place and a column a label.
+fn table(status: &KeysStatus) -> String {
+    let used = status.places.iter().flat_map(|place| place.labels.keys());
+    let labels: BTreeSet<&str> = used.chain(&status.known).map(String::as_str).collect();
+    let nameless = status.places.iter().any(|place| place.nameless > 0);
+    let mut rows = vec![vec![String::new()]];
+    rows[0].extend(labels.iter().map(|label| (*label).to_owned()));
+    rows[0].extend(nameless.then(|| "(no key)".to_owned()));
+    for place in &status.places {
+        let mut row = vec![place.place.clone()];
+        row.extend(labels.iter().map(|label| place.under(label).to_string()));
+        row.extend(nameless.then(|| place.nameless.to_string()));
+        rows.push(row);
+    }
+    let widths: Vec<_> =
+        (0..rows[0].len()).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut text = format!("  {:width$}", row[0], width = widths[0]);
+        for (cell, &width) in row[1..].iter().zip(&widths[1..]) {
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        line!(out, "{}", text.trim_end());
+    }
+    out
+}
+
+fn next(status: &KeysStatus) -> String {
+    if !status.unknown.is_empty() {
+        return format!(
+            "put {} back into `encryption_keys`: nothing else opens what is under it.",
+            status.unknown.join(", ")
+        );
+    }
+    if status.places.iter().any(|place| place.nameless > 0) {
+        return "texts that name no key are damaged; repair or remove them, then start the host again.".to_owned();
+    }
+    if status.label.as_deref() != Some(status.active.as_str()) {
+        return format!(
+            "the host that serves brings everything under {}; or `bbs keys rotate` does, without one.",
+            status.active
+        );
+    }
+    let others: Vec<_> = status.known.iter().filter(|label| **label != status.active).collect();
+    match others.first() {
+        Some(label) => format!("`bbs keys verify --label {label}` proves whether {label} may be removed."),
+        None => "nothing to do.".to_owned(),
+    }
+}
+
+/// Why a rotation did not end, and what to do.
+pub(super) fn unreadable(rotated: &Rotated, active: &str) -> String {
+    let examples = rotated.examples.iter().map(|example| format!("\n  {example}")).collect::<String>();
+    format!(
+        "{} rows and files were brought under {active:?}, but {} do not open and are as they were; keep their keys, \
+         repair or remove them, then run this again:{examples}",
+        rotated.rewritten, rotated.unreadable
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{Counted, UnderWay};
+
+    fn counted(place: &str, labels: &[(&str, u64)], nameless: u64) -> Counted {
+        let labels = labels.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
+        Counted { place: place.into(), labels, nameless }
+    }
+
+    fn found() -> KeysStatus {
+        KeysStatus {
+            label: None,
+            active: "new".into(),
+            known: vec!["new".into(), "old".into()],
+            unknown: Vec::new(),
+            rotation: Some(UnderWay {
+                to: "new".into(),
+                labels: ["new".into(), "old".into()].into(),
+                rewritten: 120,
+                rows_per_second: Some(40.0),
+                cursors: Vec::new(),
+            }),
+            places: vec![counted("actual_lrps", &[("new", 120), ("old", 7)], 0), counted("replay files", &[], 0)],
+        }
+    }
+
+    #[test]
+    fn a_rotation_under_way_is_seen_to_move() {
+        let text = status(&found(), "bbs.db");
+        let table = "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
+        for part in
+            ["Promise    none", "Rotation   to new: 120 rows rewritten, 40/s\n", table, "or `bbs keys rotate` does"]
+        {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_to_do_next_follows_from_what_is_found() {
+        let mut status = found();
+        status.label = Some("new".into());
+        assert_eq!(next(&status), "`bbs keys verify --label old` proves whether old may be removed.");
+        status.known = vec!["new".into()];
+        assert_eq!(next(&status), "nothing to do.");
+        status.places[0].nameless = 1;
+        assert!(next(&status).contains("are damaged"));
+        status.unknown = vec!["lost".into()];
+        assert!(next(&status).starts_with("put lost back"));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a file means, key by key, and what is said about one that means nothing.
+
+use std::time::Duration;
+
+use super::*;
+use crate::database::{Dialect, Server, Tls};
+
+fn read(json: &str) -> Result<Config, ConfigError> {
+    check(serde_json::from_str(json).expect("the test's JSON parses"), Path::new("/etc/bbs"))
+}
+
+const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
+
+/// The smallest file and more keys.
+fn with(keys: &str) -> String {
+    SMALLEST.replace('}', &format!(",{keys}}}"))
+}
+
+fn on_mysql(keys: &str) -> Server {
+    server("mysql", "diego:p@ss@tcp(db:3306)/cf", keys)
+}
+
+fn server(driver: &str, connection_string: &str, keys: &str) -> Server {
+    let json = format!(
+        r#"{{"database_driver":"{driver}","database_connection_string":"{connection_string}","modules_dir":"m"{keys}}}"#
+    );
+    match read(&json).unwrap().database {
+        Address::Server(server) => server,
+        Address::Sqlite(path) => panic!("a file: {}", path.display()),
+    }
+}
+
+#[test]
+fn the_smallest_file_gets_defaults_beside_the_database() {
+    let config = read(SMALLEST).unwrap();
+    assert_eq!(config.listen_address.to_string(), "127.0.0.1:8889");
+    assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
+    assert_eq!(config.modules_dir, Path::new("/etc/bbs/modules"));
+    assert_eq!(config.module_cache_dir, Path::new("/etc/bbs/data/module-cache"));
+    assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/admin.sock"));
+    assert_eq!(config.lock, Lock::default());
+    assert_eq!(config.migration, Migration::default());
+    assert!(config.ignored.is_empty());
+}
+
+#[test]
+fn what_is_kept_in_files_is_beside_the_database_or_where_the_file_says() {
+    let moved = read(&with(r#""data_dir":"/var/lib/bbs","replay_dir":"replays""#)).unwrap();
+    assert_eq!(moved.module_cache_dir, Path::new("/var/lib/bbs/module-cache"));
+    assert_eq!(moved.replay_dir, Path::new("/etc/bbs/replays"));
+    let json =
+        r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;
+    assert_eq!(read(json).unwrap().replay_dir, Path::new("/etc/bbs/replay"));
+}
+
+#[test]
+fn a_server_is_where_its_connection_string_says() {
+    let mysql = on_mysql("");
+    assert_eq!((mysql.dialect, &*mysql.host, mysql.port), (Dialect::Mysql, "db", 3306));
+    assert_eq!((&*mysql.user, &*mysql.password, &*mysql.database), ("diego", "p@ss", "cf"));
+    let postgres = server("postgres", "postgres://diego:p@ss@db:5433/cf", "");
+    assert_eq!((postgres.dialect, postgres.port, &*postgres.password), (Dialect::Postgres, 5433, "p@ss"));
+}
+
+#[test]
+fn a_certificate_in_the_file_goes_before_the_connection_string() {
+    let ca = |file: &str, identity| Tls::Verified { ca_file: Some(Path::new("/etc/bbs").join(file)), identity };
+    assert_eq!(on_mysql("").tls, Tls::Off);
+    assert_eq!(on_mysql(r#","sql_ca_cert_file":"""#).tls, Tls::Off);
+    assert_eq!(on_mysql(r#","sql_ca_cert_file":"sql.crt""#).tls, ca("sql.crt", false));
+    let both = r#","sql_ca_cert_file":"/sql.crt","sql_enable_identity_verification":true"#;
+    assert_eq!(on_mysql(both).tls, ca("/sql.crt", true));
+    let identity = r#","sql_enable_identity_verification":true"#;
+    assert_eq!(on_mysql(identity).tls, Tls::Verified { ca_file: None, identity: true });
+    let url = "postgres://u:p@db/d?sslmode=require";
+    assert_eq!(server("postgres", "postgres://u:p@db/d", "").tls, Tls::Preferred);
+    assert_eq!(server("postgres", url, "").tls, Tls::Required);
+    assert_eq!(server("postgres", url, both).tls, ca("/sql.crt", true));
+}
+
+#[test]
+fn connections_are_bounded_and_timed() {
+    let default = on_mysql("").limits;
+    assert_eq!((default.max_connections, default.min_connections, default.max_lifetime), (100, 0, None));
+    let given = on_mysql(
+        r#","max_open_database_connections":200,"max_idle_database_connections":200,
+           "max_database_connection_lifetime":"1h","db_connection_timeout":"7s","db_read_timeout":"1m",
+           "db_write_timeout":"2m","lock_ttl":"20s""#,
+    );
+    assert_eq!((given.limits.max_connections, given.limits.min_connections), (200, 10));
+    assert_eq!(given.limits.max_lifetime, Some(Duration::from_secs(3600)));
+    assert_eq!(given.limits.connect_timeout, Duration::from_secs(7));
+    assert_eq!(given.limits.statement_timeout, Duration::from_secs(120));
+    assert_eq!(given.limits.idle_in_transaction_timeout, Duration::from_secs(10));
+    let few = on_mysql(r#","max_open_database_connections":1,"max_idle_database_connections":50,"lock_ttl":"1s""#);
+    assert_eq!((few.limits.max_connections, few.limits.min_connections), (4, 4));
+    assert_eq!(few.limits.idle_in_transaction_timeout, Duration::from_secs(1));
+    let zero =
+        on_mysql(r#","max_database_connection_lifetime":"0s","db_connection_timeout":"0s","db_read_timeout":"0""#);
+    assert_eq!(zero.limits, default);
+}
+
+#[test]
+fn the_lock_is_lockets_where_its_address_is_given() {
+    let keys = r#""uuid":"me","lock_ttl":"30s","lock_retry_interval":"1s","locket_address":"locket:8891",
+        "locket_ca_cert_file":"ca.crt","locket_client_cert_file":"c.crt","locket_client_key_file":"c.key",
+        "locket_client_keepalive_time":10,"locket_client_keepalive_timeout":22"#;
+    let lock = read(&with(keys)).unwrap().lock;
+    assert_eq!((lock.ttl.as_secs(), lock.retry_interval.as_secs(), lock.uuid.as_deref()), (30, 1, Some("me")));
+    let locket = lock.locket.unwrap();
+    assert_eq!((&*locket.address, &*locket.client_key_file), ("locket:8891", Path::new("/etc/bbs/c.key")));
+    assert_eq!(locket.keepalive_timeout, Some(Duration::from_secs(22)));
+    for missing in ["uuid", "locket_ca_cert_file", "locket_client_cert_file", "locket_client_key_file"] {
+        let error = read(&with(&keys.replace(&format!(r#""{missing}""#), r#""other""#))).unwrap_err();
+        assert!(matches!(error, ConfigError::Missing { key, .. } if key == missing), "{missing}: {error}");
+    }
+}
+
+#[test]
+fn how_to_migrate_is_said_by_keys_of_our_own() {
+    let keys = r#""migration_mode":"online","on_unreadable":"quarantine","rollback_on_drain_to_version":1722634733,
+        "migration_units_per_second":500,"migration_batch_time":"100ms""#;
+    let expected = Migration {
+        mode: MigrationMode::Online,
+        on_unreadable: OnUnreadable::Quarantine,
+        rollback_on_drain_to: Some(1_722_634_733),
+        units_per_second: Some(500),
+        batch_time: Some(Duration::from_millis(100)),
+    };
+    assert_eq!(read(&with(keys)).unwrap().migration, expected);
+}
+
+#[test]
+fn what_has_no_meaning_here_is_named() {
+    let json = SMALLEST.replace('}', r#","locket_adress":"x","advertise_url":"y"}"#);
+    assert_eq!(read(&json).unwrap().ignored, ["advertise_url", "locket_adress"]);
+    let json =
+        r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
+    assert_eq!(read(json).unwrap().ignored, ["database_connection_string: parseTime"]);
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused() {
+    for (key, value) in [
+        ("cert_file", r#""x""#),
+        ("key_file", r#""x""#),
+        ("ca_file", r#""x""#),
+        ("lock_ttl", r#""500ms""#),
+        ("migration_units_per_second", "0"),
+        ("migration_batch_time", r#""0s""#),
+    ] {
+        let refused = read(&with(&format!(r#""{key}":{value}"#)));
+        assert!(matches!(refused, Err(ConfigError::Refused { key: named, .. }) if named == key), "{key}");
+    }
+    let json = with(r#""database_driver":"oracle""#);
+    assert!(matches!(read(&json), Err(ConfigError::Driver(driver)) if driver == "oracle"));
+}
+
+#[test]
+fn a_value_of_another_kind_is_an_error_that_names_the_kind() {
+    for (keys, part) in [
+        (r#""migration_mode":"fast""#, "unknown variant `fast`, expected `offline` or `online`"),
+        (r#""on_unreadable":"skip""#, "unknown variant `skip`, expected `stop` or `quarantine`"),
+        (r#""lock_ttl":15"#, "invalid type: integer `15`"),
+        (r#""lock_ttl":"15""#, "is not a duration"),
+        (r#""max_open_database_connections":-1"#, "invalid value: integer `-1`, expected u32"),
+        (r#""metrics_address":"localhost""#, "invalid socket address"),
+    ] {
+        let error = serde_json::from_str::<File>(&with(keys)).map(drop).unwrap_err().to_string();
+        assert!(error.contains(part), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn what_is_required_is_named_when_absent() {
+    let key = |json| match read(json) {
+        Err(ConfigError::Missing { key, .. }) => key,
+        other => panic!("expected a missing key, got {other:?}"),
+    };
+    assert_eq!(key("{}"), "database_connection_string");
+    assert_eq!(key(r#"{"database_connection_string":" "}"#), "database_connection_string");
+    assert_eq!(key(r#"{"database_connection_string":"x"}"#), "modules_dir");
+}
+
+#[test]
+fn no_secret_is_in_what_is_printed() {
+    let json = r#"{"database_driver":"mysql","database_connection_string":"diego:hunter2@tcp(db)/cf","modules_dir":"m",
+        "encryption_keys":{"k":"hunter1"},"active_key_label":"k"}"#;
+    let printed = format!("{:?}", read(json).unwrap());
+    assert!(!printed.contains("hunter"), "{printed}");
+    let broken = json.replace("@tcp", "@udp");
+    let error = read(&broken).unwrap_err();
+    let said = format!("{error} {error:?} {}", std::error::Error::source(&error).unwrap());
+    assert!(!said.contains("hunter") && said.contains("tcp"), "{said}");
+}

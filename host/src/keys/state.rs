@@ -1,0 +1,167 @@
+//! What a rotation leaves in the database: the label in `configurations`, and how far it is in `bbs_key_rotation`.
+//! Owns these rows; every function works inside the caller's transaction.
+
+use std::collections::BTreeSet;
+
+use super::KeysError;
+use super::row::RowKey;
+use super::tables::SealedTable;
+use crate::database::{SqlError, Transaction, schema, sql, upsert};
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+
+const LABEL: &str = "encryption_key_label";
+const ROTATION: &str = "bbs_key_rotation";
+const CURSOR: &str = "bbs_key_rotation_table";
+
+/// A rotation that has begun and not been proven complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Underway {
+    /// The key that everything is brought under.
+    pub label: String,
+    /// Every label that a record may be under until this has ended.
+    pub labels: BTreeSet<String>,
+    /// The layout whose tables the cursors belong to.
+    pub data_version: DataVersion,
+    pub started_at_ns: i64,
+    /// When the last batch was written.
+    pub moved_at_ns: i64,
+    /// Rows rewritten since it began, over all starts.
+    pub rewritten: u64,
+}
+
+/// How far a table is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub table: String,
+    pub last_key: String,
+}
+
+fn column(name: &str, kind: ColumnType) -> Column {
+    Column { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+}
+
+fn table(name: &str, columns: Vec<Column>) -> Table {
+    let primary_key = vec![columns[0].name.clone()];
+    Table { name: name.to_owned(), columns, primary_key, indexes: Vec::new(), partition_key: None }
+}
+
+/// The host's own tables that a rotation needs.
+pub fn tables() -> [Table; 2] {
+    let number = |name| column(name, ColumnType::BigInteger);
+    let text = |name| column(name, ColumnType::LongText);
+    let rotation = [
+        number("id"),
+        text("label"),
+        text("labels"),
+        number("data_version"),
+        number("started_at_ns"),
+        number("moved_at_ns"),
+        number("rewritten"),
+    ];
+    let cursor = [column("table_name", ColumnType::Varchar(255)), text("last_key")];
+    [table(ROTATION, rotation.into()), table(CURSOR, cursor.into())]
+}
+
+fn failed(what: &'static str) -> impl FnOnce(SqlError) -> KeysError {
+    move |source| KeysError::Sql { what: what.to_owned(), source }
+}
+
+async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysError> {
+    schema::exists(tx, table).await.map_err(failed(table))
+}
+
+/// The label that the database says all records are under.
+pub(super) async fn label(tx: &mut Transaction) -> Result<Option<String>, KeysError> {
+    if !exists(tx, "configurations").await? {
+        return Ok(None);
+    }
+    let row = tx.fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(LABEL)).await;
+    let Some(row) = row.map_err(failed(LABEL))? else { return Ok(None) };
+    Ok(row.text(0).map_err(failed(LABEL))?.map(str::to_owned))
+}
+
+pub(super) async fn delete_label(tx: &mut Transaction) -> Result<(), KeysError> {
+    let delete = sql("DELETE FROM configurations WHERE id = ?").bind(LABEL);
+    tx.execute(delete).await.map(drop).map_err(failed(LABEL))
+}
+
+/// The promise, and with it the end of the rotation.
+pub(super) async fn write_label(tx: &mut Transaction, label: &str) -> Result<(), KeysError> {
+    let written = upsert("configurations", [("id", LABEL.into())], [("value", label.into())]);
+    tx.execute(&written).await.map_err(failed(LABEL))?;
+    forget_cursors(tx).await?;
+    tx.execute(sql("DELETE FROM bbs_key_rotation")).await.map(drop).map_err(failed(ROTATION))
+}
+
+pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, KeysError> {
+    if !exists(tx, ROTATION).await? {
+        return Ok(None);
+    }
+    let select = sql(
+        "SELECT label, labels, data_version, started_at_ns, moved_at_ns, rewritten FROM bbs_key_rotation WHERE id = 1",
+    );
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed(ROTATION))? else { return Ok(None) };
+    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed(ROTATION));
+    let number = |at: usize| row.integer(at).map(Option::unwrap_or_default).map_err(failed(ROTATION));
+    let labels = text(1)?;
+    let labels = serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
+    Ok(Some(Underway {
+        label: text(0)?.to_owned(),
+        labels,
+        data_version: number(2)?.unsigned_abs(),
+        started_at_ns: number(3)?,
+        moved_at_ns: number(4)?,
+        rewritten: number(5)?.unsigned_abs(),
+    }))
+}
+
+pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) -> Result<(), KeysError> {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let written = upsert(
+        ROTATION,
+        [("id", 1_i64.into())],
+        [
+            ("label", underway.label.as_str().into()),
+            ("labels", serde_json::to_string(&underway.labels).expect("a set of text").into()),
+            ("data_version", signed(underway.data_version).into()),
+            ("started_at_ns", underway.started_at_ns.into()),
+            ("moved_at_ns", underway.moved_at_ns.into()),
+            ("rewritten", signed(underway.rewritten).into()),
+        ],
+    );
+    tx.execute(&written).await.map(drop).map_err(failed(ROTATION))
+}
+
+/// One batch further.
+pub(super) async fn advance(
+    tx: &mut Transaction,
+    table: &SealedTable,
+    last: &RowKey,
+    rewritten: u64,
+    now_ns: i64,
+) -> Result<(), KeysError> {
+    let cursor = upsert(CURSOR, [("table_name", table.name.as_str().into())], [("last_key", last.to_text().into())]);
+    tx.execute(&cursor).await.map_err(failed(CURSOR))?;
+    let moved = sql("UPDATE bbs_key_rotation SET rewritten = rewritten + ?, moved_at_ns = ? WHERE id = 1")
+        .bind(i64::try_from(rewritten).unwrap_or(i64::MAX))
+        .bind(now_ns);
+    tx.execute(moved).await.map(drop).map_err(failed(ROTATION))
+}
+
+pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<Cursor>, KeysError> {
+    if !exists(tx, CURSOR).await? {
+        return Ok(Vec::new());
+    }
+    let rows = tx.fetch(sql("SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name")).await;
+    let rows = rows.map_err(failed(CURSOR))?;
+    let cursor = |row: &crate::database::Row| {
+        let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
+        Ok(Cursor { table: text(0)?, last_key: text(1)? })
+    };
+    rows.iter().map(cursor).collect::<Result<_, _>>().map_err(failed(CURSOR))
+}
+
+pub(super) async fn forget_cursors(tx: &mut Transaction) -> Result<(), KeysError> {
+    tx.execute(sql("DELETE FROM bbs_key_rotation_table")).await.map(drop).map_err(failed(CURSOR))
+}

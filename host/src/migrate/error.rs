@@ -1,0 +1,108 @@
+//! What a migration can fail with, and what to do about each. Owns the words and which of them are worth another try.
+
+use std::path::PathBuf;
+
+use crate::database::schema::ReadBackError;
+use crate::database::{DatabaseError, SqlError, is_transient};
+use crate::layout::fold::LayoutError;
+use crate::layout::manifest::DataVersion;
+use crate::lens::LensError;
+use crate::lock::fence::FenceError;
+use crate::record::RecordError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error("cannot read or write {what}; nothing is lost, start again to continue")]
+    Sql { what: String, source: SqlError },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    ReadBack(#[from] ReadBackError),
+    #[error(
+        "the row `version` of `configurations` is not readable ({text:?}); \
+         write {{\"CurrentVersion\":<version>}} with the version the tables have"
+    )]
+    UnreadableVersion { text: String, source: serde_json::Error },
+    #[error("bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it")]
+    UnknownPhase { phase: String },
+    #[error(
+        "bbs_run_arguments has no UUID for migration {version} but {namespace:?}; delete the row to draw a new one"
+    )]
+    Namespace { version: DataVersion, namespace: String },
+    #[error(
+        "the catalog has no migration {version}, which is the version of the database; \
+         add the module that leads to it to the modules directory"
+    )]
+    UnknownVersion { version: DataVersion },
+    #[error("there is no version {version} in the catalog to go to; `bbs migrate status` lists those there are")]
+    UnknownTarget { version: DataVersion },
+    #[error(
+        "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
+         ran back, and ship the change as a migration with a later version"
+    )]
+    DigestChanged { version: DataVersion, ran: String, catalog: String },
+    #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
+    NotReversible { version: DataVersion, name: String },
+    #[error(
+        "table {table} is not what its version says: {}. Put the table right, then start again",
+        .differences.join("; ")
+    )]
+    SchemaDiffers { table: String, differences: Vec<String> },
+    #[error(
+        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
+    )]
+    TableInTheWay { table: String },
+    #[error(
+        "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
+         Repair or remove the row, then start again"
+    )]
+    Record { unit: String, table: String, column: String, source: RecordError },
+    #[error(
+        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again{}",
+        .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
+    )]
+    Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
+    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
+    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
+    WrittenMeanwhile { table: String },
+    #[error(
+        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
+         gone; start again to make a new one"
+    )]
+    Verify { table: String, problem: String },
+    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
+    DamagedResidue { unit: String },
+    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
+    DamagedCursor { group: usize },
+    #[error(
+        "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
+         unit up"
+    )]
+    DamagedQuarantine { unit: String },
+    #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
+    NotInQuarantine { unit: String },
+    #[error("a migration is under way, and units go back when it is over; `bbs migrate status` says how to finish it")]
+    QuarantineUnderway,
+    #[error(
+        "the module given for migration {version} changes the layout in another way; give a correction of that one"
+    )]
+    OtherChanges { version: DataVersion },
+    #[error("the work was interrupted; start again to continue")]
+    Interrupted,
+}
+
+impl MigrateError {
+    /// Whether the same transaction may succeed if it is done again from its start.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_transient(source),
+            Self::Fence(fault) => fault.is_transient(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What an entity writes into columns: plain values that fit, and what is to be sealed. Owns the checks of a value
+//! against its column.
+
+use prost::Message;
+
+use super::{Store, StoreError, Table};
+use crate::database::Dialect;
+use crate::layout::schema::Sealing;
+
+/// One value to be written, not sealed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cell {
+    Number(i64),
+    Flag(bool),
+    Text(String),
+    Sealed(Sealing, Vec<u8>),
+}
+
+/// The columns of one row that are written.
+pub(super) type Cells = Vec<(&'static str, Cell)>;
+
+pub(super) fn number(number: impl Into<i64>) -> Cell {
+    Cell::Number(number.into())
+}
+
+pub(super) fn message(message: &impl Message) -> Cell {
+    Cell::Sealed(Sealing::Enveloped, message.encode_to_vec())
+}
+
+pub(super) fn json(json: impl Into<Vec<u8>>) -> Cell {
+    Cell::Sealed(Sealing::Sealed, json.into())
+}
+
+impl Store {
+    /// The text that a plain column is to hold, if it can.
+    pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
+        let name = table.name;
+        let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText { table: name, column })?;
+        if self.dialect() == Dialect::Postgres && text.contains('\0') {
+            return Err(StoreError::NotText { table: name, column });
+        }
+        match self.capacity(name, column) {
+            Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
+            Some(_) | None => Ok(Cell::Text(text.to_owned())),
+        }
+    }
+}

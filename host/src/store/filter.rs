@@ -1,0 +1,230 @@
+//! Which rows of a table are meant: a conjunction of plain conditions on single columns. Owns how each is said to
+//! each database, and the same judgement on a row in memory.
+//!
+//! Texts are compared as bytes. One that a database cannot even hold (no UTF-8, or with a NUL on PostgreSQL) equals
+//! nothing that it holds. How a database compares the others (MySQL's collations may ignore case) is its own affair.
+
+use sea_query::extension::postgres::PgFunc;
+use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
+
+use super::record::Columns;
+use crate::database::Dialect;
+use crate::units::operand;
+
+/// MySQL takes no list as one parameter, and no more than 65,535 parameters. What is longer is judged in memory.
+const MOST_IN_LIST: usize = 10_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Condition {
+    Equals(Vec<u8>),
+    OneOf(Vec<Vec<u8>>),
+    /// Begins with one of these patterns of SQL's `LIKE`, in its case-sensitive reading, without an escape.
+    LikeOneOf(Vec<Vec<u8>>),
+    Is(i64),
+    AtLeast(i64),
+    Above(i64),
+}
+
+/// All of its conditions hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filter(Vec<(&'static str, Condition)>);
+
+impl Filter {
+    pub(super) fn everything() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn equals(self, column: &'static str, text: impl Into<Vec<u8>>) -> Self {
+        self.and(column, Condition::Equals(text.into()))
+    }
+
+    /// An empty text does not restrict.
+    pub(super) fn equals_if_any(self, column: &'static str, text: &[u8]) -> Self {
+        if text.is_empty() { self } else { self.equals(column, text) }
+    }
+
+    /// An empty list does not restrict.
+    pub(super) fn one_of(self, column: &'static str, texts: &[Vec<u8>]) -> Self {
+        if texts.is_empty() { self } else { self.and(column, Condition::OneOf(texts.to_vec())) }
+    }
+
+    /// An empty list does not restrict.
+    pub(super) fn like_one_of(self, column: &'static str, patterns: &[Vec<u8>]) -> Self {
+        if patterns.is_empty() { self } else { self.and(column, Condition::LikeOneOf(patterns.to_vec())) }
+    }
+
+    pub(super) fn is(self, column: &'static str, number: impl Into<i64>) -> Self {
+        self.and(column, Condition::Is(number.into()))
+    }
+
+    pub(super) fn at_least(self, column: &'static str, number: impl Into<i64>) -> Self {
+        self.and(column, Condition::AtLeast(number.into()))
+    }
+
+    pub(super) fn above(self, column: &'static str, number: impl Into<i64>) -> Self {
+        self.and(column, Condition::Above(number.into()))
+    }
+
+    fn and(mut self, column: &'static str, condition: Condition) -> Self {
+        self.0.push((column, condition));
+        self
+    }
+
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &(&'static str, Condition)> {
+        self.0.iter()
+    }
+
+    /// Whether the database judges all of it.
+    pub(super) fn is_said_whole(&self, dialect: Dialect) -> bool {
+        self.0.iter().all(|(_, condition)| condition.can_be_said(dialect))
+    }
+
+    /// What the database is told.
+    pub(super) fn said(&self, dialect: Dialect) -> Cond {
+        self.0.iter().fold(Cond::all(), |all, (column, condition)| all.add_option(condition.said(column, dialect)))
+    }
+
+    /// Whether a row that has the filter's columns is meant.
+    pub(super) fn holds(&self, row: &impl Columns) -> bool {
+        self.0.iter().all(|(column, condition)| condition.holds(column, row))
+    }
+}
+
+impl Condition {
+    fn can_be_said(&self, dialect: Dialect) -> bool {
+        match self {
+            Self::OneOf(texts) | Self::LikeOneOf(texts) => dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST,
+            Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::Above(_) => true,
+        }
+    }
+
+    /// None where it cannot be said.
+    pub(super) fn said(&self, column: &str, dialect: Dialect) -> Option<Expr> {
+        let col = Expr::col(Alias::new(column));
+        self.can_be_said(dialect).then(|| match self {
+            Self::Equals(text) => operand(text, dialect).map_or_else(never, |text| col.eq(text)),
+            Self::OneOf(texts) => one_of(col, &holdable(texts, dialect), dialect),
+            Self::LikeOneOf(patterns) => like_one_of(col, &holdable(patterns, dialect), dialect),
+            Self::Is(number) => col.eq(*number),
+            Self::AtLeast(number) => col.gte(*number),
+            Self::Above(number) => col.gt(*number),
+        })
+    }
+
+    fn holds(&self, column: &'static str, row: &impl Columns) -> bool {
+        let text = |judge: &dyn Fn(&[u8]) -> bool| matches!(row.bytes(column), Ok(Some(text)) if judge(text));
+        let number = |judge: &dyn Fn(i64) -> bool| matches!(row.integer(column), Ok(Some(number)) if judge(number));
+        match self {
+            Self::Equals(wanted) => text(&|text| text == wanted),
+            Self::OneOf(wanted) => text(&|text| wanted.iter().any(|wanted| text == wanted)),
+            Self::LikeOneOf(patterns) => text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern))),
+            Self::Is(wanted) => number(&|number| number == *wanted),
+            Self::AtLeast(least) => number(&|number| number >= *least),
+            Self::Above(bound) => number(&|number| number > *bound),
+        }
+    }
+}
+
+fn never() -> Expr {
+    Expr::cust("1 = 0")
+}
+
+/// Those that any row of the database may equal.
+fn holdable(texts: &[Vec<u8>], dialect: Dialect) -> Vec<String> {
+    let texts = texts.iter().filter_map(|text| std::str::from_utf8(text).ok());
+    texts.filter(|text| dialect != Dialect::Postgres || !text.contains('\0')).map(str::to_owned).collect()
+}
+
+fn one_of(column: Expr, texts: &[String], dialect: Dialect) -> Expr {
+    match dialect {
+        _ if texts.is_empty() => never(),
+        Dialect::Postgres => column.eq(PgFunc::any(Expr::val(texts.to_vec()))),
+        Dialect::Mysql => column.is_in(texts),
+        Dialect::Sqlite => Expr::cust_with_exprs("? IN (SELECT value FROM json_each(?))", [column, json_list(texts)]),
+    }
+}
+
+fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
+    match dialect {
+        _ if patterns.is_empty() => never(),
+        Dialect::Postgres => {
+            let patterns: Vec<_> = patterns.iter().map(|pattern| prefix_pattern(pattern)).collect();
+            column.binary(BinOper::Like, PgFunc::any(Expr::val(patterns)))
+        }
+        Dialect::Mysql => {
+            // As bytes: `_` would then be one byte of a character, so case alone is taken from the collation.
+            let exact = Expr::cust_with_exprs(
+                "? COLLATE utf8mb4_bin",
+                [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
+            );
+            let like = |pattern: &String| exact.clone().like(prefix_pattern(pattern));
+            patterns.iter().map(like).reduce(|one, other| one.or(other)).unwrap_or_else(never)
+        }
+        Dialect::Sqlite => {
+            let globs: Vec<_> = patterns.iter().map(|pattern| glob(pattern)).collect();
+            Expr::cust_with_exprs(
+                "EXISTS (SELECT 1 FROM json_each(?) AS pattern WHERE ? GLOB pattern.value)",
+                [json_list(&globs), column],
+            )
+        }
+    }
+}
+
+fn json_list(texts: &[String]) -> Expr {
+    Expr::val(serde_json::to_string(texts).expect("a list of strings is JSON"))
+}
+
+/// PostgreSQL and MySQL take a backslash for an escape.
+fn prefix_pattern(pattern: &str) -> String {
+    format!("{}%", pattern.replace('\\', r"\\"))
+}
+
+/// SQLite's own `LIKE` ignores case, its `GLOB` does not.
+fn glob(like: &str) -> String {
+    let mut glob = String::with_capacity(like.len() + 1);
+    for character in like.chars() {
+        match character {
+            '%' => glob.push('*'),
+            '_' => glob.push('?'),
+            '*' | '?' | '[' => glob.extend(['[', character, ']']),
+            _ => glob.push(character),
+        }
+    }
+    glob.push('*');
+    glob
+}
+
+/// Whether a text begins like a pattern, `%` being any text and `_` any one character.
+fn begins_like<'a>(mut text: &'a [u8], mut pattern: &'a [u8]) -> bool {
+    // Where to go on, in text and pattern, if what follows the last `%` does not fit.
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        let rest = match (pattern.split_first(), text) {
+            (None, _) => return true,
+            (Some((b'%', rest)), _) => {
+                retry = Some((text, rest));
+                pattern = rest;
+                continue;
+            }
+            (Some(_), []) => None,
+            (Some((b'_', rest)), _) => Some((rest, after_character(text))),
+            (Some((byte, rest)), _) => (text[0] == *byte).then(|| (rest, &text[1..])),
+        };
+        (pattern, text) = match (rest, &mut retry) {
+            (Some(rest), _) => rest,
+            (None, Some((from, pattern))) if !from.is_empty() => {
+                *from = after_character(from);
+                (*pattern, *from)
+            }
+            (None, _) => return false,
+        };
+    }
+}
+
+fn after_character(text: &[u8]) -> &[u8] {
+    let more = text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
+    &text[1 + more..]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Filters: what is said to each database, and the same judgement in memory.
+
+use std::collections::BTreeMap;
+
+use sea_query::{MysqlQueryBuilder, PostgresQueryBuilder, Query, SqliteQueryBuilder};
+
+use super::*;
+use crate::store::record::RecordProblem;
+
+struct Row(BTreeMap<&'static str, &'static [u8]>, BTreeMap<&'static str, i64>);
+
+impl Columns for Row {
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem> {
+        Ok(self.0.get(column).copied())
+    }
+
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem> {
+        Ok(self.1.get(column).copied())
+    }
+}
+
+fn row() -> Row {
+    Row([("guid", &b"app_1-v1"[..]), ("other", b"\xff")].into(), [("index", 3)].into())
+}
+
+fn said(filter: &Filter, dialect: Dialect) -> String {
+    let mut select = Query::select();
+    select.column("a").from("t").cond_where(filter.said(dialect));
+    match dialect {
+        Dialect::Sqlite => select.to_string(SqliteQueryBuilder),
+        Dialect::Postgres => select.to_string(PostgresQueryBuilder),
+        Dialect::Mysql => select.to_string(MysqlQueryBuilder),
+    }
+}
+
+#[test]
+fn like_becomes_glob_and_what_glob_would_mind_is_quoted() {
+    assert_eq!(glob("a%b_c"), "a*b?c*");
+    assert_eq!(glob("*?[x]"), "[*][?][[]x]*");
+}
+
+#[test]
+fn patterns_are_judged_as_the_databases_judge_them() {
+    for (text, pattern, fits) in [
+        ("app1", "", true),
+        ("app1", "app", true),
+        ("app1", "App", false),
+        ("app1", "app12", false),
+        ("app1-v1", "a%v1", true),
+        ("a-v2-v1", "a%v1", true),
+        ("a-v2", "a%v1", false),
+        ("ä1", "_1", true),
+        ("ä1", "__1", false),
+        ("", "_", false),
+        ("", "%", true),
+        ("xaab", "%ab", true),
+        ("xäaab", "%_ab", true),
+        ("a\\%b", "a\\%", true),
+        ("a*b", "a*", true),
+        ("ab", "a*", false),
+        ("aaa", "%a%a%a%a", false),
+    ] {
+        assert_eq!(begins_like(text.as_bytes(), pattern.as_bytes()), fits, "{text:?} like {pattern:?}");
+    }
+}
+
+#[test]
+fn a_conjunction_holds_if_each_condition_does() {
+    let texts = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
+    let holds = |filter: Filter| filter.holds(&row());
+    let all = Filter::everything;
+    assert!(holds(all()));
+    assert!(holds(all().equals("guid", *b"app_1-v1").is("index", 3).at_least("index", 3).above("index", 2)));
+    assert!(holds(all().equals("other", *b"\xff")));
+    assert!(!holds(all().equals("guid", *b"app_1-v1").is("index", 4)));
+    assert!(!holds(all().at_least("index", 4)));
+    assert!(!holds(all().above("index", 3)));
+    assert!(!holds(all().equals("absent", *b"")), "NULL equals nothing");
+    assert!(!holds(all().is("absent", 0)));
+    assert!(holds(all().one_of("guid", &texts(&[b"x", b"app_1-v1"]))));
+    assert!(!holds(all().one_of("guid", &texts(&[b"x"]))));
+    assert!(holds(all().like_one_of("guid", &texts(&[b"x", b"app"]))));
+    assert!(holds(all().one_of("guid", &[]).like_one_of("guid", &[]).equals_if_any("guid", b"")), "empty is any");
+}
+
+#[test]
+fn a_text_that_a_database_cannot_hold_equals_nothing_there() {
+    let nul = Filter::everything().equals("guid", *b"a\0");
+    assert!(said(&nul, Dialect::Postgres).ends_with("WHERE 1 = 0"));
+    assert!(!said(&nul, Dialect::Mysql).contains("1 = 0"));
+    let bytes = Filter::everything().equals("guid", *b"\xff");
+    for dialect in [Dialect::Postgres, Dialect::Mysql] {
+        assert!(said(&bytes, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+        let among = Filter::everything().one_of("guid", &[b"\xff".to_vec()]);
+        assert!(said(&among, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+    }
+    assert!(said(&bytes, Dialect::Sqlite).contains("CAST"));
+    let mixed = Filter::everything().one_of("guid", &[b"\xff".to_vec(), b"a".to_vec(), b"b\0".to_vec()]);
+    assert_eq!(said(&mixed, Dialect::Postgres), r#"SELECT "a" FROM "t" WHERE "guid" = ANY(ARRAY ['a'])"#);
+}
+
+#[test]
+fn a_list_that_is_too_long_for_mysql_is_left_to_memory() {
+    let many: Vec<_> = (0..=MOST_IN_LIST).map(|number| number.to_string().into_bytes()).collect();
+    for filter in [Filter::everything().one_of("guid", &many), Filter::everything().like_one_of("guid", &many)] {
+        let filter = filter.is("index", 1);
+        assert!(!filter.is_said_whole(Dialect::Mysql));
+        assert_eq!(said(&filter, Dialect::Mysql), "SELECT `a` FROM `t` WHERE `index` = 1");
+        assert!(filter.is_said_whole(Dialect::Postgres) && filter.is_said_whole(Dialect::Sqlite));
+    }
+}
+
+#[test]
+fn a_backslash_is_a_character_like_others() {
+    let filter = Filter::everything().like_one_of("guid", &[br"a\_".to_vec()]);
+    assert!(said(&filter, Dialect::Sqlite).contains(r"a\\?*"), "{}", said(&filter, Dialect::Sqlite));
+    assert_eq!(prefix_pattern(r"a\_"), r"a\\_%");
+}

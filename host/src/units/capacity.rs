@@ -1,0 +1,56 @@
+//! How much text a column holds, so that what does not fit is refused by name before the database refuses it.
+
+use crate::database::Dialect;
+use crate::layout::schema::ColumnType;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capacity {
+    Characters(u32),
+    Bytes(u32),
+}
+
+impl Capacity {
+    /// None where there is no bound that a request could reach.
+    pub fn of(kind: ColumnType, dialect: Dialect) -> Option<Self> {
+        match kind {
+            ColumnType::Varchar(most) => Some(Self::Characters(most)),
+            ColumnType::Text if dialect == Dialect::Mysql => Some(Self::Bytes(0xffff)),
+            ColumnType::MediumText if dialect == Dialect::Mysql => Some(Self::Bytes(0x00ff_ffff)),
+            ColumnType::Boolean
+            | ColumnType::Integer
+            | ColumnType::BigInteger
+            | ColumnType::Text
+            | ColumnType::MediumText
+            | ColumnType::LongText => None,
+        }
+    }
+
+    /// What is not UTF-8 counts by its bytes.
+    pub fn holds(self, text: &[u8]) -> bool {
+        match self {
+            Self::Characters(most) => {
+                let characters = std::str::from_utf8(text).map_or(text.len(), |text| text.chars().count());
+                characters <= most as usize
+            }
+            Self::Bytes(most) => text.len() <= most as usize,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_holds_what_its_database_lets_it() {
+        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+            let varchar = Capacity::of(ColumnType::Varchar(2), dialect).unwrap();
+            assert!(varchar.holds("öä".as_bytes()) && !varchar.holds(b"abc"), "{dialect}");
+            assert!(varchar.holds(b"\xff\xff") && !varchar.holds(b"\xff\xff\xff"), "{dialect}");
+            assert_eq!(Capacity::of(ColumnType::LongText, dialect), None);
+        }
+        let text = Capacity::of(ColumnType::Text, Dialect::Mysql).unwrap();
+        assert!(text.holds("a".repeat(65_535).as_bytes()) && !text.holds("ä".repeat(32_768).as_bytes()));
+        assert_eq!(Capacity::of(ColumnType::Text, Dialect::Postgres), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Key rotation on every database: what is rewritten, what is kept, when the label comes back, and what may go on
+//! meanwhile. The host as a process is in `keys/serving.rs`, crashes are in `keys/crash.rs`.
+
+mod crash;
+mod retire;
+mod serving;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bbs::clock::StoppedClock;
+use bbs::database::{Database, schema, sql};
+use bbs::keys::{self, Context, KeysError, Rotated, Scope, SealedTable};
+use bbs::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs::lock::fence::{Fence, FenceError};
+use bbs::pace::Pace;
+use bbs::progress::Progress;
+use bbs::record::{Keyring, header};
+
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
+
+/// Two labels that a collation may take for one.
+const OLD: &str = "Key-2024";
+const NEW: &str = "key-2024";
+
+fn keys(active: &str) -> Keyring {
+    Keyring::new([(OLD, "first"), (NEW, "second")], active).unwrap()
+}
+
+fn column(name: &str, kind: ColumnType, nullable: bool, sealing: Sealing) -> Column {
+    Column { name: name.into(), kind, nullable, default: None, sealing }
+}
+
+fn things() -> Table {
+    Table {
+        name: "things".into(),
+        columns: vec![
+            column("guid", ColumnType::Varchar(255), false, Sealing::Plain),
+            column("slot", ColumnType::Integer, false, Sealing::Plain),
+            column("spare", ColumnType::Boolean, false, Sealing::Plain),
+            column("message", ColumnType::MediumText, false, Sealing::Enveloped),
+            column("json", ColumnType::Text, true, Sealing::Sealed),
+        ],
+        primary_key: vec!["guid".into(), "slot".into(), "spare".into()],
+        indexes: Vec::new(),
+        partition_key: None,
+    }
+}
+
+/// A database with one sealed table and the label of the old key.
+struct Case {
+    test: TestDatabase,
+    database: Database,
+    fence: Fence,
+    replays: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Case {
+    /// `rows` things of two slots each, sealed under the old key.
+    async fn new(kind: Kind, rows: usize) -> Self {
+        let test = TestDatabase::new(kind);
+        let database = test.open().await;
+        let fence = Fence::raise(&database).await.unwrap();
+        let configurations = Table {
+            name: "configurations".into(),
+            columns: vec![
+                column("id", ColumnType::Varchar(255), false, Sealing::Plain),
+                column("value", ColumnType::Varchar(255), true, Sealing::Plain),
+            ],
+            primary_key: vec!["id".into()],
+            ..things()
+        };
+        for table in [things(), configurations] {
+            execute(&database, &schema::create_table(database.dialect(), &table, &table.name)).await;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let replays = folder.path().join("replay");
+        let case = Self { test, database, fence, replays, _folder: folder };
+        case.label_is(Some(OLD)).await;
+        let mut tx = case.database.write().await.unwrap();
+        for row in 0..rows {
+            for slot in 0..2 {
+                insert(&mut tx, &format!("g{row:05}"), slot, &seal(OLD, b"same"), None).await;
+            }
+        }
+        tx.commit().await.unwrap();
+        case
+    }
+
+    fn context_with(&self, keyring: Keyring) -> Context {
+        Context {
+            database: self.database.clone(),
+            keyring: Arc::new(keyring),
+            scope: Scope {
+                data_version: 1,
+                tables: SealedTable::of(&things()).into_iter().collect(),
+                replays: Some(self.replays.clone()),
+            },
+            progress: Progress::default(),
+            pace: Pace::default(),
+            clock: Arc::new(StoppedClock::at(1_800_000_000_000_000_000)),
+        }
+    }
+
+    fn context(&self) -> Context {
+        self.context_with(keys(NEW))
+    }
+
+    async fn rotate(&self) -> Rotated {
+        keys::rotate(&self.context(), &self.fence).await.unwrap()
+    }
+
+    async fn label_is(&self, label: Option<&str>) {
+        execute(&self.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
+        if let Some(label) = label {
+            let statement =
+                format!("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', '{label}')");
+            execute(&self.database, &statement).await;
+        }
+    }
+
+    async fn label(&self) -> Option<String> {
+        texts(&self.database, "SELECT value FROM configurations WHERE id = 'encryption_key_label'").await.pop()
+    }
+
+    async fn insert(&self, guid: &str, slot: i64, message: &[u8], json: Option<&[u8]>) {
+        let mut tx = self.database.write().await.unwrap();
+        insert(&mut tx, guid, slot, message, json).await;
+        tx.commit().await.unwrap();
+    }
+
+    async fn messages(&self) -> Vec<String> {
+        texts(&self.database, "SELECT message FROM things ORDER BY guid, slot").await
+    }
+}
+
+async fn insert(tx: &mut bbs::database::Transaction, guid: &str, slot: i64, message: &[u8], json: Option<&[u8]>) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let statement = sql("INSERT INTO things (guid, slot, spare, message, json) VALUES (?, ?, ?, ?, ?)")
+        .bind(guid)
+        .bind(i32::try_from(slot).unwrap())
+        .bind(slot == 1)
+        .bind(text(message))
+        .bind(json.map(text));
+    tx.execute(statement).await.unwrap();
+}
+
+/// Bytes as they are, envelope and all.
+fn seal(label: &str, plain: &[u8]) -> Vec<u8> {
+    keys(label).seal(Sealing::Sealed, plain)
+}
+
+fn open(text: &str) -> Vec<u8> {
+    keys(NEW).open(Sealing::Sealed, text.as_bytes()).unwrap()
+}
+
+#[track_caller]
+fn assert_all_under(label: &str, messages: &[String]) {
+    for message in messages.iter().filter(|message| !message.is_empty()) {
+        assert_eq!(header::label_of(message.as_bytes()).unwrap(), label);
+    }
+}
+
+on_each_database!(every_text_comes_under_the_active_key_and_then_the_label);
+async fn every_text_comes_under_the_active_key_and_then_the_label(kind: Kind) {
+    let case = Case::new(kind, 400).await;
+    // An envelope of an older version and an empty plain text are plain bytes as any.
+    case.insert("empty", 0, b"", Some(b"")).await;
+    case.insert("odd", 0, &seal(OLD, &[2, 1, b'x']), Some(&seal(OLD, b""))).await;
+    case.insert("odd", 1, &seal(NEW, b"new already"), Some(&seal(OLD, b"{}"))).await;
+    case.insert("größe/'\"", 0, &seal(OLD, b"quoted"), None).await;
+    let wanted: Vec<_> = case.messages().await.iter().map(|text| opened(text)).collect();
+
+    let rotated = case.rotate().await;
+    assert_eq!(rotated, Rotated { rewritten: 803, ..Rotated::default() });
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+    let messages = case.messages().await;
+    assert_all_under(NEW, &messages);
+    assert_eq!(messages.iter().map(|text| opened(text)).collect::<Vec<_>>(), wanted);
+    let json = texts(&case.database, "SELECT json FROM things WHERE json IS NOT NULL ORDER BY guid, slot").await;
+    assert_all_under(NEW, &json);
+    assert_eq!(json.iter().map(|text| opened(text)).collect::<Vec<_>>(), [&b""[..], b"", b"{}"]);
+    assert_eq!(texts(&case.database, "SELECT guid FROM things WHERE json IS NULL").await.len(), 801);
+    assert!(texts(&case.database, "SELECT label FROM bbs_key_rotation").await.is_empty(), "nothing is under way");
+}
+
+fn opened(text: &str) -> Vec<u8> {
+    if text.is_empty() { Vec::new() } else { open(text) }
+}
+
+on_each_database!(a_label_that_is_active_promises_that_there_is_nothing_to_do);
+async fn a_label_that_is_active_promises_that_there_is_nothing_to_do(kind: Kind) {
+    let case = Case::new(kind, 1).await;
+    case.label_is(Some(NEW)).await;
+    assert_eq!(case.rotate().await, Rotated::default());
+    assert_all_under(OLD, &case.messages().await);
+}
+
+on_each_database!(a_missing_label_promises_nothing);
+async fn a_missing_label_promises_nothing(kind: Kind) {
+    let case = Case::new(kind, 1).await;
+    case.label_is(None).await;
+    assert_eq!(case.rotate().await.rewritten, 2);
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+}
+
+on_each_database!(what_does_not_open_is_kept_counted_and_keeps_the_label_away);
+async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind) {
+    let case = Case::new(kind, 30).await;
+    let wrong = Keyring::new([(OLD, "another passphrase")], OLD).unwrap().seal(Sealing::Sealed, b"x");
+    let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"x");
+    case.insert("a-broken", 7, b"02/w==", None).await;
+    case.insert("h-lost", 0, &lost, None).await;
+    // The text beside it opens, but a row is not left half rewritten.
+    case.insert("h-wrong", 0, &wrong, Some(&seal(OLD, b"{}"))).await;
+    std::fs::create_dir_all(&case.replays).unwrap();
+    std::fs::write(case.replays.join("1-up-x.replay"), "02***").unwrap();
+
+    let rotated = case.rotate().await;
+    assert_eq!((rotated.rewritten, rotated.unreadable), (60, 4));
+    for part in ["things a-broken/7/false: ", "things h-lost/0/false: ", "things h-wrong/0/false: ", "1-up-x.replay: "]
+    {
+        assert!(rotated.examples.iter().any(|example| example.contains(part)), "{part}: {:?}", rotated.examples);
+    }
+    assert_eq!(case.label().await, None);
+    let messages = case.messages().await;
+    for text in [&b"02/w=="[..], &wrong, &lost] {
+        assert!(messages.iter().any(|message| message.as_bytes() == text));
+    }
+    assert_eq!(case.rotate().await.rewritten, 0, "what was done is not done again");
+
+    execute(&case.database, "DELETE FROM things WHERE guid <> 'g00001'").await;
+    std::fs::remove_dir_all(&case.replays).unwrap();
+    assert_eq!(case.rotate().await, Rotated::default());
+    assert_eq!(case.label().await.as_deref(), Some(NEW), "once they are gone, there is nothing in the way");
+}
+
+on_each_database!(a_master_that_was_replaced_rewrites_nothing);
+async fn a_master_that_was_replaced_rewrites_nothing(kind: Kind) {
+    let case = Case::new(kind, 1).await;
+    let before = case.messages().await;
+    assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
+    Fence::raise(&case.database).await.unwrap();
+    let lost = keys::rotate(&case.context(), &case.fence).await.unwrap_err();
+    assert!(matches!(lost, KeysError::Fence(FenceError::Lost { .. })), "{lost}");
+    assert_eq!(case.messages().await, before);
+}
+
+on_each_database!(what_is_written_meanwhile_is_never_written_over);
+async fn what_is_written_meanwhile_is_never_written_over(kind: Kind) {
+    const ROWS: usize = 600;
+    let case = Case::new(kind, ROWS).await;
+    let (database, fence) = (case.database.clone(), case.fence.clone());
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let writer = tokio::spawn(async move {
+        let mut written = BTreeMap::new();
+        let mut number = 0_usize;
+        while !*stopped.borrow_and_update() || number < ROWS {
+            number += 1;
+            let guid = format!("g{:05}", (number * 7) % ROWS);
+            let plain = format!("write {number}").into_bytes();
+            let mut tx = fence.begin().await.unwrap();
+            let update = sql("UPDATE things SET message = ? WHERE guid = ? AND slot = 1 AND spare = ?")
+                .bind(String::from_utf8(seal(NEW, &plain)).unwrap())
+                .bind(guid.as_str())
+                .bind(true);
+            let done = match tx.execute(update).await {
+                Ok(1) => tx.commit().await,
+                Ok(count) => panic!("{count} rows are {guid}"),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => drop(written.insert(guid, plain)),
+                Err(error) => assert!(bbs::database::is_transient(&error), "{error}"),
+            }
+        }
+        drop(database);
+        written
+    });
+    let rotated = case.rotate().await;
+    stop.send(true).unwrap();
+    let written = writer.await.unwrap();
+    assert_eq!(rotated.unreadable, 0);
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+    let found = texts(&case.database, "SELECT message FROM things WHERE slot = 1 ORDER BY guid").await;
+    assert_all_under(NEW, &case.messages().await);
+    for (row, text) in found.iter().enumerate() {
+        let wanted = written.get(&format!("g{row:05}")).map_or(&b"same"[..], Vec::as_slice);
+        assert_eq!(open(text), wanted, "{row}");
+    }
+}
+
+on_each_database!(a_rotation_goes_on_where_it_was_and_starts_over_where_it_has_to);
+async fn a_rotation_goes_on_where_it_was_and_starts_over_where_it_has_to(kind: Kind) {
+    let case = Case::new(kind, 20).await;
+    assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
+    let halfway = r#"["g00010",1,true]"#;
+    let cursor = format!("INSERT INTO bbs_key_rotation_table (table_name, last_key) VALUES ('things', '{halfway}')");
+    let cursors = "SELECT last_key FROM bbs_key_rotation_table";
+    execute(&case.database, &cursor).await;
+    assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
+    assert_eq!(texts(&case.database, cursors).await, [halfway], "the same rotation goes on");
+
+    // Another active key, another layout or a label that came back: whatever the cursor said is of no use.
+    let mut other_layout = case.context();
+    other_layout.scope.data_version = 2;
+    for context in [case.context_with(keys(OLD)), case.context(), other_layout] {
+        assert!(keys::begin(&context, &case.fence).await.unwrap());
+        assert!(texts(&case.database, cursors).await.is_empty());
+        execute(&case.database, &cursor).await;
+    }
+    assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
+    execute(&case.database, &cursor).await;
+    case.label_is(Some(OLD)).await;
+    assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
+    assert!(texts(&case.database, cursors).await.is_empty());
+
+    // What lies before a cursor that is trusted is found by the scan at the end.
+    execute(&case.database, &cursor).await;
+    assert_eq!(case.rotate().await.rewritten, 40);
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_text_is_found_again_on_sqlite() {
+    let case = Case::new(Kind::Sqlite, 0).await;
+    for (slot, guid) in ["CAST(x'ff00fe' AS TEXT)", "CAST(x'ff' AS TEXT)"].into_iter().enumerate() {
+        let message = String::from_utf8(seal(OLD, b"odd")).unwrap();
+        let values = format!("INSERT INTO things VALUES ({guid}, {slot}, 0, '{message}', NULL)");
+        execute(&case.database, &values).await;
+    }
+    assert_eq!(case.rotate().await, Rotated { rewritten: 2, ..Rotated::default() });
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+}

@@ -1,0 +1,204 @@
+//! The host as a process: it serves from its first moment on while everything comes under a new key, and an operator
+//! follows it to the day on which the old key may go.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use serde_json::json;
+
+use super::*;
+use crate::api::{lrp, routes};
+use crate::first_light::answers_as_diego_did;
+use crate::harness::fixture;
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
+
+const BEFORE: &str = "key-2024";
+const AFTER: &str = "key-2026";
+
+/// The fixture's database, of a host that has just got a second key.
+async fn with_a_new_key(kind: Kind) -> Installation {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let keys = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
+    installation.set("encryption_keys", keys).set("active_key_label", AFTER)
+}
+
+fn only(installation: Installation, label: &str, passphrase: &str) -> Installation {
+    installation.set("encryption_keys", json!({ label: passphrase })).set("active_key_label", label)
+}
+
+fn said(output: &std::process::Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn wait_until_rotated(host: &mut Host) {
+    host.wait_for_line(|line| line.contains("everything is under the active key"));
+}
+
+async fn change<M: Message>(client: &reqwest::Client, host: &str, path: &str, request: &M) {
+    let response = client.post(format!("{host}{path}")).body(request.encode_to_vec()).send().await.unwrap();
+    let status = response.status();
+    let body = response.bytes().await.unwrap();
+    assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
+    let answer = proto::DesiredLrpLifecycleResponse::decode(&body[..]).unwrap();
+    assert_eq!(answer.error, None, "{path}");
+}
+
+async fn annotations(client: &reqwest::Client, host: &str) -> BTreeMap<String, String> {
+    let response = client.post(format!("{host}/v1/desired_lrps/list.r3")).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let answer = proto::DesiredLrPsResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let ours = answer.desired_lrps.into_iter().filter(|lrp| lrp.process_guid.starts_with(b"ours-"));
+    ours.map(|lrp| {
+        assert_eq!(
+            lrp.routes.unwrap(),
+            route(std::str::from_utf8(&lrp.annotation).unwrap()),
+            "one write, both columns"
+        );
+        (text(lrp.process_guid), text(lrp.annotation))
+    })
+    .collect()
+}
+
+fn route(value: &str) -> proto::ProtoRoutes {
+    routes(&[("cf-router", &format!("\"{value}\""))])
+}
+
+/// Creates, updates and removes until told to stop; gives what has to be there in the end.
+async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>) -> BTreeMap<String, String> {
+    let client = reqwest::Client::new();
+    let mut model = BTreeMap::new();
+    for number in 0_usize.. {
+        if *stop.borrow_and_update() && number > 60 {
+            break;
+        }
+        let guid = format!("ours-{}", number % 20);
+        let value = format!("write {number}");
+        if !model.contains_key(&guid) {
+            let annotation = value.clone().into_bytes();
+            let desired = proto::DesiredLrp { annotation, routes: Some(route(&value)), ..lrp(&guid) };
+            let request = proto::DesireLrpRequest { desired_lrp: Some(desired) };
+            change(&client, &host, "/v1/desired_lrp/desire.r2", &request).await;
+            model.insert(guid, value);
+        } else if number % 7 == 0 {
+            let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into_bytes() };
+            change(&client, &host, "/v1/desired_lrp/remove", &request).await;
+            model.remove(&guid);
+        } else {
+            let update = proto::DesiredLrpUpdate {
+                annotation: Some(value.clone().into_bytes()),
+                routes: Some(route(&value)),
+                ..Default::default()
+            };
+            let request =
+                proto::UpdateDesiredLrpRequest { process_guid: guid.clone().into_bytes(), update: Some(update) };
+            change(&client, &host, "/v1/desired_lrp/update", &request).await;
+            model.insert(guid, value);
+        }
+        assert!(annotations(&client, &host).await == model, "what was acknowledged is read, rotation or not");
+    }
+    model
+}
+
+on_each_database!(a_host_rotates_while_it_serves_and_then_the_old_key_may_go);
+async fn a_host_rotates_while_it_serves_and_then_the_old_key_may_go(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let mut host = installation.serve();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writing = tokio::spawn(write_until(format!("http://{}", host.address), stopped));
+    wait_until_rotated(&mut host);
+    answers_as_diego_did_beside_ours(host.address).await;
+    stop.send(true).unwrap();
+    let model = writing.await.unwrap();
+
+    let verified = installation.succeed(&["keys", "verify", "--label", BEFORE]);
+    assert!(verified.contains("may be removed"), "{verified}");
+    let in_use = installation.run(&["keys", "verify", "--label", AFTER]);
+    assert!(!in_use.status.success() && said(&in_use).contains("is the active key"), "{}", said(&in_use));
+    let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
+    assert_eq!((&status["label"], &status["rotation"]), (&json!(AFTER), &json!(null)), "{status}");
+    for place in status["places"].as_array().unwrap() {
+        assert_eq!(place["labels"].as_object().unwrap().keys().filter(|label| *label != AFTER).count(), 0, "{status}");
+    }
+    assert!(host.terminate().success());
+
+    // The old key is not needed any more.
+    let installation = only(installation, AFTER, "another passphrase");
+    let host = installation.serve();
+    assert_eq!(annotations(&reqwest::Client::new(), &format!("http://{}", host.address)).await, model);
+}
+
+/// The lists of the fixture's records, with those of the load taken out.
+async fn answers_as_diego_did_beside_ours(address: std::net::SocketAddr) {
+    let (request, expected) = fixture::expected("tasks_list.r3");
+    let response =
+        reqwest::Client::new().post(format!("http://{address}/v1/tasks/list.r3")).body(request).send().await.unwrap();
+    let answer = proto::TasksResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
+    let expected = proto::TasksResponse::decode(&expected[..]).unwrap();
+    assert_eq!(answer.tasks.len(), expected.tasks.len());
+}
+
+on_each_database!(a_rotation_without_a_host_takes_the_lock_and_says_what_it_did);
+async fn a_rotation_without_a_host_takes_the_lock_and_says_what_it_did(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let status = installation.succeed(&["keys", "status"]);
+    for part in ["Promise    everything is under key-2024", "Active     key-2026", "desired_lrps", "replay files"] {
+        assert!(status.contains(part), "{part:?} is not in:\n{status}");
+    }
+    let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
+    assert!(
+        !refused.status.success() && said(&refused).contains("must stay in `encryption_keys`"),
+        "{}",
+        said(&refused)
+    );
+    let done = installation.succeed(&["keys", "rotate"]);
+    assert!(done.contains("Everything is under \"key-2026\""), "{done}");
+    assert!(installation.succeed(&["keys", "rotate"]).contains("Nothing to do"));
+    installation.succeed(&["keys", "verify", "--label", BEFORE]);
+
+    let installation = only(installation, AFTER, "another passphrase");
+    let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    let busy = installation.run(&["keys", "rotate"]);
+    assert!(!busy.status.success() && said(&busy).contains("a host holds the lock"), "{}", said(&busy));
+}
+
+on_each_database!(a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key);
+async fn a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let mut command = installation.command(&["serve"]);
+    command.env("BBS_FAULT", "after-rotation-batch:2");
+    assert!(!command.output().unwrap().status.success(), "the host is killed by the fault");
+
+    let both = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
+    let installation = only(installation, AFTER, "another passphrase");
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    assert!(said(&refused).contains("still under the key \"key-2024\""), "{}", said(&refused));
+
+    let installation = installation.set("encryption_keys", both);
+    let mut host = installation.serve();
+    wait_until_rotated(&mut host);
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+    let installation = only(installation, AFTER, "another passphrase");
+    answers_as_diego_did(installation.serve().address).await;
+}
+
+on_each_database!(a_damaged_record_is_told_and_keeps_the_host_serving);
+async fn a_damaged_record_is_told_and_keeps_the_host_serving(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let database = installation.database.open().await;
+    let first = texts(&database, "SELECT MIN(guid) FROM tasks").await.remove(0);
+    execute(&database, &format!("UPDATE tasks SET task_definition = '02/w==' WHERE guid = '{first}'")).await;
+    let mut host = installation.serve();
+    let line = host.wait_for_line(|line| line.contains("do not open"));
+    assert!(line.contains("unreadable=1") && line.contains("tasks "), "{line}");
+    let response = reqwest::Client::new().post(host.url("/v1/domains/list")).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let status = installation.succeed(&["keys", "status"]);
+    assert!(status.contains("Promise    none") && status.contains("(no key)"), "{status}");
+}
