@@ -51,7 +51,13 @@ pub enum Answer {
     Whole(Vec<u8>),
     /// A list that did not fit on one page.
     Pages(Pages),
+    NotHeld(NotHeld),
 }
+
+/// What a request holds has no place in the database as it is pinned; the text names it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotHeld(String);
 
 /// How much of a list one run of the chain is for.
 #[derive(Debug)]
@@ -65,6 +71,8 @@ struct Run {
     answer: Result<Vec<u8>, TranslateError>,
     /// Where the next page begins, if there is one.
     next: Option<Key>,
+    /// Whatever the answer is, the request was refused.
+    refused: Option<NotHeld>,
 }
 
 /// The versions that clients may speak.
@@ -121,7 +129,8 @@ impl Api {
             let first = pages.next().await.unwrap_or_default();
             return if pages.is_done() { Answer::Whole(first) } else { Answer::Pages(pages.starting_with(first)) };
         }
-        Answer::Whole(self.run(target, request, Extent::Whole).await.answer.unwrap_or_else(errors::fault))
+        let Run { answer, refused, .. } = self.run(target, request, Extent::Whole).await;
+        refused.map_or_else(|| Answer::Whole(answer.unwrap_or_else(errors::fault)), Answer::NotHeld)
     }
 
     async fn run(self: &Arc<Self>, target: Target, request: Bytes, extent: Extent) -> Run {
@@ -135,21 +144,23 @@ impl Api {
             Extent::Whole => None,
             Extent::Page { after } => match Page::begin(&self.store, after, self.page_units).await {
                 Ok(page) => Some(page),
-                Err(error) => return Run { answer: Ok(errors::answer(&error.into())), next: None },
+                Err(error) => return Run { answer: Ok(errors::answer(&error.into())), next: None, refused: None },
             },
         };
         if let Target::Native(method) = target {
             let answer = handlers::answer(&self.store, method, &request, page.as_mut()).await;
-            return Run { answer: Ok(answer), next: page.and_then(Page::next) };
+            let refused = answer.as_ref().err().cloned();
+            return Run { answer: Ok(answer.unwrap_or_default()), next: page.and_then(Page::next), refused };
         }
         let (api, handle) = (Arc::clone(self), Handle::current());
         let chain = move || {
-            let answer = api.run_chain(&handle, target, &request, &mut page);
-            Run { answer, next: page.and_then(Page::next) }
+            let mut refused = None;
+            let answer = api.run_chain(&handle, target, &request, &mut page, &mut refused);
+            Run { answer, next: page.and_then(Page::next), refused }
         };
         tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
             let reason = format!("the chain of translators ended unexpectedly: {panic}");
-            Run { answer: Err(TranslateError { reason }), next: None }
+            Run { answer: Err(TranslateError { reason }), next: None, refused: None }
         })
     }
 
@@ -159,15 +170,21 @@ impl Api {
         target: Target,
         request: &[u8],
         page: &mut Option<Page>,
+        refused: &mut Option<NotHeld>,
     ) -> Result<Vec<u8>, TranslateError> {
         match target {
             Target::Native(method) => {
-                Ok(handle.block_on(handlers::answer(&self.store, method, request, page.as_mut())))
+                let answer = handle.block_on(handlers::answer(&self.store, method, request, page.as_mut()));
+                answer.map_err(|not_held| {
+                    let reason = not_held.to_string();
+                    *refused = Some(not_held);
+                    TranslateError { reason }
+                })
             }
             Target::Translated { step, method, .. } => {
                 self.line.translator(step).call(&method, request, &mut |name, request| {
                     let next = self.line.next(step, name)?;
-                    self.run_chain(handle, next, request, page)
+                    self.run_chain(handle, next, request, page, refused)
                 })
             }
         }

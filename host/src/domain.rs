@@ -27,6 +27,8 @@ pub enum DomainError {
     Exists,
     #[error("the resource could not be found")]
     NotFound,
+    #[error("the database has no place for what the request holds")]
+    NotHeld(#[source] StoreError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
     #[error(transparent)]
@@ -42,7 +44,11 @@ impl From<StoreError> for DomainError {
             | StoreError::DoesNotFit { .. }
             | StoreError::NotJson { .. } => Self::Refused(error),
             StoreError::Unreadable { .. } => Self::Unreadable(error),
+            StoreError::NotHeld { .. } => Self::NotHeld(error),
             StoreError::Fence(_)
+            | StoreError::Units { .. }
+            | StoreError::Raced
+            | StoreError::Mirror(_)
             | StoreError::Database(_)
             | StoreError::Statement { .. }
             | StoreError::Commit { .. } => Self::Store(error),

@@ -87,6 +87,7 @@ async fn respond(gate: Gate, request: Request) -> Result<Response, Refusal> {
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         Answer::Pages(pages) => body::streamed(pages, gate),
+        Answer::NotHeld(refused) => return Err(Refusal::NotHeld(refused)),
     };
     Ok(response.body(body).expect("constant headers are valid"))
 }

@@ -4,5 +4,4 @@ pub mod columns;
 pub mod fold;
 pub mod manifest;
 pub mod schema;
-pub mod serves;
 pub mod values;

@@ -215,6 +215,22 @@ pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
     Line::new(migrations.iter().map(|migration| migration.manifest()))
 }
 
+/// What the migrations of some versions are given from outside: drawn and stored at first use, the same ever after.
+pub async fn arguments(
+    context: &Context,
+    fence: &Fence,
+    versions: std::ops::RangeInclusive<DataVersion>,
+) -> Result<Arguments, MigrateError> {
+    let mut tx = fence.begin().await?;
+    let mut arguments = Arguments::new();
+    let known = context.migrations.iter().map(|migration| migration.manifest().version);
+    for version in known.filter(|version| versions.contains(version)) {
+        arguments.insert(version, state::run_arguments(&mut tx, version, context.now_ns).await?);
+    }
+    tx.commit().await.map_err(sql("bbs_run_arguments"))?;
+    Ok(arguments)
+}
+
 /// Reads the version, decides, and does what was decided. Serving is the caller's.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     match run_part(context, fence, intent, None).await? {

@@ -6,7 +6,6 @@ mod keys;
 mod signals;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +17,14 @@ use crate::admin::{self, AdminError};
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable};
-use crate::database::{Address, Database, DatabaseError};
+use crate::database::{Database, DatabaseError};
 use crate::http::{self, Gate};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
-use crate::layout::serves;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
-use crate::lock::file::{FileLock, FileLockError};
+use crate::lock::{Held, LockError, LockLost, MasterLock, Purpose};
 use crate::metrics::Metrics;
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, Reason, RefusedUnits, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
@@ -35,11 +33,9 @@ use crate::modules::translate::Translate;
 use crate::pace::Pace;
 use crate::progress::{Progress, SERVING, Snapshot, Wait};
 use crate::record::{Keyring, KeyringError};
-use crate::store::{NATIVE as NATIVE_DATA, Store};
+use crate::store::{Access, Lenses, Store};
 use signals::Signals;
 
-/// How often a master looks whether its lock file is still the one it locked.
-const LOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long requests under way may take to end once the host is told to.
 const DRAIN: Duration = Duration::from_secs(60);
 /// How often a host that does not serve yet writes to its log how far it has come.
@@ -55,22 +51,16 @@ pub enum StartupError {
     Catalog { folder: std::path::PathBuf, source: CatalogError },
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: std::path::PathBuf },
-    #[error(
-        "the handlers of this host cannot serve data version {wanted}: {}. Pin the data version to one that they can \
-         serve, {NATIVE_DATA} or a later one without these changes, or use the host that belongs to it",
-        .obstacles.join("; ")
-    )]
-    NotServable { wanted: DataVersion, obstacles: Vec<String> },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
-    Lock(#[from] FileLockError),
+    Lock(#[from] LockError),
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error("another host holds the lock of this database; stop it first, or let it do the work")]
     Locked,
-    #[error("the lock of this database was lost: its file was removed or replaced. This host serves no more")]
-    LockLost,
+    #[error("this host serves no more; its supervisor may start it again, as a standby")]
+    LockLost(#[from] LockLost),
     #[error("cannot listen on {address}; is another process using it?")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("the API server ended")]
@@ -160,17 +150,20 @@ impl Prepared {
         Tuning { batch_time, refused_units, ..default }
     }
 
-    /// Takes the lock if nobody has it: for commands, which do not wait.
-    pub async fn lock_now(&self) -> Result<(FileLock, Fence), StartupError> {
-        let lock = FileLock::try_take(&self.lock_path())?.ok_or(StartupError::Locked)?;
-        Ok((lock, Fence::raise(&self.database).await?))
+    /// Takes the lock unless somebody has it: for commands, which do not wait.
+    pub async fn lock_now(&self) -> Result<(Held, Fence), StartupError> {
+        let lock = self.lock(Purpose::Command).await?.try_take().await?.ok_or(StartupError::Locked)?;
+        match Fence::raise(&self.database).await {
+            Ok(fence) => Ok((lock, fence)),
+            Err(fault) => {
+                lock.release().await;
+                Err(fault.into())
+            }
+        }
     }
 
-    fn lock_path(&self) -> PathBuf {
-        match &self.config.database {
-            Address::Sqlite(path) => FileLock::path_for(path),
-            Address::Server(_) => self.config.admin_socket.with_extension("lock"),
-        }
+    async fn lock(&self, purpose: Purpose) -> Result<MasterLock, LockError> {
+        MasterLock::new(&self.config.lock, &self.config.database, purpose).await
     }
 
     /// Lets an operator look at this process and steer it.
@@ -213,13 +206,6 @@ impl Prepared {
         Ok(self.catalog.line().at(version).ok_or(MigrateError::UnknownTarget { version })?)
     }
 
-    /// Whether what the migration leads to can be served at all: asked before anything is locked or migrated.
-    fn check_servable(&self) -> Result<(), StartupError> {
-        let wanted = self.wanted();
-        let obstacles = serves::obstacles(self.layout(wanted)?, self.layout(NATIVE_DATA)?);
-        if obstacles.is_empty() { Ok(()) } else { Err(StartupError::NotServable { wanted, obstacles }) }
-    }
-
     /// The newest migration up to the version served that transforms rows: what a new record has been through.
     fn record_version(&self) -> DataVersion {
         let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
@@ -227,10 +213,24 @@ impl Prepared {
         served.next_back().map_or(0, |manifest| manifest.version)
     }
 
-    fn api(&self, fence: Fence) -> Result<Api, StartupError> {
+    /// How entities are got at in tables of the version served: as they are, or through a lens.
+    async fn access(&self, fence: &Fence) -> Result<Access, StartupError> {
+        let (version, dialect) = (self.wanted(), self.database.dialect());
+        let context = self.context();
+        let line = self.catalog.line();
+        if Lenses::are_needed(line, &context.migrations, version) {
+            let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
+            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(), arguments);
+            tracing::info!(data_version = version, "records are read and written through a lens");
+            return Ok(Access::through(lenses, dialect));
+        }
+        Ok(Access::direct(self.layout(version)?, dialect, self.record_version()))
+    }
+
+    async fn api(&self, fence: Fence) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock))
-            .with_layout(self.layout(self.wanted())?, self.record_version());
+        let access = self.access(&fence).await?;
+        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock), access);
         Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
@@ -248,7 +248,6 @@ pub struct Served {
 pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
     let signals = Signals::listen().map_err(StartupError::Signals)?;
     let prepared = Prepared::new(config).await?;
-    prepared.check_servable()?;
     open_side_doors(&prepared).await?;
     let mut admin = match prepared.open_admin().await {
         // On a machine with several hosts the master has it until it ends.
@@ -261,15 +260,18 @@ pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(),
     };
     tracing::info!("took the lock");
     prepared.metrics.lock_held(true);
-    if admin.is_none() {
-        admin = Some(prepared.open_admin().await?);
+    let served = async {
+        if admin.is_none() {
+            admin = Some(prepared.open_admin().await?);
+        }
+        serve_as_master(&prepared, &lock, &signals, announce).await
     }
-    let served = serve_as_master(&prepared, &lock, &signals, announce).await;
+    .await;
     prepared.metrics.lock_held(false);
     // Before the lock, so that the next master finds the place free.
     drop(admin);
     prepared.database.close().await;
-    drop(lock);
+    lock.release().await;
     served
 }
 
@@ -287,15 +289,15 @@ async fn open_side_doors(prepared: &Prepared) -> Result<(), StartupError> {
     Ok(())
 }
 
-async fn wait_for_lock(prepared: &Prepared) -> Result<FileLock, StartupError> {
+async fn wait_for_lock(prepared: &Prepared) -> Result<Held, StartupError> {
     prepared.progress.enter("lock", "another host may have it", None);
     let _waiting = prepared.progress.wait(Wait::Lock);
-    Ok(FileLock::take(&prepared.lock_path(), prepared.config.lock.retry_interval).await?)
+    Ok(prepared.lock(Purpose::Serve).await?.take().await?)
 }
 
 async fn serve_as_master(
     prepared: &Prepared,
-    lock: &FileLock,
+    lock: &Held,
     signals: &Signals,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
@@ -312,6 +314,7 @@ async fn serve_as_master(
         let fence = Fence::raise(&prepared.database).await?;
         tokio::select! {
             outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
+            fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
         gate.close();
@@ -319,7 +322,7 @@ async fn serve_as_master(
     };
     let outcome = tokio::select! {
         outcome = work => outcome,
-        () = lock.lost(LOCK_CHECK_INTERVAL) => Err(StartupError::LockLost),
+        lost = lock.lost() => Err(lost.into()),
         never = log_progress(&prepared.progress) => match never {},
     };
     gate.close();
@@ -353,7 +356,7 @@ async fn work_and_serve(
         }
         migrated => migrated?,
     };
-    prepared.gate.open(Arc::new(prepared.api(fence.clone())?));
+    prepared.gate.open(Arc::new(prepared.api(fence.clone()).await?));
     prepared.progress.enter(SERVING, "", None);
     let served = Served {
         address,

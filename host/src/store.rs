@@ -3,32 +3,38 @@
 //!
 //! A record that cannot be read is left out of lists, counted and logged; it is never deleted.
 
+mod access;
 mod actual_lrps;
 mod cells;
 mod desired_lrps;
 mod direct;
 mod domains;
 mod filter;
+mod lensed;
+mod mirror;
 mod reader;
 mod record;
 mod tasks;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use access::Access;
+pub use lensed::Lenses;
+pub use mirror::{Mirror, MirrorError};
 pub use reader::{Key, Range, Reader};
 pub use record::RecordProblem;
 pub use writer::Writer;
 
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
 use crate::clock::Clock;
-use crate::database::{self, Database, DatabaseError, Dialect, SqlError};
+use crate::database::{self, Database, DatabaseError, SqlError};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::record::Keyring;
-use crate::units::{Capacity, RECORD_VERSION};
+use crate::units::UnitsError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -50,6 +56,16 @@ pub enum StoreError {
     Database(#[from] DatabaseError),
     #[error("cannot {what}; see the database's own log")]
     Statement { what: &'static str, source: SqlError },
+    #[error("cannot {what}")]
+    Units { what: &'static str, source: Box<UnitsError> },
+    #[error(
+        "the database is pinned at data version {version}, which has no place for {fields}; leave it out, or raise the pin"
+    )]
+    NotHeld { fields: String, version: DataVersion },
+    #[error("another transaction wrote the same record first")]
+    Raced,
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
     #[error("cannot tell whether the change was kept: the database did not confirm it; read the record to find out")]
     Commit { source: SqlError },
 }
@@ -61,12 +77,16 @@ impl StoreError {
         match self {
             Self::Statement { source, .. } | Self::Commit { source } => database::is_transient(source),
             Self::Fence(FenceError::Read(source)) => database::is_transient(source),
+            Self::Units { source, .. } => source.is_transient(),
+            Self::Mirror(fault) => fault.is_transient,
+            Self::Raced => true,
             Self::Exists
             | Self::Unreadable { .. }
             | Self::NotText { .. }
             | Self::TooLong { .. }
             | Self::DoesNotFit { .. }
             | Self::NotJson { .. }
+            | Self::NotHeld { .. }
             | Self::Fence(_)
             | Self::Database(_) => false,
         }
@@ -102,6 +122,9 @@ struct Table {
     heavy: &'static [&'static str],
 }
 
+/// The tables of the entities.
+const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
+
 /// The entities of one database, as the host that holds the lock reads and writes them.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);
@@ -112,38 +135,24 @@ struct Inner {
     fence: Fence,
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
-    capacities: BTreeMap<(String, String), Capacity>,
-    /// The tables that have the column, and what new records put there.
-    stamped: BTreeMap<String, DataVersion>,
+    access: Arc<RwLock<Access>>,
     left_out: AtomicU64,
 }
 
 impl Store {
-    pub fn new(database: Database, fence: Fence, keyring: Arc<Keyring>, clock: Arc<dyn Clock>) -> Self {
-        let (capacities, stamped, left_out) = (BTreeMap::new(), BTreeMap::new(), AtomicU64::new(0));
-        Self(Arc::new(Inner { database, fence, keyring, clock, capacities, stamped, left_out }))
+    pub fn new(database: Database, fence: Fence, keyring: Arc<Keyring>, clock: Arc<dyn Clock>, access: Access) -> Self {
+        let (access, left_out) = (Arc::new(RwLock::new(access)), AtomicU64::new(0));
+        Self(Arc::new(Inner { database, fence, keyring, clock, access, left_out }))
     }
 
-    /// Holds values to what the columns of `layout` can hold, and marks each new record as having gone
-    /// through `record_version`, the newest migration that transforms rows, where its table has the column.
-    pub fn with_layout(self, layout: &Layout, record_version: DataVersion) -> Self {
-        let mut capacities = BTreeMap::new();
-        let mut stamped = BTreeMap::new();
-        for (name, table) in &layout.tables {
-            for column in &table.columns {
-                if let Some(capacity) = Capacity::of(column.kind, self.dialect()) {
-                    capacities.insert((name.clone(), column.name.clone()), capacity);
-                }
-            }
-            if table.column(RECORD_VERSION).is_some() {
-                stamped.insert(name.clone(), record_version);
-            }
-        }
-        let Inner { database, fence, keyring, clock, .. } = &*self.0;
-        let (database, fence) = (database.clone(), fence.clone());
-        let (keyring, clock) = (Arc::clone(keyring), Arc::clone(clock));
-        let left_out = AtomicU64::new(self.left_out());
-        Self(Arc::new(Inner { database, fence, keyring, clock, capacities, stamped, left_out }))
+    /// Waits until nobody reads or writes, and keeps it so until the guard is dropped: for changing the tables, and
+    /// with them how they are got at.
+    pub async fn switch(&self) -> OwnedRwLockWriteGuard<Access> {
+        Arc::clone(&self.0.access).write_owned().await
+    }
+
+    async fn access(&self) -> OwnedRwLockReadGuard<Access> {
+        Arc::clone(&self.0.access).read_owned().await
     }
 
     pub fn now_ns(&self) -> i64 {
@@ -157,30 +166,24 @@ impl Store {
 
     /// Sees one state of the database for as long as it lives; keep it short.
     pub async fn reader(&self) -> Result<Reader, StoreError> {
-        Reader::begin(self.clone(), self.0.database.read().await?).await
+        let access = self.access().await;
+        Reader::begin(self.clone(), access, self.0.database.read().await?).await
     }
 
-    /// Writes as the master, or not at all.
-    pub async fn writer(&self) -> Result<Writer, StoreError> {
-        Ok(Writer::new(self.clone(), self.0.fence.begin().await?))
+    /// Writes as the master, or not at all, what belongs together by this key.
+    pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
+        let access = self.access().await;
+        let mut held = Vec::new();
+        if let Some(mirror) = &access.mirror {
+            for table in access.stored_tables() {
+                held.push(mirror.hold(table, key).await);
+            }
+        }
+        Ok(Writer::new(self.clone(), access, held, self.0.fence.begin().await?))
     }
 
-    fn dialect(&self) -> Dialect {
-        self.0.database.dialect()
-    }
-
-    fn keyring(&self) -> &Keyring {
+    fn keyring(&self) -> &Arc<Keyring> {
         &self.0.keyring
-    }
-
-    fn capacity(&self, table: &str, column: &str) -> Option<Capacity> {
-        self.0.capacities.get(&(table.to_owned(), column.to_owned())).copied()
-    }
-
-    /// The record version of a new row, where its table has one.
-    fn stamp(&self, table: &str) -> Option<(&'static str, i64)> {
-        let version = *self.0.stamped.get(table)?;
-        Some((RECORD_VERSION, i64::try_from(version).unwrap_or(i64::MAX)))
     }
 
     /// Keeps the records that could be read.

@@ -86,6 +86,11 @@ pub enum UnitsError {
 }
 
 impl UnitsError {
+    /// Whether the same work, done again from the start of its transaction, may succeed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Rows { source, .. } | Self::Residue(source) if crate::database::is_transient(source))
+    }
+
     /// The place in the batch of the one unit at fault, where it is one unit's.
     pub fn unit(&self) -> Option<usize> {
         match self {

@@ -1,162 +1,184 @@
-//! Migrating a large table: the whole chain in one pass, layer by layer, and SQLite's own `INSERT … SELECT` of the
-//! same table, in one run on one machine. What counts is the ratios.
+//! Migrating a large table on each of the three databases: the whole chain in one pass, layer by layer, and the
+//! database's own `INSERT … SELECT` of the same table, in one run on one machine. What counts is the ratios; nothing
+//! fails here, since no timed test can be trusted. Plots are put below `target/bench`.
 //!
-//! `BBS_BENCH_ROWS` sets the number of DesiredLRPs (200,000 without it), `BBS_BENCH_FOLDER` where they are put.
+//! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000)
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_PARTS`: of `table,records,chain,upward`, by default the first three; `upward` doubles the rows until
+//!   something gives way
+//! - `TMPDIR`: where the databases are put
 
 #![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "parts/plot.rs"]
+mod plot;
+#[path = "parts/subject.rs"]
+mod subject;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use bbs::database::{Dialect, schema, sql};
-use bbs::lens::transform::Transform;
-use bbs::migrate::Tuning;
-use harness::database::TestDatabase;
-use harness::stored::Stored;
-use harness::{fixture, modules};
+use harness::database::Kind;
+use plot::{Series, draw};
+use subject::{Line, Place, Subject};
 
-const GUESTS: [&str; 3] = ["bench-annotation", "bench-log-guid", "bench-run-info"];
+const SIZES: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000];
+/// A size is the last if a run of it took longer.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Of the size of a database that are needed at once: itself, the copy that is migrated, its new tables, logs.
+const SPACE: u64 = 5;
+const CHAIN_ROWS: u64 = 20_000;
+const LONGEST_CHAIN: u64 = 10;
 
 #[tokio::main]
 async fn main() {
-    let rows: usize = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
-    let temporary = tempfile::tempdir().expect("a temporary folder");
-    let folder = std::env::var_os("BBS_BENCH_FOLDER").map_or_else(|| temporary.path().to_owned(), PathBuf::from);
-    let base = fixture::migrations();
-    let newest = base.last().expect("a line").manifest().version;
-    let sandbox = modules::sandbox();
-    let mut all = base.clone();
-    all.extend(GUESTS.map(|name| modules::migration(name, &sandbox) as Arc<dyn Transform>));
-    let steps: Vec<_> = all[base.len()..].iter().map(|step| step.manifest().version).collect();
-
-    let start = folder.join("start.db");
-    fill(&start, &base, newest, rows).await;
-    let bytes = std::fs::metadata(&start).expect("the database").len();
-    println!("{rows} desired LRPs, {} MB of database, {} modules", bytes >> 20, GUESTS.len());
-
-    let own = insert_select(&start, &folder, &base, newest).await;
-    println!("INSERT … SELECT   {:8.2} s", own.as_secs_f64());
-    let chain = migrate(&start, &folder, &all, &steps[2..]).await;
-    for (phase, spent) in &chain.phases {
-        println!("chain, {phase:<11}{:8.2} s   {:.2} x", spent.as_secs_f64(), ratio(*spent, own));
+    let rows: u64 = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
+    let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+    let databases = chosen("BBS_BENCH_DATABASES", "sqlite,postgres,mysql");
+    let parts = chosen("BBS_BENCH_PARTS", "table,records,chain");
+    let line = Line::load();
+    for name in databases.split(',') {
+        let kind = match name {
+            "sqlite" => Kind::Sqlite,
+            "postgres" => Kind::Postgres,
+            "mysql" => Kind::Mysql,
+            other => panic!("BBS_BENCH_DATABASES has {other:?}; it may have sqlite, postgres and mysql"),
+        };
+        let place = Place::new(kind);
+        for part in parts.split(',') {
+            match part {
+                "table" => drop(table(&place, &line, rows, true).await),
+                "records" => records(&place, &line, rows).await,
+                "chain" => chain(&place, &line, rows.min(CHAIN_ROWS)).await,
+                "upward" => upward(&place, &line, rows).await,
+                other => panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain and upward"),
+            }
+        }
     }
-    println!("chain, no verify  {:8.2} s   {:.2} x", chain.copying.as_secs_f64(), ratio(chain.copying, own));
-    println!("chain, with verify{:8.2} s   {:.2} x", chain.whole.as_secs_f64(), ratio(chain.whole, own));
-    let layers = migrate(&start, &folder, &all, &steps).await;
-    println!(
-        "layer by layer    {:8.2} s   {:.2} x the chain",
-        layers.whole.as_secs_f64(),
-        ratio(layers.whole, chain.whole)
-    );
-    println!("peak memory       {:8} MB", peak_memory_kb() >> 10);
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Sqlite => "sqlite",
+        Kind::Postgres => "postgres",
+        Kind::Mysql => "mysql",
+    }
 }
 
 fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
 }
 
-/// A database at the newest version with the fixture's rows over and over under keys of their own, in no order.
-async fn fill(path: &Path, migrations: &[Arc<dyn Transform>], newest: u64, rows: usize) {
-    let small = path.with_extension("fixture.db");
-    fixture::write_to(&TestDatabase::at(&small)).await;
-    Stored::open(&TestDatabase::at(&small), migrations.to_vec()).await.up(newest).await.expect("the fixture migrates");
-    let stored = Stored::open(&TestDatabase::at(path), migrations.to_vec()).await;
-    stored.up(newest).await.expect("a fresh database");
-    let layout = stored.layout(newest);
-    let columns: Vec<_> = layout.tables["desired_lrps"].columns.iter().map(|column| column.name.as_str()).collect();
-    let others: Vec<_> = columns.iter().filter(|name| **name != "process_guid").copied().collect();
-    let others = others.join(", ");
-    let mut writer = stored.context.database.write().await.expect("a writer");
-    writer.execute(sql("COMMIT")).await.expect("no transaction");
-    writer.execute(sql("ATTACH ? AS small").bind(small.to_string_lossy().as_ref())).await.expect("attached");
-    let copies = rows.div_ceil(300);
-    let statement = format!(
-        "WITH RECURSIVE copy(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < {copies}) \
-         INSERT INTO main.desired_lrps (process_guid, {others}) \
-         SELECT lower(hex(randomblob(16))) || '-' || n, {others} FROM copy, small.desired_lrps LIMIT {rows}"
-    );
-    writer.execute(sql(statement)).await.expect("filled");
-    writer.execute(sql("DETACH small")).await.expect("detached");
-    writer.execute(sql("BEGIN")).await.expect("as it was");
-    drop(writer);
-    stored.context.database.close().await;
-}
-
-fn copied(start: &Path, folder: &Path) -> PathBuf {
-    let path = folder.join("run.db");
-    for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(folder.join(format!("run.db{suffix}")));
-    }
-    std::fs::copy(start, &path).expect("a copy of the database");
-    path
-}
-
-async fn insert_select(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], newest: u64) -> Duration {
-    let stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
-    let table = stored.layout(newest).tables["desired_lrps"].clone();
-    let began = Instant::now();
-    let mut tx = stored.context.database.write().await.expect("a writer");
-    let mut statements = vec![
-        schema::create_table(Dialect::Sqlite, &table, "copy"),
-        "INSERT INTO copy SELECT * FROM desired_lrps".to_owned(),
-    ];
-    statements
-        .extend(table.indexes.iter().map(|index| schema::drop_index(Dialect::Sqlite, "desired_lrps", &index.name)));
-    statements.extend(table.indexes.iter().map(|index| schema::create_index(Dialect::Sqlite, "copy", index)));
-    for statement in statements {
-        tx.execute(sql(statement)).await.expect("SQLite copies");
-    }
-    tx.commit().await.expect("durable");
-    let spent = began.elapsed();
-    stored.context.database.close().await;
-    spent
-}
-
-struct Spent {
-    /// Without verification.
+/// Seconds for one size.
+struct Measured {
+    own: Duration,
     copying: Duration,
     whole: Duration,
-    /// By the name that progress gives them.
-    phases: BTreeMap<String, Duration>,
+    layers: Duration,
 }
 
-/// Migrates to each of these versions in turn.
-async fn migrate(start: &Path, folder: &Path, migrations: &[Arc<dyn Transform>], versions: &[u64]) -> Spent {
-    let mut stored = Stored::open(&TestDatabase::at(&copied(start, folder)), migrations.to_vec()).await;
-    stored.context.tuning = Tuning::default();
-    let progress = stored.context.progress.clone();
-    let watch = tokio::spawn(async move {
-        let mut phases = BTreeMap::<String, Duration>::new();
-        let mut last = Instant::now();
-        loop {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let snapshot = progress.snapshot();
-            if snapshot.phase == "done" {
-                return phases;
-            }
-            *phases.entry(snapshot.phase).or_default() += last.elapsed();
-            last = Instant::now();
+async fn table(place: &Place, line: &Line, rows: u64, told: bool) -> Measured {
+    let subject = Subject::fill(place, line, rows).await;
+    let versions = line.three.each_ref().map(|module| module.manifest().version);
+    let own = subject.insert_select(line).await;
+    let chain = subject.migrate(line, &line.three, &versions[2..]).await;
+    let layers = subject.migrate(line, &line.three, &versions).await;
+    let (kind, s) = (name(place.kind), Duration::as_secs_f64);
+    if told {
+        println!("{kind}, {rows} desired LRPs, {} modules", versions.len());
+        println!("  INSERT … SELECT    {:8.2} s", s(&own));
+        for (phase, spent) in chain.phases.iter().filter(|(phase, _)| !phase.is_empty()) {
+            println!("  chain, {phase:<12}{:8.2} s   {:.2} x", s(spent), ratio(*spent, own));
         }
-    });
-    let began = Instant::now();
-    for &version in versions {
-        stored.up(version).await.expect("it migrates");
+        println!("  chain, no verify   {:8.2} s   {:.2} x (bound 1.25)", s(&chain.copying), ratio(chain.copying, own));
+        println!("  chain, with verify {:8.2} s   {:.2} x (bound 1.5)", s(&chain.whole), ratio(chain.whole, own));
+        let times = ratio(layers.whole, chain.whole);
+        println!("  layer by layer     {:8.2} s   {times:.2} x the chain (bound 2.5)", s(&layers.whole));
+        let memory = chain.peak_memory_mb.max(layers.peak_memory_mb);
+        println!("  peak memory        {memory:8} MB (bound 256)");
+    } else {
+        println!(
+            "{kind}, {rows:>8} records: own {:.2} s, chain {:.2} x, with verify {:.2} x, layers {:.2} x the chain, {} MB",
+            s(&own),
+            ratio(chain.copying, own),
+            ratio(chain.whole, own),
+            ratio(layers.whole, chain.whole),
+            chain.peak_memory_mb
+        );
     }
-    let whole = began.elapsed();
-    stored.context.progress.enter("done", "", None);
-    let phases = watch.await.expect("the watch ends");
-    stored.context.database.close().await;
-    let verifying = phases.get("verify").copied().unwrap_or_default();
-    Spent { copying: whole.saturating_sub(verifying), whole, phases }
+    Measured { own, copying: chain.copying, whole: chain.whole, layers: layers.whole }
 }
 
-fn peak_memory_kb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
+async fn records(place: &Place, line: &Line, most: u64) {
+    let mut measured = Vec::new();
+    for rows in SIZES.into_iter().filter(|rows| *rows <= most) {
+        measured.push((rows, table(place, line, rows, false).await));
+    }
+    draw_records(place.kind, "records", &measured);
+}
+
+fn draw_records(kind: Kind, part: &str, measured: &[(u64, Measured)]) {
+    let series = |of: fn(&Measured) -> Duration, label: &str| -> Series {
+        let points = measured.iter().map(|(rows, measured)| (*rows as f64, of(measured).as_secs_f64()));
+        (label.to_owned(), points.collect())
+    };
+    let lines = [
+        series(|one| one.own, "INSERT … SELECT"),
+        series(|one| one.copying, "three modules, without verification"),
+        series(|one| one.whole, "three modules"),
+        series(|one| one.layers, "layer by layer"),
+    ];
+    let title = format!("Migrating desired LRPs of 4.7 KB on {}", name(kind));
+    let path = draw(&format!("{}-{part}.svg", name(kind)), &title, "records", "seconds", &lines);
+    println!("{}", path.display());
+}
+
+/// Doubles until something gives way.
+async fn upward(place: &Place, line: &Line, from: u64) {
+    let (mut rows, mut measured) = (from, Vec::new());
+    let why = loop {
+        let (needed, free) = (rows * 4_700 * SPACE, free_bytes());
+        if needed > free {
+            break format!("the disk: {rows} records need {} GB, {} GB are free", needed >> 30, free >> 30);
+        }
+        let one = table(place, line, rows, false).await;
+        let slow = one.whole > PATIENCE || one.own > PATIENCE;
+        measured.push((rows, one));
+        if slow {
+            break format!("patience: {rows} records took more than {} s", PATIENCE.as_secs());
+        }
+        rows *= 2;
+    };
+    println!("{}: what gave way was {why}", name(place.kind));
+    draw_records(place.kind, "upward", &measured);
+}
+
+fn free_bytes() -> u64 {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(std::env::temp_dir()).output();
+    let text = String::from_utf8(output.expect("df runs").stdout).expect("numbers");
+    text.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("df says what is free")
+}
+
+async fn chain(place: &Place, line: &Line, rows: u64) {
+    let subject = Subject::fill(place, line, rows).await;
+    let mut seconds = Vec::new();
+    for length in 1..=LONGEST_CHAIN {
+        let modules = line.chain(length);
+        let newest = modules.last().expect("one at least").manifest().version;
+        let spent = subject.migrate(line, &modules, &[newest]).await;
+        seconds.push((length as f64, spent.whole.as_secs_f64()));
+    }
+    let kind = name(place.kind);
+    let (three, ten) = (seconds[2].1, seconds[9].1);
+    println!("{kind}, {rows} records: a chain of ten {:.2} x a chain of three (bound 1.3)", ten / three);
+    let own = subject.insert_select(line).await.as_secs_f64();
+    let lines = [
+        ("INSERT … SELECT".to_owned(), vec![(1.0, own), (LONGEST_CHAIN as f64, own)]),
+        ("modules that touch two columns".to_owned(), seconds),
+    ];
+    let title = format!("Migrating {rows} desired LRPs on {kind}");
+    let path = draw(&format!("{kind}-chain.svg"), &title, "modules in the chain", "seconds", &lines);
+    println!("{}", path.display());
 }

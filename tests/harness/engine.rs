@@ -87,7 +87,7 @@ impl Engine {
         let mut engine = Self { recipe, folder, port: 0, arguments, guard: Mutex::new(None) };
         for _ in 0..PORTS_TO_TRY {
             engine.port = free_port();
-            if engine.try_run(None) {
+            if engine.try_run(None, &[]) {
                 return engine;
             }
         }
@@ -113,23 +113,32 @@ impl Engine {
 
     /// Starts the server again, with its data and at its port.
     pub fn restart(&self) {
-        self.crash();
-        assert!(self.try_run(None), "{} does not start again: {}", self.recipe.name, self.log());
+        self.restart_as(None, &[]);
+    }
+
+    /// Starts the server again with arguments that override those it has.
+    pub fn restart_with(&self, arguments: &[&str]) {
+        self.restart_as(None, arguments);
     }
 
     /// Starts the server again on a disk that is full for every file of this size.
     pub fn restart_with_largest_file(&self, bytes: u64) {
+        self.restart_as(Some(bytes), &[]);
+    }
+
+    fn restart_as(&self, largest_file: Option<u64>, arguments: &[&str]) {
         self.crash();
-        assert!(self.try_run(Some(bytes)), "{} does not start again: {}", self.recipe.name, self.log());
+        let runs = self.try_run(largest_file, arguments);
+        assert!(runs, "{} does not start again: {}", self.recipe.name, self.log());
     }
 
     /// Runs the server until it takes logins; gives whether its port was free.
-    fn try_run(&self, largest_file: Option<u64>) -> bool {
+    fn try_run(&self, largest_file: Option<u64>, arguments: &[&str]) -> bool {
         let log_before = self.log().len();
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "guard"]).arg(&self.folder).arg(self.recipe.crash_signal);
         command.arg(largest_file.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
-        command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments);
+        command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&self.folder);
         // A signal from the terminal is for the tests; the guard sees that they end.
         command.process_group(0);

@@ -9,18 +9,21 @@ use bbs::clock::StoppedClock;
 use bbs::database::Database;
 use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::metrics::Metrics;
+use bbs::migrate;
 use bbs::modules::translate::Translate;
 use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::Keyring;
-use bbs::store::Store;
+use bbs::store::{Access, Lenses, Store};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::database::{Kind, TestDatabase, execute, texts};
 use super::fixture;
+use super::stored::Stored;
 
 /// What new records are marked with.
 pub const RECORD_VERSION: u64 = 1_722_634_733;
@@ -103,10 +106,31 @@ impl Server {
         newest_layout(&kept, options.with_fixture).await;
         let database = kept.open().await;
         let fence = Fence::raise(&database).await.unwrap();
+        let access = Access::direct(&limits(), database.dialect(), RECORD_VERSION);
+        Self::over(kept, database, fence, access, options)
+    }
+
+    /// Serves the records of a database at the version that it has, directly or through the lens.
+    pub async fn at(kept: TestDatabase, migrations: &[Arc<dyn Transform>], version: u64, options: Options) -> Self {
+        let stored = Stored::open(&kept, migrations.to_vec()).await;
+        let database = stored.context.database.clone();
+        let fence = Fence::raise(&database).await.unwrap();
+        let line = migrate::line(migrations).unwrap();
+        let access = if Lenses::are_needed(&line, migrations, version) {
+            let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version)).await.unwrap();
+            Access::through(Lenses::new(&line, migrations, version, version, arguments), database.dialect())
+        } else {
+            Access::direct(line.at(version).unwrap(), database.dialect(), version)
+        };
+        let server = Self::over(kept, database, fence, access, options);
+        server.gate.open(Arc::clone(&server.api));
+        server
+    }
+
+    fn over(kept: TestDatabase, database: Database, fence: Fence, access: Access, options: Options) -> Self {
         let clock = Arc::new(StoppedClock::at(NOW_NS));
-        let keyring = options.keyring.unwrap_or_else(fixture::keyring);
-        let store = Store::new(database.clone(), fence.clone(), Arc::new(keyring), clock.clone())
-            .with_layout(&limits(), RECORD_VERSION);
+        let keyring = Arc::new(options.keyring.unwrap_or_else(fixture::keyring));
+        let store = Store::new(database.clone(), fence.clone(), keyring, clock.clone(), access);
         let mut api = Api::new(store.clone(), options.translators, options.pin).unwrap();
         if let Some(units) = options.page_units {
             api = api.with_page_units(units);
@@ -114,7 +138,9 @@ impl Server {
         let progress = Progress::default();
         let gate = Gate::new(progress.clone());
         let metrics = Metrics::new(progress.clone(), Pace::default());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
         let client = reqwest::Client::new();

@@ -15,7 +15,7 @@ fn run_action() -> proto::Action {
     proto::Action { run_action: Some(run), ..Default::default() }
 }
 
-fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
+pub(crate) fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
     let value = proto::MetricTagValue { r#static: value.into(), ..Default::default() };
     proto::MetricTagEntry { key: key.into(), value: Some(value) }
 }

@@ -111,7 +111,9 @@ async fn a_master_that_froze_changes_nothing_more(kind: Kind) {
         signal("CONT", &frozen);
         let woken = frozen.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&woken.stderr);
-        assert!(!woken.status.success(), "{point}: it went on as if nothing had happened: {said}");
+        // At the last point it has nothing left to do.
+        let went_on = woken.status.success() && point != fault::AFTER_CLEAN_UP;
+        assert!(!went_on, "{point}: it went on as if nothing had happened: {said}");
         assert!(look(&database, OLDEST).await == wanted, "{point}: {said}");
     }
 }
@@ -172,18 +174,19 @@ async fn a_lock_that_somebody_holds_only_delays(kind: Kind) {
 
 on_each_database!(a_full_disk_stops_a_migration_and_room_lets_it_go_on);
 async fn a_full_disk_stops_a_migration_and_room_lets_it_go_on(kind: Kind) {
-    let disk = Disk::new(kind);
-    let start = disk.database();
-    fixture::write_to(&start).await;
-    for (start, direction, version) in ways(start).await {
+    for way in 0..2 {
+        let disk = Disk::new(kind);
+        let start = disk.database();
+        fixture::write_to(&start).await;
+        let (start, direction, version) = &ways(start).await[way];
         let (undisturbed, database) = (start.copy(), start.copy());
-        migrate(&undisturbed, direction, version).await.unwrap();
-        let wanted = look(&undisturbed, version).await;
+        migrate(&undisturbed, direction, *version).await.unwrap();
+        let wanted = look(&undisturbed, *version).await;
         disk.fill(&database).await;
-        assert!(!disk.has_room_for(&database, direction, version).await, "{direction}: there was room");
+        assert!(!disk.has_room_for(&database, direction, *version).await, "{direction}: there was room");
         disk.make_room(&database).await;
-        migrate(&database, direction, version).await.unwrap();
-        assert!(look(&database, version).await == wanted, "{direction}");
+        migrate(&database, direction, *version).await.unwrap();
+        assert!(look(&database, *version).await == wanted, "{direction}");
     }
 }
 
@@ -195,12 +198,15 @@ struct Disk {
 
 /// No file may be larger. A write-ahead log's segment of the tests' PostgreSQL still fits, a copied table does not.
 const LARGEST_FILE: u64 = 1 << 20;
+/// All tables in one file of limited size.
+const SMALLER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:96M";
+const LARGER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:512M";
 
 impl Disk {
     fn new(kind: Kind) -> Self {
         let server = match kind {
             Kind::Sqlite => None,
-            Kind::Postgres => Some(kind.own_engine()),
+            Kind::Postgres => Some(kind.own_engine_with(&["-c", "autovacuum=off"])),
             Kind::Mysql => {
                 let one_file =
                     ["--innodb-file-per-table=OFF", "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"];
@@ -219,11 +225,17 @@ impl Disk {
     async fn fill(&self, database: &TestDatabase) {
         match self.kind {
             Kind::Sqlite => {}
-            Kind::Postgres => self.server.as_ref().unwrap().restart_with_largest_file(LARGEST_FILE),
+            Kind::Postgres => {
+                let server = self.server.as_ref().unwrap();
+                // Once without a limit, so that everything is in its place and nothing old has to be written.
+                server.restart();
+                server.restart_with_largest_file(LARGEST_FILE);
+            }
             Kind::Mysql => {
+                self.server.as_ref().unwrap().restart_with(&[SMALLER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)").await;
-                for size in [1_000_000, 100_000, 10_000] {
+                for size in [1_000_000, 100_000] {
                     let mut full = false;
                     while !full {
                         let mut tx = opened.write().await.unwrap();
@@ -244,6 +256,7 @@ impl Disk {
             Kind::Sqlite => {}
             Kind::Postgres => self.server.as_ref().unwrap().restart(),
             Kind::Mysql => {
+                self.server.as_ref().unwrap().restart_with(&[LARGER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "DROP TABLE ballast").await;
                 opened.close().await;

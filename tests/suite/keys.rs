@@ -2,6 +2,7 @@
 //! meanwhile. The host as a process is in `keys/serving.rs`, crashes are in `keys/crash.rs`.
 
 mod crash;
+mod residue;
 mod retire;
 mod serving;
 
@@ -246,6 +247,48 @@ async fn a_master_that_was_replaced_rewrites_nothing(kind: Kind) {
     let lost = keys::rotate(&case.context(), &case.fence).await.unwrap_err();
     assert!(matches!(lost, KeysError::Fence(FenceError::Lost { .. })), "{lost}");
     assert_eq!(case.messages().await, before);
+}
+
+on_each_database!(a_master_replaced_halfway_stops_and_its_successor_goes_on);
+async fn a_master_replaced_halfway_stops_and_its_successor_goes_on(kind: Kind) {
+    let case = Case::new(kind, 300).await;
+    let context = case.context();
+    // A batch of this size a quarter of a second: the first is written, the next has to wait.
+    context.pace.limit(Some(400));
+    let halfway = async {
+        while context.progress.snapshot().done == 0 {
+            tokio::task::yield_now().await;
+        }
+        let successor = Fence::raise(&case.database).await.unwrap();
+        context.pace.limit(None);
+        successor
+    };
+    let (lost, successor) = tokio::join!(keys::rotate(&context, &case.fence), halfway);
+    assert!(matches!(lost.unwrap_err(), KeysError::Fence(FenceError::Lost { .. })));
+    let messages = case.messages().await;
+    let new = messages.iter().filter(|text| header::label_of(text.as_bytes()).unwrap() == NEW).count() as u64;
+    assert!(new > 0 && new < 600, "{new} of 600 were rewritten");
+    assert_eq!(case.label().await, None);
+
+    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
+    let rotation = status.rotation.expect("a rotation is under way");
+    assert_eq!((rotation.rewritten, rotation.cursors.len()), (new, 1));
+    assert_eq!(keys::rotate(&case.context(), &successor).await.unwrap().rewritten, 600 - new);
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+}
+
+on_each_database!(a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on);
+async fn a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on(kind: Kind) {
+    let case = Case::new(kind, 10).await;
+    let before = case.messages().await;
+    let wrong = Keyring::new([(OLD, "not the first"), (NEW, "second")], NEW).unwrap();
+    let rotated = keys::rotate(&case.context_with(wrong), &case.fence).await.unwrap();
+    assert_eq!((rotated.rewritten, rotated.unreadable, rotated.examples.len()), (0, 20, 10));
+    assert!(rotated.examples[0].contains("wrong passphrase"), "{:?}", rotated.examples);
+    assert_eq!(case.messages().await, before);
+    assert_eq!(case.label().await, None);
+    assert_eq!(case.rotate().await, Rotated { rewritten: 20, ..Rotated::default() });
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
 on_each_database!(what_is_written_meanwhile_is_never_written_over);

@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("database", &["layout"]),
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
-    ("lock", &["database", "layout"]),
+    ("lock", &["config", "database", "layout"]),
     ("modules", &["layout", "lens", "progress"]),
     ("units", &["database", "layout", "lens", "record"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "record", "units"]),

@@ -36,7 +36,7 @@ fn typed(error: &DomainError) -> (Type, String) {
     match error {
         DomainError::Invalid(findings) => (Type::InvalidRequest, findings.clone()),
         DomainError::Undecodable(_) => (Type::InvalidRequest, INVALID_REQUEST.into()),
-        DomainError::Refused(source) => {
+        DomainError::NotHeld(source) | DomainError::Refused(source) => {
             tracing::info!(reason = %source, "a request was refused");
             (Type::InvalidRequest, INVALID_REQUEST.into())
         }

@@ -4,6 +4,7 @@
 use bbs_proto::models as proto;
 use prost::Message;
 
+use super::NotHeld;
 use super::methods::{Change, Get, List, Native};
 use super::{errors, wire};
 use crate::domain::validation::{self, Validate};
@@ -16,9 +17,19 @@ use crate::store::{Reader, Store};
 /// Diego's BBS would fault.
 const NO_UPDATE: &str = "Invalid field: update";
 
-/// Always an answer: a failure is one with its error set. Without a page, a list is given whole.
-pub(super) async fn answer(store: &Store, method: Native, request: &[u8], page: Option<&mut Page>) -> Vec<u8> {
-    try_answer(store, method, request, page).await.unwrap_or_else(|error| errors::answer(&error))
+/// An answer: a failure is one with its error set, unless it is for the client to hear of before it looks into the
+/// answer. Without a page, a list is given whole.
+pub(super) async fn answer(
+    store: &Store,
+    method: Native,
+    request: &[u8],
+    page: Option<&mut Page>,
+) -> Result<Vec<u8>, NotHeld> {
+    match try_answer(store, method, request, page).await {
+        Ok(answer) => Ok(answer),
+        Err(DomainError::NotHeld(source)) => Err(NotHeld(source.to_string())),
+        Err(error) => Ok(errors::answer(&error)),
+    }
 }
 
 async fn try_answer(

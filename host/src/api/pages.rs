@@ -51,7 +51,7 @@ impl Pages {
         }
         let State::After(after) = std::mem::replace(&mut self.state, State::Done) else { return None };
         let extent = Extent::Page { after };
-        let Run { answer, next } = self.api.run(self.target.clone(), self.request.clone(), extent).await;
+        let Run { answer, next, .. } = self.api.run(self.target.clone(), self.request.clone(), extent).await;
         match answer.and_then(|answer| error_last(&answer)) {
             Err(fault) => Some(errors::fault(fault)),
             Ok((data, Some(error))) => Some([data, error].concat()),

@@ -16,6 +16,7 @@ use super::serve::log_to_stderr;
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
+use crate::lock::fence::Fence;
 use crate::migrate::{self, Intent, Progressed};
 use crate::startup::Prepared;
 
@@ -159,6 +160,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
         print!("{}", render::status(&status, prepared.database.name()));
+        steer::print_running_host(&prepared.config.admin_socket).await;
     }
     Ok(())
 }
@@ -196,20 +198,32 @@ async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow:
         prepared.config.migration.on_unreadable = on_unreadable;
     }
     let (lock, fence) = prepared.lock_now().await?;
-    let admin = prepared.open_admin().await?;
     let most = terms.max_count.map(NonZeroU64::get);
-    let progressed = progress::shown(&prepared.progress, prepared.bring_part(&fence, intent, most)).await?;
-    let waiting = migrate::quarantined(&prepared.context()).await?.len();
-    print!("{}", render::progressed(&progressed, waiting));
-    let exit = match progressed {
-        Progressed::Done(_) => {
-            progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
-            ExitCode::SUCCESS
-        }
-        Progressed::Part(_) => ExitCode::from(NOT_YET),
+    let done = tokio::select! {
+        done = bring_part(&prepared, &fence, intent, most) => done,
+        lost = lock.lost() => Err(lost.into()),
     };
-    drop(admin);
     prepared.database.close().await;
-    drop(lock);
-    Ok(exit)
+    lock.release().await;
+    let (progressed, waiting) = done?;
+    print!("{}", render::progressed(&progressed, waiting));
+    Ok(match progressed {
+        Progressed::Done(_) => ExitCode::SUCCESS,
+        Progressed::Part(_) => ExitCode::from(NOT_YET),
+    })
+}
+
+/// What was done, and how many units are in quarantine.
+async fn bring_part(
+    prepared: &Prepared,
+    fence: &Fence,
+    intent: Intent,
+    most: Option<u64>,
+) -> anyhow::Result<(Progressed, usize)> {
+    let _admin = prepared.open_admin().await?;
+    let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
+    if matches!(progressed, Progressed::Done(_)) {
+        progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
+    }
+    Ok((progressed, migrate::quarantined(&prepared.context()).await?.len()))
 }

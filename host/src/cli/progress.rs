@@ -81,7 +81,8 @@ impl Screen {
     }
 }
 
-fn line(now: &Snapshot) -> String {
+/// What a progress means, in one line.
+pub(super) fn line(now: &Snapshot) -> String {
     let count = match now.total {
         Some(total) => format!(" {}/{total}", now.done),
         None if now.done > 0 => format!(" {}", now.done),

@@ -12,7 +12,7 @@ use crate::startup;
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
 ///
 /// The order is: load and check every module; open the health port; wait for the master lock; open the API
-/// port (503 with progress); migrate; re-encrypt if the active key changed; serve.
+/// port (503 with progress); migrate; serve; if the active key changed, bring everything under it meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The smallest configuration:

@@ -29,7 +29,7 @@ pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainErro
 
 async fn insert(store: &Store, lrp: &DesiredLrp, instances: i32) -> Result<(), DomainError> {
     let info = &lrp.scheduling;
-    let mut writer = store.writer().await?;
+    let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
     if instances > 0 {
         writer.insert_unclaimed(&info.process_guid, &info.domain, 0..instances).await?;
@@ -49,7 +49,7 @@ pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdat
 
 /// The change itself, without the instances that it asks for. Gives what was there before.
 async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<SchedulingInfo, DomainError> {
-    let mut writer = store.writer().await?;
+    let mut writer = store.writer(process_guid).await?;
     let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     let run_info = update.image_credentials.as_ref().map(|(username, password)| {
         let mut run_info = before.run_info.clone();
@@ -70,7 +70,7 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
 /// Removes it and the instances that no cell runs.
 pub async fn remove(store: &Store, process_guid: &[u8]) -> Result<(), DomainError> {
     repeated(|| async move {
-        let mut writer = store.writer().await?;
+        let mut writer = store.writer(process_guid).await?;
         if !writer.delete_desired_lrp(process_guid).await? {
             return Err(DomainError::NotFound);
         }
@@ -135,7 +135,7 @@ async fn create_some_instances(
     domain: &[u8],
     first: i32,
 ) -> Result<Option<i32>, DomainError> {
-    let mut writer = store.writer().await?;
+    let mut writer = store.writer(process_guid).await?;
     let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
     let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
     if first >= end {

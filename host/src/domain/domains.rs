@@ -20,7 +20,7 @@ pub async fn upsert(store: &Store, domain: &[u8], ttl_s: u32) -> Result<(), Doma
         ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),
     };
     repeated(|| async move {
-        let mut writer = store.writer().await?;
+        let mut writer = store.writer(domain).await?;
         writer.upsert_domain(domain, expire_time_ns).await?;
         Ok(writer.commit().await?)
     })

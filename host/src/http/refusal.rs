@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::LARGEST_BODY;
-use crate::api::Window;
+use crate::api::{NotHeld, Window};
 use crate::modules::translate::ApiVersion;
 use crate::progress::Snapshot;
 
@@ -24,6 +24,8 @@ pub(super) enum Refusal {
     WrongVerb,
     #[error("API version {version} is not served; use one from {} to {}", .window.oldest, .window.newest)]
     NotAcceptable { version: ApiVersion, window: Window },
+    #[error(transparent)]
+    NotHeld(NotHeld),
     #[error("{0:?} is not an API version; write it as major.minor, such as 1.1")]
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
@@ -47,6 +49,7 @@ impl IntoResponse for Refusal {
                 let response = with(response, "x-diego-api-min-version", &window.oldest.to_string());
                 with(response, "x-diego-api-max-version", &window.newest.to_string())
             }
+            Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
             Self::Panicked(error) => {

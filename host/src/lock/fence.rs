@@ -1,5 +1,15 @@
-//! The fence: every transaction that changes something proves, inside itself, that this host
-//! still is the master. Whoever takes the lock raises the fence, so a master that lost it writes nothing more.
+//! The fence: every transaction that changes something proves, inside itself, that this host still is the master.
+//! Whoever takes the lock raises it, and a host that was passed by writes nothing more.
+//!
+//! Raising takes the fence's row for itself, and every fenced transaction shares it: so the fence is raised before or
+//! after a transaction, never during one. A host that froze within a transaction loses that, and its share, to the
+//! timeout for idle transactions that every connection has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction, is_transient, schema, sql};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
@@ -7,11 +17,20 @@ use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 /// One row: the token of the newest master.
 pub const FENCE_TABLE: &str = "bbs_fence";
 
+/// Between two tries to raise a fence that a transaction of the master before still holds.
+const RAISE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Far below any timeout for idle transactions.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(250);
+
 /// The right to write, as given by taking the lock.
 #[derive(Debug, Clone)]
-pub struct Fence {
+pub struct Fence(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     database: Database,
     token: i64,
+    lost: watch::Sender<Option<i64>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +42,7 @@ pub enum FenceError {
     Lost { ours: i64, theirs: i64 },
     #[error("cannot read the fence row in {FENCE_TABLE}")]
     Read(#[source] SqlError),
-    #[error("cannot raise the fence in {FENCE_TABLE}")]
+    #[error("cannot raise the fence in {FENCE_TABLE}; the database user must be allowed to create and change tables")]
     Raise(#[source] SqlError),
     #[error("cannot change the schema; the statement was: {statement}")]
     Schema { statement: String, source: SqlError },
@@ -56,63 +75,123 @@ fn table() -> Table {
 }
 
 impl Fence {
-    /// Raises the fence above every earlier master. Only for a host that has just taken the lock.
+    /// Raises the fence above every earlier master, and waits for what those have begun. Only for a host that has just
+    /// taken the lock.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
-        let mut tx = database.write().await?;
-        if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Raise)? {
-            let statement = schema::create_table(tx.dialect(), &table(), FENCE_TABLE);
-            tx.execute(sql(statement)).await.map_err(FenceError::Raise)?;
-            tx.commit().await.map_err(FenceError::Raise)?;
-            tx = database.write().await?;
+        create_table(database).await?;
+        loop {
+            match raised(database).await {
+                Ok(token) => {
+                    let inner = Inner { database: database.clone(), token, lost: watch::Sender::new(None) };
+                    return Ok(Self(Arc::new(inner)));
+                }
+                Err(fault) if fault.is_transient() => {
+                    tracing::warn!(
+                        fault = &fault as &dyn std::error::Error,
+                        "a transaction of the master before is still open; waiting for it to end"
+                    );
+                    tokio::time::sleep(RAISE_RETRY_INTERVAL).await;
+                }
+                Err(fault) => return Err(fault),
+            }
         }
-        let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1 WHERE id = 1")).await;
-        if raised.map_err(FenceError::Raise)? == 0 {
-            tx.execute(sql("INSERT INTO bbs_fence (id, token) VALUES (1, 1)")).await.map_err(FenceError::Raise)?;
-        }
-        let row = tx.fetch_one(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Raise)?;
-        let token = row.integer(0).map_err(FenceError::Raise)?.unwrap_or_default();
-        tx.commit().await.map_err(FenceError::Raise)?;
-        Ok(Self { database: database.clone(), token })
     }
 
     pub fn token(&self) -> i64 {
-        self.token
+        self.0.token
     }
 
-    /// A write transaction in which this host is proven to be the master until it ends: nobody can raise the fence
-    /// meanwhile.
+    /// Returns once a transaction has found the fence raised by somebody else.
+    pub async fn lost(&self) -> FenceError {
+        let mut lost = self.0.lost.subscribe();
+        let theirs = *lost.wait_for(Option::is_some).await.expect("the sender is ours");
+        FenceError::Lost { ours: self.0.token, theirs: theirs.unwrap_or_default() }
+    }
+
+    /// A write transaction in which this host is proven to be the master until it ends.
     pub async fn begin(&self) -> Result<Transaction, FenceError> {
-        let mut tx = self.database.write().await?;
+        let mut tx = self.0.database.write().await?;
         let token = match tx.dialect() {
+            // The one writer cannot be another one meanwhile.
             Dialect::Sqlite => "SELECT token FROM bbs_fence WHERE id = 1",
             Dialect::Postgres => "SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE",
             Dialect::Mysql => "SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE",
         };
         let row = tx.fetch_optional(sql(token)).await.map_err(FenceError::Read)?;
         let theirs = row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default();
-        if theirs == self.token { Ok(tx) } else { Err(FenceError::Lost { ours: self.token, theirs }) }
+        if theirs == self.0.token {
+            return Ok(tx);
+        }
+        self.0.lost.send_replace(Some(theirs));
+        Err(FenceError::Lost { ours: self.0.token, theirs })
     }
 
-    /// Changes the schema as the master, each statement safe to repeat. On MySQL such a statement ends the transaction
-    /// it is run in, so one connection keeps the fence while another does the work.
+    /// Changes the schema as the master, each statement safe to repeat.
     pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
+        if self.0.database.dialect() == Dialect::Mysql {
+            for statement in statements {
+                self.change_apart(statement).await?;
+            }
+            return Ok(());
+        }
         if statements.is_empty() {
             return Ok(());
         }
         let mut tx = self.begin().await?;
-        let mut apart = match tx.dialect() {
-            Dialect::Sqlite | Dialect::Postgres => None,
-            Dialect::Mysql => Some(self.database.write().await?),
-        };
         for statement in statements {
-            let worker = apart.as_mut().unwrap_or(&mut tx);
             let failed = |source| FenceError::Schema { statement: statement.clone(), source };
-            worker.execute(sql(statement.clone())).await.map_err(failed)?;
+            tx.execute(sql(statement.clone())).await.map_err(failed)?;
         }
-        drop(apart);
-        let failed = |source| FenceError::Schema { statement: "COMMIT".to_owned(), source };
-        tx.commit().await.map_err(failed)
+        tx.commit().await.map_err(|source| FenceError::Schema { statement: "COMMIT".to_owned(), source })
     }
+
+    /// On MySQL such a statement ends the transaction it is run in, so one connection keeps the fence while another does
+    /// the work. The worker's transaction begins first: where this host freezes, the server ends that one first, and a
+    /// statement sent after the fence was raised finds no connection.
+    async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
+        let mut worker = self.0.database.write().await?;
+        let mut keeper = self.begin().await?;
+        let work = worker.execute(sql(statement.to_owned()));
+        tokio::pin!(work);
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => {
+                    keeper.fetch_one(sql("SELECT 1")).await.map_err(FenceError::Read)?;
+                }
+            }
+        };
+        done.map_err(|source| FenceError::Schema { statement: statement.to_owned(), source })?;
+        keeper.commit().await.map_err(FenceError::Read)
+    }
+}
+
+async fn create_table(database: &Database) -> Result<(), FenceError> {
+    let mut tx = database.write().await?;
+    if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Raise)? {
+        tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await.map_err(FenceError::Raise)?;
+        tx.commit().await.map_err(FenceError::Raise)?;
+    }
+    Ok(())
+}
+
+async fn raised(database: &Database) -> Result<i64, FenceError> {
+    let mut tx = database.write().await?;
+    let changed = tx.execute(sql("UPDATE bbs_fence SET token = token + 1 WHERE id = 1")).await;
+    if changed.map_err(FenceError::Raise)? == 0 {
+        let insert = sql("INSERT INTO bbs_fence (id, token) VALUES (1, ?)").bind(first_token());
+        tx.execute(insert).await.map_err(FenceError::Raise)?;
+    }
+    let row = tx.fetch_one(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Raise)?;
+    let token = row.integer(0).map_err(FenceError::Raise)?.unwrap_or_default();
+    tx.commit().await.map_err(FenceError::Raise)?;
+    Ok(token)
+}
+
+/// Where the count begins. Not always at the same number, so that a master whose row was removed does not find its own
+/// number in the next one.
+fn first_token() -> i64 {
+    i64::from(Uuid::new_v4().as_fields().0) + 1
 }
 
 #[cfg(test)]
@@ -126,31 +205,41 @@ mod tests {
         (folder, database)
     }
 
+    async fn remove_row(database: &Database) {
+        let mut tx = database.write().await.unwrap();
+        tx.execute(sql("DELETE FROM bbs_fence")).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
     #[tokio::test]
     async fn each_master_raises_the_fence() {
         let (_folder, database) = database().await;
         let first = Fence::raise(&database).await.unwrap();
         let second = Fence::raise(&database).await.unwrap();
-        assert!(second.token() > first.token());
+        assert_eq!(second.token(), first.token() + 1, "a host sees by it that no other one served in between");
         second.begin().await.unwrap().commit().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_master_that_was_replaced_writes_nothing_more() {
+    async fn a_master_that_was_replaced_writes_nothing_more_and_is_told() {
         let (_folder, database) = database().await;
         let old = Fence::raise(&database).await.unwrap();
         let new = Fence::raise(&database).await.unwrap();
         let lost = old.begin().await.unwrap_err();
         assert!(matches!(lost, FenceError::Lost { ours, theirs } if ours == old.token() && theirs == new.token()));
+        assert!(matches!(old.clone().lost().await, FenceError::Lost { theirs, .. } if theirs == new.token()));
+        let refused = old.change_schema(&["CREATE TABLE x (id INTEGER)".to_owned()]).await.unwrap_err();
+        assert!(matches!(refused, FenceError::Lost { .. }));
     }
 
     #[tokio::test]
     async fn a_removed_fence_lets_nobody_through() {
         let (_folder, database) = database().await;
         let fence = Fence::raise(&database).await.unwrap();
-        let mut tx = database.write().await.unwrap();
-        tx.execute(sql("DELETE FROM bbs_fence")).await.unwrap();
-        tx.commit().await.unwrap();
+        remove_row(&database).await;
         assert!(matches!(fence.begin().await.unwrap_err(), FenceError::Lost { theirs: 0, .. }));
+        let next = Fence::raise(&database).await.unwrap();
+        assert_ne!(next.token(), fence.token());
+        assert!(fence.begin().await.is_err());
     }
 }

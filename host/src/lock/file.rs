@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::LockLost;
+
 /// Held for as long as it lives.
 #[derive(Debug)]
 pub struct FileLock {
@@ -57,10 +59,11 @@ impl FileLock {
 
     /// Returns once the lock is no longer worth anything: somebody removed or replaced its file, so
     /// another host can hold a lock of the same name.
-    pub async fn lost(&self, check_interval: Duration) {
+    pub async fn lost(&self, check_interval: Duration) -> LockLost {
         while self.is_held() {
             tokio::time::sleep(check_interval).await;
         }
+        LockLost::File(self.path.clone())
     }
 
     fn is_held(&self) -> bool {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::key::Key;
-use super::read::{Loaded, bounds, load};
+use super::read::{Loaded, Room, bounds, load};
 use super::state::{self, current_of};
 use super::transform::open_text;
 use super::{Context, MigrateError, Work, check_ends, line, residue};
@@ -23,6 +23,8 @@ use crate::lens::{Arguments, Left, Source, SourceTable};
 use crate::record::Keyring;
 use trip::{Loss, Trip, only};
 
+/// Units that are read before it is known how many fit.
+const FIRST_BATCH: u64 = 100;
 /// Units that are named for one reason; the others are counted.
 const EXAMPLES: usize = 3;
 /// Different reasons that are told apart for one migration.
@@ -153,40 +155,50 @@ struct Walk {
 impl Walk {
     async fn group(&mut self, context: &Context, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
         let mut after: Option<Key> = None;
+        let mut fitting = FIRST_BATCH;
         let sources: Vec<&Table> =
             work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
         loop {
             let mut reader = context.database.read().await?;
-            let found =
-                bounds(&mut reader, &sources, after.as_ref(), context.tuning.batch_units, &context.tuning).await?;
-            let Some(last) = found.units.last().cloned() else { return Ok(()) };
-            let (names, source, left) = self.read(&mut reader, work, &sources, after.as_ref(), &found.units).await?;
+            let mut units = bounds(&mut reader, &sources, after.as_ref(), fitting).await?.units;
+            if units.is_empty() {
+                return Ok(());
+            }
+            let mut room = Room::new(&context.tuning, units.len());
+            let loaded = read(&mut reader, &sources, after.as_ref(), &mut units, &mut room).await?;
+            let rows: usize = loaded.iter().map(Loaded::rows).sum();
+            let full = context.tuning.batch_bytes.saturating_mul(units.len() as u64);
+            fitting = (full / room.bytes(units.len()).max(1)).clamp(1, context.tuning.batch_units);
+            let names: Vec<_> = units.iter().map(Key::name).collect();
+            let from = residue::opposite(work.lens.direction);
+            let left = match work.lens.restorable().is_empty() {
+                true => Left::default(),
+                false => residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?,
+            };
             drop(reader);
-            self.units += found.units.len() as u64;
+            self.units += units.len() as u64;
+            let (names, source, left) = self.open(work, &sources, &loaded, names, left);
             self.take(work, names, source, left).await?;
-            context.progress.advance(found.rows);
-            after = Some(last);
+            context.progress.advance(rows as u64);
+            after = units.pop();
         }
     }
 
-    /// Whole units, opened, and what was left for them. Units of which a needed record does not open are noted.
-    async fn read(
+    /// The units plain. Those of which a needed record does not open are noted and left out.
+    fn open(
         &mut self,
-        reader: &mut Transaction,
         work: &Work,
         tables: &[&Table],
-        after: Option<&Key>,
-        units: &[Key],
-    ) -> Result<(Vec<String>, Source, Left), MigrateError> {
-        let names: Vec<_> = units.iter().map(Key::name).collect();
-        let mut source = Source { units: units.len(), ..Source::default() };
+        loaded: &[Loaded],
+        names: Vec<String>,
+        left: Left,
+    ) -> (Vec<String>, Source, Left) {
+        let mut source = Source { units: names.len(), ..Source::default() };
         let mut closed: BTreeMap<usize, String> = BTreeMap::new();
-        for table in tables {
-            let all = table.columns.iter().map(|column| column.name.clone()).collect();
-            let loaded = load(reader, table, &all, after, units).await?;
+        for (table, loaded) in tables.iter().zip(loaded) {
             let needed = |column: &Column| work.lens.needed.get(&table.name).is_some_and(|n| n.contains(&column.name));
             let columns = table.columns.iter().map(|column| {
-                let opened = open(&work.keyring, table, column, &loaded, |unit, reason| {
+                let opened = open(&work.keyring, table, column, loaded, |unit, reason| {
                     if needed(column) {
                         closed.entry(unit).or_insert(reason);
                     }
@@ -197,18 +209,13 @@ impl Walk {
             let unit_offsets = loaded.unit_offsets.clone();
             source.tables.insert(table.name.clone(), SourceTable { unit_offsets, columns });
         }
-        let from = residue::opposite(work.lens.direction);
-        let left = match work.lens.restorable().is_empty() {
-            true => Left::default(),
-            false => residue::load(reader, &work.keyring, from, work.versions(), &names).await?,
-        };
         if closed.is_empty() {
-            return Ok((names, source, left));
+            return (names, source, left);
         }
         closed.iter().for_each(|(unit, reason)| self.unreadable.note(reason, &names[*unit], None));
-        let kept: Vec<_> = (0..units.len()).filter(|unit| !closed.contains_key(unit)).collect();
+        let kept: Vec<_> = (0..names.len()).filter(|unit| !closed.contains_key(unit)).collect();
         let names = kept.iter().map(|&unit| names[unit].clone()).collect();
-        Ok((names, only(&work.lens.near, &source, &kept), left.only(&kept)))
+        (names, only(&work.lens.near, &source, &kept), left.only(&kept))
     }
 
     /// Takes units over every migration; those that do not go over one are not shown to the next.
@@ -255,6 +262,25 @@ impl Walk {
         let migrations = migrations.collect();
         Checked { from, to, units: self.units, unreadable: self.unreadable.finish(), migrations }
     }
+}
+
+/// Whole units as they rest, of which fewer are left if there is no room for all.
+async fn read(
+    reader: &mut Transaction,
+    tables: &[&Table],
+    after: Option<&Key>,
+    units: &mut Vec<Key>,
+    room: &mut Room<'_>,
+) -> Result<Vec<Loaded>, MigrateError> {
+    let mut all = Vec::with_capacity(tables.len());
+    for table in tables {
+        let columns = table.columns.iter().map(|column| column.name.clone()).collect();
+        let loaded = load(reader, table, &columns, after, units, room).await?;
+        units.truncate(loaded.units());
+        all.push(loaded);
+    }
+    all.iter_mut().zip(tables).for_each(|(loaded, table)| loaded.truncate(table, units.len()));
+    Ok(all)
 }
 
 /// A column's plain values; what does not open stays as it rests, and is told.

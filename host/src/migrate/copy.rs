@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::key::{Key, Part, from_hex, to_hex};
 use super::part::Allowance;
 use super::plan::{Strategy, TablePlan};
-use super::read::{Bounds, bounds, load};
+use super::read::{Bounds, Room, bounds, load};
 use super::transform::{Checksum, Read, Transformed, transform};
 use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
@@ -36,6 +36,13 @@ const RETRY_PAUSES: [Duration; 6] = [
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
+}
+
+/// Where reading has come to.
+struct Reading {
+    after: Option<Key>,
+    /// How many units make a full batch, by what those of the last one took.
+    fitting: u64,
 }
 
 /// One batch on its way from reading to writing.
@@ -105,7 +112,7 @@ async fn copy_group(
     group: usize,
     allowance: &Allowance,
 ) -> Result<bool, MigrateError> {
-    let mut after = cursor(context, group).await?;
+    let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
     let size = AtomicU64::new(FIRST_BATCH);
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
@@ -115,14 +122,13 @@ async fn copy_group(
             let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
             let most = allowance.most(most);
             // One is looked for, to see whether anything is left.
-            let found = read_batch(context, work, group, after.clone(), most.max(1)).await?;
+            let found = read_batch(context, work, group, &mut reading, most.max(1)).await?;
             let Some((batch, read)) = found else { break true };
             if most == 0 {
                 break false;
             }
             allowance.spend(batch.keys);
             context.pace.take(batch.units);
-            after = Some(batch.last.clone());
             if to_transform.send((batch, read)).await.is_err() {
                 break true;
             }
@@ -180,38 +186,68 @@ async fn read_batch(
     context: &Context,
     work: &Work,
     group: usize,
-    after: Option<Key>,
+    reading: &mut Reading,
     most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let sources: Vec<&Table> =
         work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
-    let found = if sources.is_empty() {
+    let after = reading.after.take();
+    let most = most.min(reading.fitting);
+    let mut found = if sources.is_empty() {
         restored_units(work, &mut reader, group, after.as_ref(), most).await?
     } else {
-        bounds(&mut reader, &sources, after.as_ref(), most, &context.tuning).await?
+        bounds(&mut reader, &sources, after.as_ref(), most).await?
     };
-    let Some(last) = found.units.last().cloned() else { return Ok(None) };
-    let units = if sources.is_empty() { found.units.len() as u64 } else { found.rows };
-    let keys = found.units.len() as u64;
-    let batch = Batch { after: after.clone(), last, keys, units, transformed: Transformed::default() };
-    if !work.visits_units(group) {
-        return Ok(Some((batch, None)));
+    if found.units.is_empty() {
+        return Ok(None);
     }
+    let read = match work.visits_units(group) {
+        false => None,
+        true => Some(read_units(context, work, &mut reader, &sources, after.as_ref(), &mut found, reading).await?),
+    };
+    let last = found.units.last().cloned().expect("there is one");
+    reading.after = Some(last.clone());
+    let keys = found.units.len() as u64;
+    let batch = Batch { after, last, keys, units: found.rows, transformed: Transformed::default() };
+    Ok(Some((batch, read)))
+}
+
+/// The rows of the units that were found, of which fewer are left if there is no room for all.
+async fn read_units(
+    context: &Context,
+    work: &Work,
+    reader: &mut Transaction,
+    sources: &[&Table],
+    after: Option<&Key>,
+    found: &mut Bounds,
+    reading: &mut Reading,
+) -> Result<Read, MigrateError> {
     let mut read = Read::default();
+    let mut room = Room::new(&context.tuning, found.units.len());
     for table in sources {
         let empty = Default::default();
         let needed = work.loads.get(&table.name).unwrap_or(&empty);
-        let loaded = load(&mut reader, table, needed, after.as_ref(), &found.units).await?;
+        let loaded = load(reader, table, needed, after, &found.units, &mut room).await?;
+        found.units.truncate(loaded.units());
         read.tables.insert(table.name.clone(), loaded);
+    }
+    if !sources.is_empty() {
+        let units = found.units.len();
+        for table in sources {
+            read.tables.get_mut(&table.name).expect("it was loaded").truncate(table, units);
+        }
+        found.rows = read.tables.values().map(|loaded| loaded.rows() as u64).sum();
+        let full = context.tuning.batch_bytes.saturating_mul(units as u64);
+        reading.fitting = (full / room.bytes(units).max(1)).max(1);
     }
     if !work.lens.restorable().is_empty() {
         let names: Vec<_> = found.units.iter().map(Key::name).collect();
         let from = residue::opposite(work.lens.direction);
-        read.left = residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?;
+        read.left = residue::load(reader, &work.keyring, from, work.versions(), &names).await?;
     }
-    read.units = found.units;
-    Ok(Some((batch, Some(read))))
+    read.units.clone_from(&found.units);
+    Ok(read)
 }
 
 /// Units of tables that are made again, of which only the residue is left.

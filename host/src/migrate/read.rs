@@ -1,5 +1,5 @@
-//! Reading units: where a batch ends, bounded by bytes, and its rows as columns, sealed as they
-//! rest. Owns the statements; opens nothing.
+//! Reading units: which come next, by their keys alone, and their rows as columns, sealed as they rest and bounded by
+//! bytes. Owns the statements; opens nothing.
 //!
 //! Keys come in the order of the database, which is not that of their bytes where it has a collation. So nothing here
 //! compares two keys but the database: it also says in which order the keys of several tables come.
@@ -11,7 +11,6 @@ use futures_util::TryStreamExt;
 use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::key::Key;
-use super::state::text_length;
 use super::{MigrateError, Tuning};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
@@ -32,6 +31,33 @@ fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
 pub(super) struct Bounds {
     pub units: Vec<Key>,
     pub rows: u64,
+}
+
+/// How much of a batch may be in memory, and what is there of each of its units, over all tables.
+#[derive(Debug)]
+pub(super) struct Room<'a> {
+    tuning: &'a Tuning,
+    bytes: Vec<u64>,
+}
+
+impl<'a> Room<'a> {
+    pub(super) fn new(tuning: &'a Tuning, units: usize) -> Self {
+        Self { tuning, bytes: vec![0; units] }
+    }
+
+    /// What the first of the units take.
+    pub(super) fn bytes(&self, units: usize) -> u64 {
+        self.bytes[..units].iter().sum()
+    }
+
+    fn take(&mut self, units: &[Key], place: usize, bytes: u64) -> Result<(), MigrateError> {
+        self.bytes[place] += bytes;
+        let (bytes, limit) = (self.bytes[place], self.tuning.unit_bytes);
+        if bytes > limit {
+            return Err(MigrateError::UnitTooLarge { unit: units[place].name(), bytes, limit });
+        }
+        Ok(())
+    }
 }
 
 /// One table's rows of a batch as they rest.
@@ -59,6 +85,23 @@ impl Loaded {
             (name.clone(), Arc::new(data.pick(kind.into(), &rows, Value::Null)))
         };
         Self { unit_offsets, columns: self.columns.iter().map(pick).collect() }
+    }
+
+    /// Less than was asked for, if there was no room for more.
+    pub(super) fn units(&self) -> usize {
+        self.unit_offsets.len() - 1
+    }
+
+    /// Leaves out what comes after that many units.
+    pub(super) fn truncate(&mut self, table: &Table, units: usize) {
+        if units < self.units() {
+            self.unit_offsets.truncate(units + 1);
+            let rows = self.rows();
+            for (name, data) in &mut self.columns {
+                let kind = table.column(name).expect("what was loaded are columns of the table").kind;
+                *data = Arc::new(data.slice(kind.into(), 0..rows));
+            }
+        }
     }
 }
 
@@ -92,50 +135,39 @@ pub(super) fn within(query: &mut SelectStatement, key: &[String], after: Option<
     }
 }
 
-/// The next units over all tables, at most `most` of them and at most the batch's bytes (but one at least).
+/// The next units over all tables, at most `most` of them. Only keys are looked at: for anything else the database
+/// would have to go to the rows, which lie anywhere.
 pub(super) async fn bounds(
     tx: &mut Transaction,
     tables: &[&Table],
     after: Option<&Key>,
     most: u64,
-    tuning: &Tuning,
 ) -> Result<Bounds, MigrateError> {
     let [first, ..] = tables else { return Ok(Bounds::default()) };
     let key = unit_key(first);
     let encodings = encodings(first, &key);
-    let query = sizes(tables, after, most, tx.dialect());
+    let query = keys(tables, after, most, tx.dialect());
     let mut bounds = Bounds::default();
-    let mut sum = 0;
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
-        let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
-        let read = || Ok((Key::read(&row, &encodings)?, number(key.len())?, number(key.len() + 1)?));
-        let (key, rows, bytes) = read().map_err(failed(&first.name))?;
-        if bytes > tuning.unit_bytes {
-            return Err(MigrateError::UnitTooLarge { unit: key.name(), bytes, limit: tuning.unit_bytes });
-        }
-        sum += bytes;
-        if sum > tuning.batch_bytes && !bounds.units.is_empty() {
-            break;
-        }
-        bounds.rows += rows;
-        bounds.units.push(key);
+        let rows = row.integer(key.len()).map_err(failed(&first.name))?.unwrap_or_default();
+        bounds.rows += rows.unsigned_abs();
+        bounds.units.push(Key::read(&row, &encodings).map_err(failed(&first.name))?);
     }
     Ok(bounds)
 }
 
-/// The first units of some tables with their rows and bytes, in the order of units. Lengths come from row headers: no
-/// long value is read.
-fn sizes(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+/// The first units of some tables with how many rows they have, in the order of units.
+fn keys(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
     const KEY: &str = "key";
     if let [table] = tables {
-        return sizes_of(table, after, most, dialect);
+        return keys_of(table, after, most, dialect);
     }
     let key = unit_key(tables[0]);
     let name = |at: usize| Alias::new(format!("{KEY}{at}"));
     let mut all = tables.iter().enumerate().map(|(place, table)| {
         // A limit inside of a union has to be wrapped for SQLite.
-        let inner = sizes_of(table, after, most, dialect);
+        let inner = keys_of(table, after, most, dialect);
         Query::select().expr(Expr::cust("*")).from_subquery(inner, Alias::new(format!("units{place}"))).take()
     });
     let mut union = all.next().expect("one table at least");
@@ -147,29 +179,26 @@ fn sizes(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) ->
     for at in 0..key.len() {
         query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
     }
-    query.expr(sum("unit_rows")).expr(sum("unit_bytes")).from_subquery(union, Alias::new("units")).limit(most).take()
+    query.expr(sum("unit_rows")).from_subquery(union, Alias::new("units")).limit(most).take()
 }
 
-fn sizes_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+fn keys_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
     let key = unit_key(table);
-    let texts = table.columns.iter().filter(|column| column.kind.is_text());
-    let bytes = text_length(texts.map(|column| column.name.as_str())).unwrap_or(Expr::val(0));
     let mut query = Query::select();
     for (at, name) in key.iter().enumerate() {
         query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
         query.order_by(Alias::new(name), Order::Asc);
     }
-    let (rows, bytes) = if key == table.primary_key {
+    let rows = if key == table.primary_key {
         // A unit is a row: nothing to group, so the walk along the key can stop at the limit for sure.
-        (Expr::cust("1"), bytes)
+        Expr::cust("1")
     } else {
         for name in &key {
             query.group_by_col(Alias::new(name));
         }
-        (Expr::cust("COUNT(*)"), Expr::expr(Func::sum(bytes)))
+        Expr::cust("COUNT(*)")
     };
-    let cast = |expression: Expr| expression.cast_as(Alias::new(dialect.integer_cast()));
-    query.expr_as(cast(rows), Alias::new("unit_rows")).expr_as(cast(bytes), Alias::new("unit_bytes"));
+    query.expr_as(rows.cast_as(Alias::new(dialect.integer_cast())), Alias::new("unit_rows"));
     query.from(Alias::new(&table.name)).limit(most);
     within(&mut query, &key, after, None);
     query
@@ -202,13 +231,15 @@ pub(super) async fn load_unit(tx: &mut Transaction, table: &Table, unit: &Key) -
     Ok(Loaded { unit_offsets: vec![0, count], columns })
 }
 
-/// The rows of these units, in the order of units and then of the primary key.
+/// The rows of these units, in the order of units and then of the primary key: of all, or of the first, at least one,
+/// for which there is room.
 pub(super) async fn load(
     tx: &mut Transaction,
     table: &Table,
     needed: &BTreeSet<String>,
     after: Option<&Key>,
     units: &[Key],
+    room: &mut Room<'_>,
 ) -> Result<Loaded, MigrateError> {
     let key = unit_key(table);
     let encodings = encodings(table, &key);
@@ -225,7 +256,7 @@ pub(super) async fn load(
     let places: HashMap<&Key, usize> = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
     let mut builders: Vec<_> = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
     let mut unit_offsets = vec![0_u32];
-    let mut count = 0;
+    let (mut count, mut sum, mut complete) = (0, 0, units.len());
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
         let unit = Key::read(&row, &encodings).map_err(failed(&table.name))?;
@@ -233,15 +264,30 @@ pub(super) async fn load(
         // belongs to the next start's copy of a database that others write to.
         let written = || MigrateError::WrittenMeanwhile { table: table.name.clone() };
         let place = *places.get(&unit).filter(|&&place| place + 1 >= unit_offsets.len()).ok_or_else(written)?;
+        if place > 0 && place + 1 > unit_offsets.len() && sum > room.tuning.batch_bytes {
+            complete = place;
+            break;
+        }
         unit_offsets.resize(place + 1, count);
         count += 1;
+        let mut bytes = 0;
         for (at, (column, builder)) in wanted.iter().zip(&mut builders).enumerate() {
             let value = row.value(key.len() + at, column.kind.into()).map_err(failed(&table.name))?;
+            bytes += bytes_of(value);
             builder.push(value);
         }
+        sum += bytes;
+        room.take(units, place, bytes)?;
     }
-    unit_offsets.resize(units.len() + 1, count);
+    unit_offsets.resize(complete + 1, count);
     let finished = builders.into_iter().map(|builder| Arc::new(builder.finish()));
     let columns = wanted.iter().map(|column| column.name.clone()).zip(finished).collect();
     Ok(Loaded { unit_offsets, columns })
+}
+
+fn bytes_of(value: Value<'_>) -> u64 {
+    match value {
+        Value::Text(text) => text.len() as u64,
+        Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
+    }
 }

@@ -64,13 +64,13 @@ impl Writer {
         domain: &[u8],
         indices: Indices<i32>,
     ) -> Result<(), StoreError> {
-        let process_guid = self.store.plain(TABLE, "process_guid", process_guid)?;
-        let domain = self.store.plain(TABLE, "domain", domain)?;
+        let guid = self.plain(TABLE, "process_guid", process_guid)?;
+        let domain = self.plain(TABLE, "domain", domain)?;
         let since_ns = self.store.now_ns();
         let row = |index: i32| -> Cells {
             let epoch = String::from_utf8(ModificationTag::begin().epoch).expect("an epoch is a UUID");
             vec![
-                ("process_guid", process_guid.clone()),
+                ("process_guid", guid.clone()),
                 ("instance_index", number(index)),
                 ("domain", domain.clone()),
                 ("state", Cell::Text(UNCLAIMED.to_owned())),
@@ -84,17 +84,16 @@ impl Writer {
                 ("routable", Cell::Flag(false)),
             ]
         };
-        self.insert(TABLE, indices.map(row).collect(), Conflict::Stays).await
+        self.insert(TABLE, process_guid, indices.map(row).collect(), Conflict::Stays).await
     }
 
     /// Deletes the instances from an index on that run nowhere.
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
         let waiting = Filter::everything()
-            .equals(TABLE.key, process_guid)
             .at_least("instance_index", from_index)
             .is("presence", ORDINARY)
             .one_of("state", &[UNCLAIMED.into(), CRASHED.into()]);
-        self.delete(TABLE, &waiting).await.map(drop)
+        self.delete(TABLE, process_guid, waiting).await.map(drop)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::{Store, StoreError, Table};
+use super::{StoreError, Table, Writer};
 use crate::database::Dialect;
 use crate::layout::schema::Sealing;
 
@@ -31,15 +31,15 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> Cell {
     Cell::Sealed(Sealing::Sealed, json.into())
 }
 
-impl Store {
+impl Writer {
     /// The text that a plain column is to hold, if it can.
     pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
         let name = table.name;
         let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText { table: name, column })?;
-        if self.dialect() == Dialect::Postgres && text.contains('\0') {
+        if self.tx.dialect() == Dialect::Postgres && text.contains('\0') {
             return Err(StoreError::NotText { table: name, column });
         }
-        match self.capacity(name, column) {
+        match self.access.capacity(name, column) {
             Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
             Some(_) | None => Ok(Cell::Text(text.to_owned())),
         }

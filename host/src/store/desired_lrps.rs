@@ -2,7 +2,7 @@
 
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
-use super::cells::{Cell, Cells, json, message, number};
+use super::cells::{Cells, json, message, number};
 use super::filter::Filter;
 use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
@@ -118,22 +118,22 @@ impl Writer {
             ("run_info", message(&lrp.run_info)),
             ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
             ("update_strategy", number(lrp.update_strategy)),
-            ("process_guid", self.plain("process_guid", &info.process_guid)?),
-            ("domain", self.plain("domain", &info.domain)?),
-            ("log_guid", self.plain("log_guid", &info.log_guid)?),
-            ("annotation", self.plain("annotation", &info.annotation)?),
+            ("process_guid", self.plain(TABLE, "process_guid", &info.process_guid)?),
+            ("domain", self.plain(TABLE, "domain", &info.domain)?),
+            ("log_guid", self.plain(TABLE, "log_guid", &info.log_guid)?),
+            ("annotation", self.plain(TABLE, "annotation", &info.annotation)?),
             ("instances", number(info.instances)),
             ("memory_mb", number(info.memory_mb)),
             ("disk_mb", number(info.disk_mb)),
             ("max_pids", number(info.max_pids)),
-            ("rootfs", self.plain("rootfs", &info.root_fs)?),
+            ("rootfs", self.plain(TABLE, "rootfs", &info.root_fs)?),
             ("routes", json(routes_at_rest(info.routes.as_ref())?)),
-            ("modification_tag_epoch", self.plain("modification_tag_epoch", &info.tag.epoch)?),
+            ("modification_tag_epoch", self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?),
             ("modification_tag_index", number(info.tag.index)),
             ("volume_placement", message(&placement)),
-            ("placement_tags", self.plain("placement_tags", &tags::texts_to_json(&info.placement_tags))?),
+            ("placement_tags", self.plain(TABLE, "placement_tags", &tags::texts_to_json(&info.placement_tags))?),
         ];
-        self.insert(TABLE, vec![cells], Conflict::Fails).await
+        self.insert(TABLE, &info.process_guid, vec![cells], Conflict::Fails).await
     }
 
     /// Writes what the update names, and `run_info` where it changed with it.
@@ -149,7 +149,7 @@ impl Writer {
             cells.push(("instances", number(instances)));
         }
         if let Some(annotation) = &update.annotation {
-            cells.push(("annotation", self.plain("annotation", annotation)?));
+            cells.push(("annotation", self.plain(TABLE, "annotation", annotation)?));
         }
         if let Some(routes) = &update.routes {
             cells.push(("routes", json(routes_at_rest(Some(routes))?)));
@@ -160,21 +160,13 @@ impl Writer {
         if let Some(run_info) = run_info {
             cells.push(("run_info", message(run_info)));
         }
-        self.update(TABLE, &is(process_guid), cells).await.map(drop)
+        self.update(TABLE, process_guid, Filter::everything(), cells).await.map(drop)
     }
 
     /// Whether there was one.
     pub async fn delete_desired_lrp(&mut self, process_guid: &[u8]) -> Result<bool, StoreError> {
-        Ok(self.delete(TABLE, &is(process_guid)).await? > 0)
+        Ok(self.delete(TABLE, process_guid, Filter::everything()).await? > 0)
     }
-
-    fn plain(&self, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
-        self.store.plain(TABLE, column, text)
-    }
-}
-
-fn is(process_guid: &[u8]) -> Filter {
-    Filter::everything().equals(TABLE.key, process_guid)
 }
 
 fn condition(filter: &DesiredLrpFilter) -> Filter {

@@ -7,8 +7,9 @@ use super::cells::{Cell, Cells};
 use super::filter::Filter;
 use super::reader::{Key, PageEnd, Range};
 use super::writer::Conflict;
-use super::{Store, StoreError, Table, failed};
+use super::{StoreError, Table, failed};
 use crate::database::{Dialect, Row, Transaction};
+use crate::record::Keyring;
 use crate::units::operand;
 
 /// The rows of a table in a range of keys, in the order of keys.
@@ -110,19 +111,18 @@ pub(super) fn bytes_of(column: Expr) -> Expr {
 
 pub(super) async fn insert(
     tx: &mut Transaction,
-    store: &Store,
-    table: Table,
+    keyring: &Keyring,
+    (table, stamp): (Table, Option<(&'static str, i64)>),
     rows: Vec<Cells>,
     conflict: Conflict,
     what: &'static str,
 ) -> Result<(), StoreError> {
     let Some(first) = rows.first() else { return Ok(()) };
-    let stamp = store.stamp(table.name);
     let names = first.iter().map(|(column, _)| *column).chain(stamp.map(|(column, _)| column));
     let mut insert = Query::insert();
     insert.into_table(Alias::new(table.name)).columns(names.map(Alias::new));
     for cells in rows {
-        let values = cells.into_iter().map(|(_, cell)| value(cell, store));
+        let values = cells.into_iter().map(|(_, cell)| value(cell, keyring));
         insert.values_panic(values.chain(stamp.map(|(_, version)| Expr::val(version))));
     }
     match conflict {
@@ -142,7 +142,7 @@ pub(super) async fn insert(
 /// How many rows were meant.
 pub(super) async fn update(
     tx: &mut Transaction,
-    store: &Store,
+    keyring: &Keyring,
     table: Table,
     filter: &Filter,
     cells: Cells,
@@ -151,7 +151,7 @@ pub(super) async fn update(
     let mut update = Query::update();
     update.table(Alias::new(table.name)).cond_where(filter.said(tx.dialect()));
     for (column, cell) in cells {
-        update.value(Alias::new(column), value(cell, store));
+        update.value(Alias::new(column), value(cell, keyring));
     }
     tx.execute(&update).await.map_err(failed(what))
 }
@@ -167,13 +167,13 @@ pub(super) async fn delete(
     tx.execute(&delete).await.map_err(failed(what))
 }
 
-fn value(cell: Cell, store: &Store) -> Expr {
+fn value(cell: Cell, keyring: &Keyring) -> Expr {
     match cell {
         Cell::Number(number) => Expr::val(number),
         Cell::Flag(flag) => Expr::val(flag),
         Cell::Text(text) => Expr::val(text),
         Cell::Sealed(sealing, plain) => {
-            let text = store.keyring().seal(sealing, &plain);
+            let text = keyring.seal(sealing, &plain);
             Expr::val(String::from_utf8(text).expect("a sealed column is ASCII"))
         }
     }

@@ -20,8 +20,7 @@ impl Reader {
 
 impl Writer {
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
-        let cells =
-            vec![("domain", self.store.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
-        self.insert(TABLE, vec![cells], Conflict::Takes("expire_time")).await
+        let cells = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
+        self.insert(TABLE, domain, vec![cells], Conflict::Takes("expire_time")).await
     }
 }

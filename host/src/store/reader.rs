@@ -1,8 +1,10 @@
 //! Reading: one short transaction, and scans by ranges of partition keys.
 
+use tokio::sync::OwnedRwLockReadGuard;
+
 use super::filter::Filter;
 use super::record::{Read, Record};
-use super::{Store, StoreError, Table, direct, failed};
+use super::{Access, Store, StoreError, Table, direct, failed, lensed};
 use crate::database::{Dialect, Transaction, sql};
 
 /// A partition key. Databases differ in how they order keys, so they are never compared here.
@@ -42,7 +44,8 @@ impl PageEnd {
 
 #[derive(Debug)]
 pub struct Reader {
-    pub(super) store: Store,
+    store: Store,
+    access: OwnedRwLockReadGuard<Access>,
     tx: Transaction,
 }
 
@@ -50,11 +53,15 @@ impl Reader {
     /// Fixes the state that is seen, and makes the connection look at the tables as they now are. SQLite
     /// takes the quoted name of a column that it does not know for text, so a connection that has not
     /// noticed a migration would otherwise give the name of a new column instead of its value.
-    pub(super) async fn begin(store: Store, mut tx: Transaction) -> Result<Self, StoreError> {
+    pub(super) async fn begin(
+        store: Store,
+        access: OwnedRwLockReadGuard<Access>,
+        mut tx: Transaction,
+    ) -> Result<Self, StoreError> {
         if tx.dialect() == Dialect::Sqlite {
             tx.fetch(sql("SELECT 1 FROM sqlite_schema LIMIT 1")).await.map_err(failed("begin to read"))?;
         }
-        Ok(Self { store, tx })
+        Ok(Self { store, access, tx })
     }
 
     pub fn now_ns(&self) -> i64 {
@@ -70,7 +77,10 @@ impl Reader {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        direct::page_end(&mut self.tx, table, filter, after, units).await
+        match &self.access.lenses {
+            None => direct::page_end(&mut self.tx, table, filter, after, units).await,
+            Some(lenses) => lensed::page_end(lenses, &mut self.tx, table, filter, after, units).await,
+        }
     }
 
     /// The records of a range that can be read, in the order of keys.
@@ -82,8 +92,11 @@ impl Reader {
         range: &Range,
         read: Read<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = direct::scan(&mut self.tx, table, columns, filter, range, "list records").await?;
-        let store = &self.store;
+        let (store, tx) = (&self.store, &mut self.tx);
+        if let Some(lenses) = &self.access.lenses {
+            return lensed::list(store, lenses, tx, (table, columns), filter, range, read).await;
+        }
+        let rows = direct::scan(tx, table, columns, filter, range, "list records").await?;
         store.readable(rows.iter().map(|row| Record::read(row, store, table, read)))
     }
 
@@ -94,8 +107,12 @@ impl Reader {
         key: &[u8],
         read: Read<T>,
     ) -> Result<Option<T>, StoreError> {
+        let (store, tx) = (&self.store, &mut self.tx);
+        if let Some(lenses) = &self.access.lenses {
+            return lensed::get(store, lenses, tx, (table, columns), key, read).await;
+        }
         let filter = Filter::everything().equals(table.key, key);
-        let rows = direct::scan(&mut self.tx, table, columns, &filter, &Range::default(), "get a record").await?;
-        rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
+        let rows = direct::scan(tx, table, columns, &filter, &Range::default(), "get a record").await?;
+        rows.first().map(|row| Record::read(row, store, table, read)).transpose()
     }
 }

@@ -11,6 +11,7 @@ use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
 use crate::model::{ModificationTag, Text};
 use crate::record::{Keyring, RecordError};
+use crate::units::UnitsError;
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum RecordProblem {
     Message { column: &'static str, source: prost::DecodeError },
     #[error("{column} is not the JSON it should be")]
     Json { column: &'static str, source: Malformed },
+    #[error("it cannot be taken to the layout that the handlers speak")]
+    Lens { source: Box<UnitsError> },
 }
 
 /// Columns by name, as they rest.

@@ -1,9 +1,13 @@
 //! Writing: one transaction in which this host is proven to be the master. Dropping it undoes it.
 
+use tokio::sync::OwnedRwLockReadGuard;
+
 use super::cells::Cells;
 use super::filter::Filter;
+use super::lensed::Session;
+use super::reader::Key;
 use super::record::{Read, Record};
-use super::{Store, StoreError, Table, direct};
+use super::{Access, Store, StoreError, Table, direct};
 use crate::database::Transaction;
 
 /// What becomes of a row whose key is taken.
@@ -17,18 +21,42 @@ pub(super) enum Conflict {
     Takes(&'static str),
 }
 
-#[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
-    tx: Transaction,
+    pub(super) access: OwnedRwLockReadGuard<Access>,
+    pub(super) tx: Transaction,
+    /// Where records are reached through the lens: the units that were touched.
+    session: Option<Session>,
+    /// Tables and keys that were changed, for a migration that follows along.
+    touched: Vec<(String, Key)>,
+    /// What keeps that migration away meanwhile. Dropped after the transaction.
+    _held: Vec<Box<dyn Send + Sync>>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("tx", &self.tx).field("touched", &self.touched.len()).finish_non_exhaustive()
+    }
 }
 
 impl Writer {
-    pub(super) fn new(store: Store, tx: Transaction) -> Self {
-        Self { store, tx }
+    pub(super) fn new(
+        store: Store,
+        access: OwnedRwLockReadGuard<Access>,
+        held: Vec<Box<dyn Send + Sync>>,
+        tx: Transaction,
+    ) -> Self {
+        let session = access.lenses.clone().map(Session::new);
+        Self { store, access, tx, session, touched: Vec::new(), _held: held }
     }
 
-    pub async fn commit(self) -> Result<(), StoreError> {
+    pub async fn commit(mut self) -> Result<(), StoreError> {
+        if let Some(session) = self.session.take() {
+            session.write(&self.store, &mut self.tx).await?;
+        }
+        if let Some(mirror) = self.access.mirror.clone() {
+            mirror.changed(&mut self.tx, &self.touched).await?;
+        }
         self.tx.commit().await.map_err(|source| StoreError::Commit { source })
     }
 
@@ -40,28 +68,66 @@ impl Writer {
         key: &[u8],
         read: Read<T>,
     ) -> Result<Option<T>, StoreError> {
+        if let Some(session) = &mut self.session {
+            return session.get(&self.store, &mut self.tx, table, key, read).await;
+        }
         let filter = Filter::everything().equals(table.key, key);
         let rows = direct::scan_to_change(&mut self.tx, table, columns, &filter, "get a record to change it").await?;
         rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
     }
 
-    /// All rows have the same columns.
+    /// All rows have the same columns and belong to the same unit.
     pub(super) async fn insert(
         &mut self,
         table: Table,
+        key: &[u8],
         rows: Vec<Cells>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
-        direct::insert(&mut self.tx, &self.store, table, rows, conflict, "insert records").await
+        self.touch(table, key);
+        if let Some(session) = &mut self.session {
+            return session.insert(&self.store, &mut self.tx, (table, key), rows, conflict).await;
+        }
+        let stamp = self.access.stamp(table.name);
+        direct::insert(&mut self.tx, self.store.keyring(), (table, stamp), rows, conflict, "insert records").await
     }
 
-    /// How many rows the filter meant.
-    pub(super) async fn update(&mut self, table: Table, filter: &Filter, cells: Cells) -> Result<u64, StoreError> {
-        direct::update(&mut self.tx, &self.store, table, filter, cells, "update a record").await
+    /// How many rows of a unit the filter meant.
+    pub(super) async fn update(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        filter: Filter,
+        cells: Cells,
+    ) -> Result<u64, StoreError> {
+        self.touch(table, key);
+        if let Some(session) = &mut self.session {
+            return session.update(&self.store, &mut self.tx, (table, key), &filter, cells).await;
+        }
+        let filter = filter.equals(table.key, key);
+        direct::update(&mut self.tx, self.store.keyring(), table, &filter, cells, "update a record").await
     }
 
-    /// How many rows the filter meant.
-    pub(super) async fn delete(&mut self, table: Table, filter: &Filter) -> Result<u64, StoreError> {
-        direct::delete(&mut self.tx, table, filter, "delete records").await
+    /// How many rows of a unit the filter meant.
+    pub(super) async fn delete(&mut self, table: Table, key: &[u8], filter: Filter) -> Result<u64, StoreError> {
+        self.touch(table, key);
+        if let Some(session) = &mut self.session {
+            return session.delete(&self.store, &mut self.tx, (table, key), &filter).await;
+        }
+        direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await
+    }
+
+    fn touch(&mut self, table: Table, key: &[u8]) {
+        let Some(_) = &self.access.mirror else { return };
+        let tables = match &self.access.lenses {
+            None => vec![table.name],
+            Some(lenses) => lenses.stored_for(table.name),
+        };
+        for table in tables {
+            let pair = (table.to_owned(), key.to_vec());
+            if !self.touched.contains(&pair) {
+                self.touched.push(pair);
+            }
+        }
     }
 }

@@ -114,6 +114,18 @@ impl Batch {
         Self { units: units.iter().map(|&unit| self.units[unit].clone()).collect(), tables: tables.collect() }
     }
 
+    /// The same units without a row.
+    #[must_use]
+    pub fn emptied(&self, layout: &Layout) -> Self {
+        let none = |(name, rows): (&String, &Rows)| {
+            let offsets = vec![0; self.units.len() + 1];
+            let empty =
+                rows.rebuilt(&layout.tables[name], offsets, |_, encoding| ColumnBuilder::new(encoding).finish());
+            (name.clone(), empty)
+        };
+        Self { units: self.units.clone(), tables: self.tables.iter().map(none).collect() }
+    }
+
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.tables.values().all(|rows| rows.count() == 0)

@@ -142,9 +142,15 @@ fn long(entry: &QuarantineEntry) -> String {
 async fn retry(Retried { units, module, listed: Listed { config, json } }: Retried) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config.module_cache_dir)).transpose()?;
-    let (_lock, fence) = prepared.lock_now().await?;
-    let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;
+    let (lock, fence) = prepared.lock_now().await?;
+    let context = prepared.context();
+    let tried = tokio::select! {
+        tried = migrate::retry(&context, &fence, &units, instead) => tried.map_err(anyhow::Error::from),
+        lost = lock.lost() => Err(lost.into()),
+    };
     prepared.database.close().await;
+    lock.release().await;
+    let fates = tried?;
     if json {
         let fates: Vec<_> =
             fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();

@@ -1,11 +1,11 @@
 //! `bbs migrate pause`, `resume`, `rate` and `watch`: a running host, through its admin socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
 
-use super::super::progress::Screen;
+use super::super::progress::{Screen, line};
 use crate::admin::{Client, Command, Report};
 use crate::config::Config;
 
@@ -77,6 +77,15 @@ async fn tell(steered: &Steered, command: Command, said: impl FnOnce(&Report) ->
         }
     }
     Ok(())
+}
+
+/// A line about the host that runs with this configuration, if one does.
+pub(super) async fn print_running_host(admin_socket: &Path) {
+    // Most often there is none, and that is no fault.
+    let Ok(mut host) = Client::ask(admin_socket, Command::Status).await else { return };
+    if let Ok(report) = host.answer().await {
+        println!("Host       process {}: {}", report.pid, line(&report.progress));
+    }
 }
 
 /// Until the host has nothing left to do but serve.

@@ -1,0 +1,108 @@
+//! Who holds a lease, written so that another process on the same machine can tell that the holder is dead: a host that
+//! crashed and was started again need not wait for its own lease to run out. Says nothing about a holder elsewhere.
+
+use std::fs;
+
+/// The database's column takes 255 characters, of which the rest needs fewer than half.
+const LONGEST_NAME: usize = 128;
+
+/// A process, for as long as it lives: its number alone could have been given to another one since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    machine: String,
+    pid: u32,
+    started: String,
+    name: String,
+}
+
+impl Holder {
+    /// This process.
+    pub(super) fn this(name: &str) -> Self {
+        let pid = std::process::id();
+        Self {
+            machine: machine(),
+            pid,
+            started: started(pid).unwrap_or_else(|| "unknown".to_owned()),
+            name: name.chars().take(LONGEST_NAME).collect(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.splitn(4, ' ').map(str::to_owned);
+        Some(Self {
+            machine: words.next()?,
+            pid: words.next()?.parse().ok()?,
+            started: words.next()?,
+            name: words.next()?,
+        })
+    }
+
+    /// Whether the holder that was written down has certainly ended.
+    pub(super) fn has_ended(written: &str) -> bool {
+        let Some(holder) = Self::parse(written) else { return false };
+        holder.machine == machine()
+            && !holder.machine.contains("unknown")
+            && started(holder.pid) != Some(holder.started)
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.machine, self.pid, self.started, self.name)
+    }
+}
+
+/// This boot of this machine, and the space in which process numbers mean something.
+fn machine() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let space = fs::read_link("/proc/self/ns/pid").ok();
+    let known = |text: Option<String>| text.map_or("unknown".to_owned(), |text| text.trim().replace(' ', "-"));
+    format!("{}/{}", known(boot), known(space.map(|link| link.to_string_lossy().into_owned())))
+}
+
+/// When a process began, in ticks since the machine did; nothing where it has ended, even if nobody has asked yet how.
+fn started(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program stands in parentheses and may hold anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?;
+    (!["Z", "X"].contains(&state)).then(|| started.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_holder_is_read_as_it_was_written() {
+        let holder = Holder::this("z1 / bbs-0");
+        assert_eq!(Holder::parse(&holder.to_string()), Some(holder.clone()));
+        assert!(!Holder::has_ended(&holder.to_string()), "this process lives");
+        assert!(Holder::this(&"x".repeat(1000)).to_string().len() < 255);
+    }
+
+    #[test]
+    fn only_a_process_of_this_machine_that_is_gone_has_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
+        let started = started(child.id()).expect("it lives");
+        let holder = Holder { machine: machine(), pid: child.id(), started, name: "x".into() };
+        assert!(!Holder::has_ended(&holder.to_string()));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+        assert!(Holder::has_ended(&holder.to_string()));
+        let elsewhere = Holder { machine: "another".into(), ..holder.clone() };
+        assert!(!Holder::has_ended(&elsewhere.to_string()));
+        let other = Holder { pid: std::process::id(), ..holder };
+        assert!(Holder::has_ended(&other.to_string()), "its number was given to another process");
+    }
+
+    #[test]
+    fn what_was_not_written_by_a_host_says_nothing() {
+        for text in ["", "somebody", "a b c d", "a 1", "ü 12 3"] {
+            assert!(!Holder::has_ended(text), "{text:?}");
+        }
+    }
+}

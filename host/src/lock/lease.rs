@@ -1,0 +1,292 @@
+//! The lock in the database itself: one row that its holder changes again and again. Owns that row.
+//!
+//! No clock is compared with another. A standby takes the lease when it has seen the row unchanged for the whole time
+//! that the holder claimed, by its own clock that only runs forward; the holder counts from before it asked, so it
+//! gives up no later than anybody else may begin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::holder::Holder;
+use super::renewal::{Expiring, Failure, Renewal};
+use crate::config;
+use crate::database::{
+    Address, Database, DatabaseError, Limits, Row, Server, SqlError, Transaction, is_transient, is_unique_violation,
+    schema, sql,
+};
+use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+
+pub const LEASE_TABLE: &str = "bbs_lease";
+
+/// Beside the host's own connections, so that a busy host still renews. More than one, for when one hangs.
+const CONNECTIONS: u32 = 3;
+/// What a holder may claim; anything else was not written by a host.
+const SANE_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error("cannot use the table {LEASE_TABLE}; the database user must be allowed to create and change tables")]
+    Table(#[source] SqlError),
+}
+
+/// The lease as it may be taken.
+#[derive(Debug)]
+pub struct Lease {
+    database: Database,
+    owner: String,
+    ttl: Duration,
+    retry_interval: Duration,
+}
+
+/// The row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Claim {
+    /// Empty where it was released.
+    owner: String,
+    /// Of this holding: no two are alike.
+    token: i64,
+    /// Changes with each renewal.
+    beat: i64,
+    ttl_ms: i64,
+}
+
+/// What a waiting host has seen, and since when it is so.
+#[derive(Debug)]
+struct Sighting {
+    claim: Claim,
+    since: Instant,
+}
+
+fn table() -> Table {
+    let column = |name: &str, kind| Column {
+        name: name.to_owned(),
+        kind,
+        nullable: false,
+        default: None,
+        sealing: Sealing::Plain,
+    };
+    Table {
+        name: LEASE_TABLE.to_owned(),
+        columns: vec![
+            column("id", ColumnType::Integer),
+            column("owner", ColumnType::Varchar(255)),
+            column("token", ColumnType::BigInteger),
+            column("beat", ColumnType::BigInteger),
+            column("ttl_ms", ColumnType::BigInteger),
+        ],
+        primary_key: vec!["id".to_owned()],
+        indexes: Vec::new(),
+        partition_key: None,
+    }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Lease {
+    pub async fn open(config: &config::Lock, server: &Server) -> Result<Self, LeaseError> {
+        let limits = Limits {
+            max_connections: CONNECTIONS,
+            min_connections: 0,
+            connect_timeout: server.limits.connect_timeout.min(config.ttl),
+            statement_timeout: server.limits.statement_timeout.min(config.ttl),
+            ..server.limits.clone()
+        };
+        let database = Database::open(&Address::Server(Server { limits, ..server.clone() })).await?;
+        Self::on(database, config).await
+    }
+
+    async fn on(database: Database, config: &config::Lock) -> Result<Self, LeaseError> {
+        let name = config.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let owner = Holder::this(&name).to_string();
+        let lease = Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval };
+        lease.create_table().await?;
+        Ok(lease)
+    }
+
+    async fn create_table(&self) -> Result<(), LeaseError> {
+        let mut tx = self.database.write().await?;
+        if schema::exists(&mut tx, LEASE_TABLE).await.map_err(LeaseError::Table)? {
+            return Ok(());
+        }
+        let created = tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await;
+        let created = match created {
+            Ok(_) => tx.commit().await,
+            Err(error) => Err(error),
+        };
+        match created {
+            // On PostgreSQL two hosts that create it at once can be in each other's way.
+            Err(error) if !is_unique_violation(&error) => Err(LeaseError::Table(error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LeaseError> {
+        let mut sighting = None;
+        loop {
+            let before = sighting.as_ref().map(|seen: &Sighting| seen.claim.clone());
+            if let Some(taken) = self.look(&mut sighting).await? {
+                return Ok(Some(taken));
+            }
+            let seen = sighting.as_ref().map(|seen| &seen.claim);
+            if before.is_some() && seen != before.as_ref() {
+                return Ok(None);
+            }
+            tokio::time::sleep(self.look_interval()).await;
+        }
+    }
+
+    pub(super) async fn take(&self) -> Renewal {
+        let mut sighting = None;
+        loop {
+            match self.look(&mut sighting).await {
+                Ok(Some(taken)) => return taken,
+                Ok(None) => {}
+                Err(fault) => tracing::warn!(
+                    fault = &fault as &dyn std::error::Error,
+                    "cannot look at the lease of the database; trying again"
+                ),
+            }
+            tokio::time::sleep(self.look_interval()).await;
+        }
+    }
+
+    /// Often enough to notice a renewal, and the end of them, in good time.
+    fn look_interval(&self) -> Duration {
+        self.retry_interval.min(self.ttl / 4)
+    }
+
+    /// Takes the lease if nobody has it, or if whoever has it was silent for as long as it lasts.
+    async fn look(&self, sighting: &mut Option<Sighting>) -> Result<Option<Renewal>, LeaseError> {
+        let asked = Instant::now();
+        let mut tx = self.database.write().await?;
+        let claim = read(&mut tx).await.map_err(LeaseError::Table)?;
+        let next = Claim {
+            owner: self.owner.clone(),
+            token: claim.as_ref().map_or_else(first_token, |claim| claim.token.wrapping_add(1)),
+            beat: 0,
+            ttl_ms: milliseconds(self.ttl),
+        };
+        let taken = match &claim {
+            None => insert(&mut tx, &next).await,
+            Some(claim) if self.is_free(claim, sighting, asked) => replace(&mut tx, claim, &next).await,
+            Some(_) => return Ok(None),
+        };
+        let taken = match taken {
+            Ok(true) => tx.commit().await.map(|()| true),
+            other => other,
+        };
+        match taken {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            // Another host was faster; what it did is seen next time.
+            Err(error) if is_unique_violation(&error) || is_transient(&error) => return Ok(None),
+            Err(error) => return Err(LeaseError::Table(error)),
+        }
+        let holding = Holding { database: self.database.clone(), claim: next, ttl: self.ttl };
+        Ok(Some(Renewal::start(Arc::new(holding), asked)))
+    }
+
+    fn is_free(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
+        let since = match sighting {
+            Some(seen) if seen.claim == *claim => seen.since,
+            _ => {
+                if sighting.as_ref().is_none_or(|seen| seen.claim.token != claim.token) {
+                    tracing::info!(holder = %claim.owner, "another host holds the lease of this database; waiting for it");
+                }
+                *sighting = Some(Sighting { claim: claim.clone(), since: now });
+                now
+            }
+        };
+        let claimed = Duration::from_millis(claim.ttl_ms.unsigned_abs());
+        let ttl = if claim.ttl_ms > 0 && SANE_TTL.contains(&claimed) { claimed } else { self.ttl };
+        let silent = now.duration_since(since);
+        // Ours although we do not hold it: an answer to taking it was lost.
+        claim.owner.is_empty() || claim.owner == self.owner || Holder::has_ended(&claim.owner) || silent >= ttl
+    }
+}
+
+/// Where the count begins. Not always at the same number, so that nobody who held the lease before its row was removed
+/// finds its own number again.
+fn first_token() -> i64 {
+    i64::from(Uuid::new_v4().as_fields().0)
+}
+
+async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
+    let row = tx.fetch_optional(sql("SELECT owner, token, beat, ttl_ms FROM bbs_lease WHERE id = 1")).await?;
+    let claim = |row: Row| {
+        Ok(Claim {
+            owner: row.text(0)?.unwrap_or_default().to_owned(),
+            token: row.integer(1)?.unwrap_or_default(),
+            beat: row.integer(2)?.unwrap_or_default(),
+            ttl_ms: row.integer(3)?.unwrap_or_default(),
+        })
+    };
+    row.map(claim).transpose()
+}
+
+async fn insert(tx: &mut Transaction, next: &Claim) -> Result<bool, SqlError> {
+    let statement = sql("INSERT INTO bbs_lease (id, owner, token, beat, ttl_ms) VALUES (1, ?, ?, ?, ?)");
+    let statement = statement.bind(next.owner.clone()).bind(next.token).bind(next.beat).bind(next.ttl_ms);
+    Ok(tx.execute(statement).await? == 1)
+}
+
+/// Only if the row still is what was seen.
+async fn replace(tx: &mut Transaction, seen: &Claim, next: &Claim) -> Result<bool, SqlError> {
+    let statement = sql("UPDATE bbs_lease SET owner = ?, token = ?, beat = ?, ttl_ms = ? \
+                         WHERE id = 1 AND owner = ? AND token = ? AND beat = ? AND ttl_ms = ?");
+    let values = [next, seen].into_iter();
+    let statement = values.fold(statement, |statement, claim| {
+        statement.bind(claim.owner.clone()).bind(claim.token).bind(claim.beat).bind(claim.ttl_ms)
+    });
+    Ok(tx.execute(statement).await? == 1)
+}
+
+/// The lease as this host holds it.
+struct Holding {
+    database: Database,
+    claim: Claim,
+    ttl: Duration,
+}
+
+impl Holding {
+    async fn change(&self, assignment: &'static str) -> Result<bool, Failure> {
+        let mut tx = self.database.write().await?;
+        let statement = format!("UPDATE bbs_lease SET {assignment} WHERE id = 1 AND owner = ? AND token = ?");
+        let statement = sql(statement).bind(self.claim.owner.clone()).bind(self.claim.token);
+        let ours = tx.execute(statement).await? == 1;
+        tx.commit().await?;
+        Ok(ours)
+    }
+}
+
+impl Expiring for Holding {
+    const WHAT: &'static str = "the lease of this database";
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    async fn renew(&self) -> Result<Option<String>, Failure> {
+        if self.change("beat = beat + 1").await? {
+            return Ok(None);
+        }
+        let mut tx = self.database.read().await?;
+        let claim = read(&mut tx).await?;
+        Ok(Some(claim.map_or_else(|| "its row is gone".to_owned(), |claim| claim.owner)))
+    }
+
+    async fn release(&self) -> Result<(), Failure> {
+        self.change("owner = ''").await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

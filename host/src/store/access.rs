@@ -1,0 +1,69 @@
+//! How the store gets at the tables as they are now: directly or through the lens, with or without a migration that
+//! follows along. It changes as a whole, when nobody is reading or writing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::TABLES;
+use super::lensed::Lenses;
+use super::mirror::Mirror;
+use crate::database::Dialect;
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::Layout;
+use crate::units::{Capacity, RECORD_VERSION};
+
+#[derive(Debug, Default)]
+pub struct Access {
+    capacities: BTreeMap<(String, String), Capacity>,
+    /// The tables that have the column, and what new records put there.
+    stamped: BTreeMap<String, DataVersion>,
+    pub(super) lenses: Option<Arc<Lenses>>,
+    pub(super) mirror: Option<Arc<dyn Mirror>>,
+}
+
+impl Access {
+    /// Holds values to what the columns of `layout`, that of the database, can hold, and marks each new record as
+    /// having gone through `record_version`, the newest migration that transforms rows, where its table has the column.
+    pub fn direct(layout: &Layout, dialect: Dialect, record_version: DataVersion) -> Self {
+        let mut access = Self::default();
+        for (name, table) in &layout.tables {
+            for column in &table.columns {
+                if let Some(capacity) = Capacity::of(column.kind, dialect) {
+                    access.capacities.insert((name.clone(), column.name.clone()), capacity);
+                }
+            }
+            if table.column(RECORD_VERSION).is_some() {
+                access.stamped.insert(name.clone(), record_version);
+            }
+        }
+        access
+    }
+
+    /// The same through a lens. Values are held to the handlers' columns, and to those of the database when written.
+    pub fn through(lenses: Lenses, dialect: Dialect) -> Self {
+        let Self { capacities, .. } = Self::direct(lenses.native(), dialect, 0);
+        Self { capacities, lenses: Some(Arc::new(lenses)), ..Self::default() }
+    }
+
+    /// Lets a migration follow along.
+    #[must_use]
+    pub fn mirrored(mut self, mirror: Arc<dyn Mirror>) -> Self {
+        self.mirror = Some(mirror);
+        self
+    }
+
+    /// The tables that a change can touch, at the layout of the database.
+    pub(super) fn stored_tables(&self) -> Vec<&str> {
+        self.lenses.as_ref().map_or_else(|| TABLES.to_vec(), |lenses| lenses.stored_tables())
+    }
+
+    pub(super) fn capacity(&self, table: &str, column: &str) -> Option<Capacity> {
+        self.capacities.get(&(table.to_owned(), column.to_owned())).copied()
+    }
+
+    /// The record version of a new row, where its table has one.
+    pub(super) fn stamp(&self, table: &str) -> Option<(&'static str, i64)> {
+        let version = *self.stamped.get(table)?;
+        Some((RECORD_VERSION, i64::try_from(version).unwrap_or(i64::MAX)))
+    }
+}

@@ -1,0 +1,103 @@
+//! Which units a list is about, in the order of their keys. Owns what of a filter is told to the database: conditions
+//! on columns that no row function touches, of tables whose rows are the handlers' rows one to one. They choose units;
+//! whether a row is meant is judged after the lens.
+
+use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
+
+use super::Lenses;
+use crate::database::{Dialect, Transaction};
+use crate::lens::Provenance;
+use crate::store::direct::{bytes_of, within};
+use crate::store::filter::Filter;
+use crate::store::reader::Range;
+use crate::store::{StoreError, failed};
+use crate::units::{Key, unit_column};
+
+const KEY: &str = "unit_key";
+const BYTES: &str = "unit_bytes";
+
+/// The next units of a range with what they hold in bytes, at most so many.
+pub(super) async fn next(
+    lenses: &Lenses,
+    tx: &mut Transaction,
+    table: &str,
+    filter: &Filter,
+    range: &Range,
+    most: u32,
+) -> Result<Vec<(Key, u64)>, StoreError> {
+    const WHAT: &str = "find the units of a page";
+    let dialect = tx.dialect();
+    let mut parts = parts(lenses, table, filter, dialect).into_iter();
+    let mut part = |(name, conditions): (String, Cond)| units_in(lenses, &name, conditions, range, most, dialect);
+    let Some(mut all) = parts.next().map(&mut part) else { return Ok(Vec::new()) };
+    for other in parts.map(&mut part) {
+        all.union(UnionType::All, other);
+    }
+    let bytes = Expr::from(Func::sum(Expr::col(Alias::new(BYTES)))).cast_as(Alias::new(dialect.integer_cast()));
+    let select = Query::select()
+        .column(Alias::new(KEY))
+        .expr(bytes)
+        .from_subquery(all, Alias::new("units"))
+        .group_by_col(Alias::new(KEY))
+        .order_by(Alias::new(KEY), Order::Asc)
+        .limit(most.into())
+        .to_owned();
+    let rows = tx.fetch(&select).await.map_err(failed(WHAT))?;
+    rows.iter()
+        .map(|row| {
+            let key = row.bytes(0).map_err(failed(WHAT))?.unwrap_or_default();
+            Ok((key.to_vec(), row.integer(1).map_err(failed(WHAT))?.unwrap_or(0).unsigned_abs()))
+        })
+        .collect()
+}
+
+/// The stored tables that have the units, with what their rows have to fulfil.
+fn parts(lenses: &Lenses, table: &str, filter: &Filter, dialect: Dialect) -> Vec<(String, Cond)> {
+    let composed = &lenses.lift.tables[table];
+    if composed.reshaped || composed.sources.is_empty() {
+        let cluster = &lenses.clusters[lenses.cluster(table)];
+        return cluster.stored.iter().map(|name| (name.clone(), Cond::all())).collect();
+    }
+    // Each of its rows continues one row of every source: any source has all units, so that with most to say leads.
+    let said = |source: &String| {
+        let conditions = filter.conditions().filter_map(|(column, condition)| {
+            let (_, provenance) = composed.columns.iter().find(|(known, _)| known.name == *column)?;
+            match provenance {
+                Provenance::Raw { table, column } if table == source => condition.said(column, dialect),
+                Provenance::Raw { .. } | Provenance::Fill(_) | Provenance::Computed => None,
+            }
+        });
+        conditions.collect::<Vec<_>>()
+    };
+    let parts = composed.sources.iter().map(|source| (source.clone(), said(source)));
+    let leading = parts.max_by_key(|(_, conditions)| conditions.len());
+    let all = |conditions: Vec<Expr>| conditions.into_iter().fold(Cond::all(), Cond::add);
+    leading.into_iter().map(|(source, conditions)| (source, all(conditions))).collect()
+}
+
+/// The first units of one table.
+fn units_in(
+    lenses: &Lenses,
+    name: &str,
+    conditions: Cond,
+    range: &Range,
+    most: u32,
+    dialect: Dialect,
+) -> SelectStatement {
+    let table = &lenses.place.layout.tables[name];
+    let key = unit_column(table).expect("the handlers' tables have one key, and so have those that they are made of");
+    let texts = table.columns.iter().filter(|column| column.kind.is_text());
+    let size = texts.map(|column| bytes_of(Expr::col(Alias::new(&column.name)))).reduce(|sum, size| sum.add(size));
+    let first = Query::select()
+        .expr_as(Expr::col(Alias::new(key)), Alias::new(KEY))
+        .expr_as(Func::sum(size.unwrap_or(Expr::val(0))), Alias::new(BYTES))
+        .from(Alias::new(lenses.place.name(name)))
+        .cond_where(conditions)
+        .cond_where(within(key, range, dialect))
+        .group_by_col(Alias::new(key))
+        .order_by(Alias::new(key), Order::Asc)
+        .limit(most.into())
+        .to_owned();
+    // SQLite takes a limit inside of a union only in a query of its own.
+    Query::select().columns([KEY, BYTES].map(Alias::new)).from_subquery(first, Alias::new("first")).to_owned()
+}

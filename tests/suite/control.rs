@@ -1,0 +1,219 @@
+//! A running host, looked at and steered as its operator would: while it migrates, while it serves, and when it is
+//! told to end.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
+
+/// Going up from here rewrites every row.
+const OLDEST: u64 = 1_471_030_898;
+
+async fn taken_over(kind: Kind) -> Installation {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    installation
+}
+
+/// With the work ahead of it that copies rows.
+async fn behind(kind: Kind) -> Installation {
+    let installation = taken_over(kind).await;
+    installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    installation
+}
+
+/// The body of the 503 that a client gets meanwhile.
+async fn refused(host: &Host) -> Value {
+    let response = reqwest::Client::new().post(host.url("/v1/domains/list")).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+    serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
+}
+
+/// Asks until the answer is what is waited for.
+async fn refused_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let body = refused(host).await;
+        if wanted(&body) {
+            return body;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn waits_for<'a>(reason: &'a str) -> impl Fn(&Value) -> bool + 'a {
+    move |body| body["phase"] == "copy" && body["waiting"]["reason"] == reason
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// What an operator reads when a command fails.
+#[track_caller]
+fn fail(installation: &Installation, arguments: &[&str]) -> String {
+    let output = installation.run(arguments);
+    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", said(&output));
+    said(&output)
+}
+
+fn version(installation: &Installation) -> u64 {
+    let status: Value = serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).unwrap();
+    status["found"]["versioned"]["current"].as_u64().unwrap()
+}
+
+fn signal(host: &Host) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", host.pid())]).status();
+    assert!(sent.expect("a shell starts").success());
+}
+
+on_each_database!(a_migration_is_paused_resumed_bounded_and_watched_while_it_runs);
+async fn a_migration_is_paused_resumed_bounded_and_watched_while_it_runs(kind: Kind) {
+    let installation = behind(kind).await.set("migration_units_per_second", 1);
+    let mut host = Host::start(installation.command(&["serve"]), "listening");
+    let held_back = refused_until(&host, waits_for("rate")).await;
+    assert!(held_back["total"].as_u64().unwrap() > held_back["done"].as_u64().unwrap());
+
+    assert!(installation.succeed(&["migrate", "pause"]).starts_with("Paused"));
+    let paused = refused_until(&host, waits_for("paused")).await;
+    assert_eq!(paused["eta_seconds"], Value::Null);
+    let report: Value = serde_json::from_str(&installation.succeed(&["migrate", "rate", "none", "--json"])).unwrap();
+    assert_eq!((&report["pace"]["paused"], &report["pace"]["units_per_second"]), (&Value::Bool(true), &Value::Null));
+    let status = installation.succeed(&["migrate", "status"]);
+    assert!(status.contains("paused"), "{status}");
+
+    assert_eq!(installation.succeed(&["migrate", "resume"]), "Resumed.\n");
+    let watched = installation.run(&["migrate", "watch"]);
+    assert!(watched.status.success() && said(&watched).ends_with("The host serves.\n"), "{}", said(&watched));
+    host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
+    let idle = installation.succeed(&["migrate", "pause"]);
+    assert!(idle.contains("Nothing is under way"), "{idle}");
+    assert!(host.terminate().success());
+}
+
+#[tokio::test]
+async fn a_machine_watches_line_by_line_and_learns_that_the_host_was_killed() {
+    let installation = behind(Kind::Sqlite).await.set("migration_units_per_second", 1);
+    let host = Host::start(installation.command(&["serve"]), "listening");
+    refused_until(&host, waits_for("rate")).await;
+    let watching = installation.command(&["migrate", "watch", "--json"]).stdout(std::process::Stdio::piped()).spawn();
+    let mut watching = watching.unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
+    for _ in 0..2 {
+        let report: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!((&report["progress"]["phase"], report["pid"].as_u64()), (&"copy".into(), Some(host.pid().into())));
+    }
+    host.kill();
+    assert!(!watching.wait().unwrap().success());
+    let stale = fail(&installation, &["migrate", "pause"]);
+    assert!(stale.contains("which one that was killed left behind"), "{stale}");
+    // Neither the socket nor the pause outlives the host.
+    let installation = installation.set("migration_units_per_second", Value::Null);
+    assert!(installation.serve().terminate().success());
+    let absent = fail(&installation, &["migrate", "watch"]);
+    assert!(absent.contains("no host is running with this configuration"), "{absent}");
+}
+
+#[tokio::test]
+async fn a_command_that_migrates_is_steered_too() {
+    let installation = taken_over(Kind::Sqlite).await.set("migration_units_per_second", 1);
+    let down = installation.command(&["migrate", "down", "--to", &OLDEST.to_string()]).spawn();
+    let mut down = down.unwrap();
+    while !installation.run(&["migrate", "rate", "none"]).status.success() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(down.wait().unwrap().success());
+    assert_eq!(version(&installation), OLDEST);
+}
+
+#[tokio::test]
+async fn a_rate_that_makes_no_sense_is_explained() {
+    let installation = taken_over(Kind::Sqlite).await;
+    for (rate, part) in [("0/s", "use `bbs migrate pause`"), ("fast", "write it as in 500/s"), ("5/m", "500/s")] {
+        let refused = fail(&installation, &["migrate", "rate", rate]);
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn prometheus_has_a_listener_of_its_own() {
+    let installation = taken_over(Kind::Sqlite).await.set("metrics_address", "127.0.0.1:0");
+    let mut host = Host::start(installation.command(&["serve"]), "metrics=");
+    let metrics = format!("http://{}/metrics", host.address);
+    let serving = host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
+    let api = serving.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let client = reqwest::Client::new();
+    let listed = client.post(format!("http://{api}/v1/domains/list")).send().await.unwrap();
+    assert_eq!(listed.status(), 200);
+    let hidden = client.get(format!("http://{api}/metrics")).send().await.unwrap();
+    assert_eq!(hidden.status(), 404);
+    let response = client.get(&metrics).send().await.unwrap();
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    let text = String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap();
+    for line in [
+        "bbs_lock_held 1",
+        r#"bbs_work_phase{phase="serving"} 1"#,
+        r#"bbs_requests_total{route="Domains",status="200"} 1"#,
+        r#"bbs_requests_total{route="none",status="404"} 1"#,
+        "bbs_records_left_out_total 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+    }
+    assert!(host.terminate().success());
+}
+
+on_each_database!(a_host_that_is_told_so_takes_the_database_back_when_it_ends);
+async fn a_host_that_is_told_so_takes_the_database_back_when_it_ends(kind: Kind) {
+    let installation = taken_over(kind).await;
+    let command = installation.command(&["serve", "--rollback-on-drain-to-version", &VERSION.to_string()]);
+    let host = Host::start(command, "serving");
+    assert!(version(&installation) > VERSION);
+    assert!(host.terminate().success());
+    assert_eq!(version(&installation), VERSION);
+    // What was there before stays there when an older version is below it.
+    let installation = installation.set("rollback_on_drain_to_version", VERSION).set("pin_data_version", VERSION);
+    assert!(installation.serve().terminate().success());
+    assert_eq!(version(&installation), VERSION);
+}
+
+on_each_database!(a_way_back_that_was_cut_short_is_finished_only_by_who_is_told_to);
+async fn a_way_back_that_was_cut_short_is_finished_only_by_who_is_told_to(kind: Kind) {
+    let installation = taken_over(kind).await;
+    let told = |installation: Installation| {
+        installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1)
+    };
+    let installation = told(installation);
+    let host = installation.serve();
+    signal(&host);
+    refused_until(&host, waits_for("rate")).await;
+    assert!(!host.terminate().success(), "the second signal ends it");
+    assert!(version(&installation) > VERSION);
+
+    let other = installation.set("rollback_on_drain_to_version", Value::Null);
+    let refused = fail(&other, &["serve"]);
+    assert!(refused.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")), "{refused}");
+    let same = told(other).set("migration_units_per_second", Value::Null);
+    let finished = same.run(&["serve"]);
+    assert!(finished.status.success(), "{}", said(&finished));
+    assert_eq!(version(&same), OLDEST);
+}
+
+#[tokio::test]
+async fn a_configuration_with_a_secret_in_it_never_shows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bbs.json");
+    let json = r#"{"database_driver":"mysql","database_connection_string":"diego:hunter2@udp(127.0.0.1:1)/diego",
+        "modules_dir":"modules"}"#;
+    std::fs::File::create(&path).unwrap().write_all(json.as_bytes()).unwrap();
+    for json in [json.to_owned(), json.replace("@udp", "@tcp")] {
+        std::fs::write(&path, json).unwrap();
+        let output = Command::new(crate::harness::bbs()).args(["serve", "--config"]).arg(&path).output().unwrap();
+        let said = said(&output);
+        assert!(!output.status.success() && !said.contains("hunter2"), "{said}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Records at another data version than the handlers': pinned older, or migrated beyond them by modules that no host
+//! was built with. Every call has to answer as it does on a native database.
+
+use std::path::PathBuf;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use crate::api::{lrp, routes, tag};
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::modules;
+use crate::harness::server::{Options, Reply, Server};
+use crate::harness::stored::Stored;
+
+const NEWEST: u64 = 1_795_000_000;
+const SPLIT: u64 = 1_795_000_200;
+
+/// The fixture's records, taken to a version and served there.
+async fn serve_at(kind: Kind, modules: PathBuf, version: u64) -> Server {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let migrations = fixture::migrations_in(&modules);
+    let stored = Stored::open(&database, migrations.clone()).await;
+    if version < VERSION {
+        stored.down(version).await.expect("the fixture goes down");
+    } else {
+        stored.up(version).await.expect("the fixture goes up");
+    }
+    stored.context.database.close().await;
+    let options = Options { kind, page_units: Some(37), ..Options::default() };
+    Server::at(database, &migrations, version, options).await
+}
+
+/// An answer in a form that does not depend on the order of lists, or on what is drawn at random.
+fn normal(path: &str, reply: &Reply) -> String {
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+    fn sorted<T: std::fmt::Debug>(list: impl IntoIterator<Item = T>) -> Vec<String> {
+        let mut list: Vec<_> = list.into_iter().map(|element| format!("{element:?}")).collect();
+        list.sort();
+        list
+    }
+    let body = &reply.body[..];
+    let untagged = |tag: &mut Option<proto::ModificationTag>| tag.iter_mut().for_each(|tag| tag.epoch.clear());
+    let desired = |mut lrp: proto::DesiredLrp| {
+        untagged(&mut lrp.modification_tag);
+        crate::api::answers::in_order(lrp)
+    };
+    match path {
+        "/v1/desired_lrps/list.r3" | "/v1/desired_lrp_routing_infos/list" => {
+            let answer = proto::DesiredLrPsResponse::decode(body).unwrap();
+            format!("{:?} {:#?}", answer.error, sorted(answer.desired_lrps.into_iter().map(desired)))
+        }
+        "/v1/desired_lrps/get_by_process_guid.r3" => {
+            let answer = proto::DesiredLrpResponse::decode(body).unwrap();
+            format!("{:?} {:#?}", answer.error, answer.desired_lrp.map(desired))
+        }
+        "/v1/desired_lrp_scheduling_infos/list" => {
+            let answer = proto::DesiredLrpSchedulingInfosResponse::decode(body).unwrap();
+            let infos = answer.desired_lrp_scheduling_infos.into_iter().map(|mut info| {
+                untagged(&mut info.modification_tag);
+                info.routes.iter_mut().for_each(|routes| routes.routes.sort_by(|a, b| a.key.cmp(&b.key)));
+                info
+            });
+            format!("{:?} {:#?}", answer.error, sorted(infos))
+        }
+        "/v1/actual_lrps/list" => {
+            let answer = proto::ActualLrPsResponse::decode(body).unwrap();
+            let lrps = answer.actual_lrps.into_iter().map(|mut lrp| {
+                untagged(&mut lrp.modification_tag);
+                lrp.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
+                lrp
+            });
+            format!("{:?} {:#?}", answer.error, sorted(lrps))
+        }
+        "/v1/tasks/list.r3" => {
+            let answer = proto::TasksResponse::decode(body).unwrap();
+            format!(
+                "{:?} {:#?}",
+                answer.error,
+                sorted(answer.tasks.into_iter().map(crate::api::answers::task_in_order))
+            )
+        }
+        "/v1/domains/list" => {
+            let answer = proto::DomainsResponse::decode(body).unwrap();
+            format!("{:?} {:#?}", answer.error, sorted(answer.domains))
+        }
+        _ => format!("{:?}", proto::DesiredLrpLifecycleResponse::decode(body).unwrap()),
+    }
+}
+
+/// Calls both and compares.
+struct Pair {
+    native: Server,
+    other: Server,
+}
+
+impl Pair {
+    async fn at(kind: Kind, modules: PathBuf, version: u64) -> Self {
+        Self {
+            native: serve_at(kind, self::modules::modules(), NEWEST).await,
+            other: serve_at(kind, modules, version).await,
+        }
+    }
+
+    async fn call(&self, path: &str, request: &impl Message) {
+        self.post(path, request.encode_to_vec()).await;
+    }
+
+    async fn post(&self, path: &str, body: Vec<u8>) {
+        let native = normal(path, &self.native.post(path, body.clone()).await);
+        let other = normal(path, &self.other.post(path, body).await);
+        if native != other {
+            let differs = |(at, (native, other)): (usize, (&str, &str))| {
+                (native != other).then(|| format!("{path}, line {at}: {native} but through the lens {other}"))
+            };
+            let first = native.lines().zip(other.lines()).enumerate().find_map(differs);
+            panic!("{}", first.unwrap_or_else(|| format!("{path}: {} lines but {}", native.len(), other.len())));
+        }
+    }
+
+    async fn lists(&self) {
+        let none = proto::DesiredLrPsRequest::default();
+        self.call("/v1/desired_lrps/list.r3", &none).await;
+        self.call("/v1/desired_lrp_scheduling_infos/list", &none).await;
+        self.call("/v1/desired_lrp_routing_infos/list", &none).await;
+        self.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+        self.call("/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
+        self.post("/v1/domains/list", Vec::new()).await;
+    }
+
+    /// Guids that the fixture has.
+    async fn some_guids(&self) -> Vec<Vec<u8>> {
+        let found = self.native.texts("SELECT process_guid FROM desired_lrps ORDER BY process_guid LIMIT 12").await;
+        found.into_iter().map(String::into_bytes).collect()
+    }
+
+    async fn filters(&self) {
+        let guids = self.some_guids().await;
+        let text = self.native.texts("SELECT domain FROM desired_lrps ORDER BY process_guid LIMIT 1").await;
+        let domain = text[0].clone().into_bytes();
+        let cell = self.native.texts("SELECT cell_id FROM actual_lrps WHERE cell_id <> '' LIMIT 1").await;
+        let cell = cell[0].clone().into_bytes();
+        let prefix = guids[3][..8].to_vec();
+        for request in [
+            proto::DesiredLrPsRequest { domain: domain.clone(), ..Default::default() },
+            proto::DesiredLrPsRequest { domain: b"nowhere".to_vec(), ..Default::default() },
+            proto::DesiredLrPsRequest { process_guids: guids.clone(), ..Default::default() },
+            proto::DesiredLrPsRequest { process_guids: vec![b"\xff".to_vec()], ..Default::default() },
+            proto::DesiredLrPsRequest { app_guids: vec![prefix, b"%-".to_vec()], ..Default::default() },
+            proto::DesiredLrPsRequest { domain, process_guids: guids.clone(), ..Default::default() },
+        ] {
+            self.call("/v1/desired_lrps/list.r3", &request).await;
+            self.call("/v1/desired_lrp_scheduling_infos/list", &request).await;
+        }
+        for request in [
+            proto::ActualLrPsRequest { cell_id: cell, ..Default::default() },
+            proto::ActualLrPsRequest { process_guid: guids[1].clone(), ..Default::default() },
+            proto::ActualLrPsRequest { index: Some(1), ..Default::default() },
+        ] {
+            self.call("/v1/actual_lrps/list", &request).await;
+        }
+        for process_guid in guids.into_iter().chain([b"nobody".to_vec(), b"\xff".to_vec()]) {
+            let request = proto::DesiredLrpByProcessGuidRequest { process_guid };
+            self.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+        }
+    }
+
+    async fn desire(&self, lrp: proto::DesiredLrp) {
+        self.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+    }
+
+    async fn update(&self, process_guid: impl Into<Vec<u8>>, update: proto::DesiredLrpUpdate) {
+        let request = proto::UpdateDesiredLrpRequest { process_guid: process_guid.into(), update: Some(update) };
+        self.call("/v1/desired_lrp/update", &request).await;
+    }
+
+    async fn remove(&self, process_guid: impl Into<Vec<u8>>) {
+        let request = proto::RemoveDesiredLrpRequest { process_guid: process_guid.into() };
+        self.call("/v1/desired_lrp/remove", &request).await;
+    }
+
+    async fn changes(&self) {
+        let guids = self.some_guids().await;
+        self.desire(lrp("new")).await;
+        self.desire(proto::DesiredLrp {
+            annotation: b"noted".to_vec(),
+            routes: Some(routes(&[("cf-router", "[{\"port\":8080}]")])),
+            metric_tags: vec![tag("source_id", "source"), tag("app", "x")],
+            image_username: b"me".to_vec(),
+            image_password: b"secret".to_vec(),
+            instances: 3,
+            ..lrp("new-with-more")
+        })
+        .await;
+        self.desire(lrp("new")).await;
+        let update = |instances, annotation: &str| proto::DesiredLrpUpdate {
+            instances: Some(instances),
+            annotation: Some(annotation.into()),
+            ..Default::default()
+        };
+        self.update(guids[0].clone(), update(5, "first")).await;
+        self.update(guids[0].clone(), update(1, "second")).await;
+        let more = proto::DesiredLrpUpdate {
+            routes: Some(routes(&[("other", "{\"a\":1}")])),
+            metric_tags: vec![tag("k", "v")],
+            image_username: Some(b"user".to_vec()),
+            image_password: Some(b"password".to_vec()),
+            ..Default::default()
+        };
+        self.update(guids[1].clone(), more).await;
+        self.update("nobody", update(1, "x")).await;
+        self.remove(guids[2].clone()).await;
+        self.remove("new").await;
+        self.remove("nobody").await;
+        for (domain, ttl) in [("cf-apps", 120), ("brand-new", 0), ("brand-new", 60)] {
+            let request = proto::UpsertDomainRequest { domain: domain.into(), ttl };
+            self.call("/v1/domains/upsert", &request).await;
+        }
+        self.lists().await;
+        self.update(guids[0].clone(), update(2, "third")).await;
+        self.update("new-with-more", update(0, "fourth")).await;
+        self.lists().await;
+    }
+}
+
+async fn answers_agree(kind: Kind, modules: PathBuf, version: u64) {
+    let pair = Pair::at(kind, modules, version).await;
+    pair.lists().await;
+    pair.filters().await;
+    pair.changes().await;
+    assert_eq!((pair.native.store.left_out(), pair.other.store.left_out()), (0, 0));
+}
+
+on_each_database!(split_tables_answer_as_whole_ones);
+async fn split_tables_answer_as_whole_ones(kind: Kind) {
+    answers_agree(kind, modules::modules_with_split(), SPLIT).await;
+}
