@@ -151,34 +151,43 @@ async fn copy_group(
         drop(to_write);
         Ok(())
     };
-    let write = async {
-        let mut from_transform = from_transform;
-        let (mut stale, mut left_out) = (0, 0);
-        while let Some(batch) = from_transform.recv().await {
-            let began = Instant::now();
-            until_it_is_written(context, fence, work, group, &batch).await?;
-            let spent = began.elapsed().max(Duration::from_micros(1));
-            context.progress.batch_done(batch.units, spent);
-            context.progress.quarantined(batch.transformed.refused.len() as u64);
-            left_out += batch.transformed.refused.len();
-            let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
-            let next = (batch.units as f64 * ratio) as u64;
-            size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
-            stale += batch.transformed.stale;
-        }
-        if left_out > 0 {
-            tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
-        }
-        // Once and not for each batch, so that the log does not grow with the table.
-        if stale > 0 {
-            tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
-        }
-        Ok::<_, MigrateError>(())
-    };
+    let write = write_batches(context, fence, work, group, from_transform, &size);
     // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
     // channel, and that ends the others. The last stage knows best what went wrong.
     let (read, transformed, written) = tokio::join!(read, transform, write);
     written.and(transformed).and(read)
+}
+
+/// The last stage: a batch after another, as large as what they take allows.
+async fn write_batches(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    mut batches: mpsc::Receiver<Batch>,
+    size: &AtomicU64,
+) -> Result<(), MigrateError> {
+    let (mut stale, mut left_out) = (0, 0);
+    while let Some(batch) = batches.recv().await {
+        let began = Instant::now();
+        until_it_is_written(context, fence, work, group, &batch).await?;
+        let spent = began.elapsed().max(Duration::from_micros(1));
+        context.progress.batch_done(batch.units, spent);
+        context.progress.quarantined(batch.transformed.refused.len() as u64);
+        let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
+        let next = (batch.units as f64 * ratio) as u64;
+        size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+        left_out += batch.transformed.refused.len();
+        stale += batch.transformed.stale;
+    }
+    // Once and not for each batch, so that the log does not grow with the table.
+    if left_out > 0 {
+        tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+    }
+    if stale > 0 {
+        tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
+    }
+    Ok(())
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
