@@ -127,7 +127,7 @@ enum Place {
         kind: Kind,
         address: SocketAddr,
         name: String,
-        ours: bool,
+        owner: Owner,
     },
 }
 
