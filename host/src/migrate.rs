@@ -7,6 +7,7 @@ mod decide;
 mod error;
 pub mod fault;
 mod key;
+pub mod online;
 mod own_tables;
 mod plan;
 mod read;
@@ -14,6 +15,7 @@ mod replay;
 mod residue;
 mod state;
 mod status;
+mod tally;
 mod transform;
 mod verify;
 mod write;
@@ -100,6 +102,15 @@ pub(crate) struct Work {
     from: DataVersion,
     to: DataVersion,
     token: i64,
+    tuning: Tuning,
+    /// Where clients write while rows are copied.
+    following: Option<online::Following>,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("lens", &self.lens).finish_non_exhaustive()
+    }
 }
 
 impl Work {
@@ -111,7 +122,26 @@ impl Work {
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
         let lens = Lens::new(line, &context.migrations, from, to, restorable);
-        let plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
+        Self::through(context, line, lens, (from, to), None)
+    }
+
+    /// The same for a migration during which clients write: they may come to need any of what the way back kept.
+    fn following(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
+        let lens = Lens::restoring(line, &context.migrations, from, to);
+        Self::through(context, line, lens, (from, to), Some(online::Following::default()))
+    }
+
+    fn through(
+        context: &Context,
+        line: &Line,
+        lens: Lens,
+        (from, to): (DataVersion, DataVersion),
+        following: Option<online::Following>,
+    ) -> Self {
+        let mut plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
+        for plan in &mut plans {
+            plan.is_shared = following.is_some();
+        }
         let mut loads = lens.needed.clone();
         for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
             for (table, column) in plan.kept_columns() {
@@ -128,7 +158,23 @@ impl Work {
             from,
             to,
             token: 0,
+            tuning: context.tuning.clone(),
+            following,
         }
+    }
+
+    fn locks(&self) -> Option<&online::UnitLocks> {
+        self.following.as_ref().map(|following| &following.locks)
+    }
+
+    /// The tables of a group that units are read from.
+    fn sources(&self, group: usize) -> Vec<&Table> {
+        self.lens.groups[group].sources.iter().map(|name| &self.lens.near.tables[name]).collect()
+    }
+
+    fn loads_of(&self, table: &str) -> &BTreeSet<String> {
+        static NOTHING: BTreeSet<String> = BTreeSet::new();
+        self.loads.get(table).unwrap_or(&NOTHING)
     }
 
     fn copied(&self, table: &str) -> Option<&TablePlan> {
@@ -137,6 +183,23 @@ impl Work {
 
     fn has_copies(&self, group: usize) -> bool {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+    }
+
+    /// A table as it may be found: an earlier start may have added some of what this migration adds to it.
+    fn with_what_is_added(&self, near: &Table, found: Option<&PhysicalTable>) -> Table {
+        let mut table = near.clone();
+        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == near.name), found) else {
+            return table;
+        };
+        if plan.strategy == Strategy::InPlace {
+            let (columns, new, old) = plan.additions(Some(near));
+            let has_column = |name: &str| found.columns.iter().any(|column| column.name == name);
+            let has_index = |name: &str| found.indexes.iter().any(|index| index.name == name);
+            table.columns.extend(columns.into_iter().filter(|column| has_column(&column.name)));
+            table.indexes.extend(new.into_iter().filter(|index| has_index(&index.name)));
+            table.indexes.retain(|index| !old.contains(index) || has_index(&index.name));
+        }
+        table
     }
 
     /// Whether a group's units have to be read: something is computed or would be lost, or rows come together
@@ -208,16 +271,7 @@ pub async fn arguments(
 /// Reads the version, decides, and does what was decided. Serving is the caller's.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     let line = line(&context.migrations)?;
-    let mut reader = context.database.read().await?;
-    let found = state::found(&mut reader).await?;
-    let applied = state::applied(&mut reader).await?;
-    drop(reader);
-    let decision = decide(&found, intent);
-    if !matches!(decision, Decision::ShutDown(_)) {
-        check_history(context, &applied)?;
-        state::create_tables(context, fence).await?;
-        cut_over::finish_renaming(context, fence, &line).await?;
-    }
+    let decision = decided(context, fence, &line, intent).await?;
     match decision {
         Decision::ShutDown(_) => {}
         Decision::Serve => settle(context, fence).await?,
@@ -226,6 +280,21 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
             let work = bring_across(context, fence, &line, (from, to), going_down).await?;
             finish(context, fence, &work, going_down).await?;
         }
+    }
+    Ok(decision)
+}
+
+/// What is to be done, once nothing is left between two names.
+async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = state::found(&mut reader).await?;
+    let applied = state::applied(&mut reader).await?;
+    drop(reader);
+    let decision = decide(&found, intent);
+    if !matches!(decision, Decision::ShutDown(_)) {
+        check_history(context, &applied)?;
+        state::create_tables(context, fence).await?;
+        cut_over::finish_renaming(context, fence, line).await?;
     }
     Ok(decision)
 }
@@ -276,6 +345,7 @@ async fn bring_across(
     copy::copy(context, fence, &work).await?;
     fault::point(fault::AFTER_COPY);
     cut_over::build_indexes(context, fence, &work).await?;
+    cut_over::change_ahead(context, fence, &work).await?;
     Ok(work)
 }
 
@@ -366,7 +436,8 @@ async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool
     let dialect = reader.dialect();
     for (name, table) in &work.lens.near.tables {
         let found = schema::read_back(&mut reader, name).await?;
-        same_schema(dialect, name, found, table)?;
+        let table = work.with_what_is_added(table, found.as_ref());
+        same_schema(dialect, name, found, &table)?;
     }
     let mut statements = Vec::new();
     for plan in &work.plans {

@@ -77,6 +77,15 @@ macro_rules! on_each_server {
 pub(crate) use on_each_server;
 
 impl Kind {
+    /// As an operator names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+        }
+    }
+
     /// The one server of this process. It starts when the first test asks for it.
     pub fn engine(self) -> &'static Engine {
         static POSTGRES_ENGINE: OnceLock<Engine> = OnceLock::new();
@@ -234,12 +243,7 @@ impl TestDatabase {
 
     /// The keys of a configuration that name this database, as Diego writes them.
     pub fn configuration(&self) -> serde_json::Value {
-        let driver = match self.kind {
-            Kind::Sqlite => "sqlite",
-            Kind::Postgres => "postgres",
-            Kind::Mysql => "mysql",
-        };
-        json!({ "database_driver": driver, "database_connection_string": self.connection_string() })
+        json!({ "database_driver": self.kind.name(), "database_connection_string": self.connection_string() })
     }
 
     fn connection_string(&self) -> String {

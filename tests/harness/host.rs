@@ -30,6 +30,7 @@ impl Installation {
     pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut config = json!({
+            "admin_socket": folder.path().join("admin.sock"),
             "listen_address": "127.0.0.1:0",
             "modules_dir": modules_dir,
             "module_cache_dir": super::modules::cache(),
@@ -52,6 +53,10 @@ impl Installation {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    pub fn admin_socket(&self) -> PathBuf {
+        self.folder.path().join("admin.sock")
     }
 
     fn config_file(&self) -> PathBuf {
@@ -117,6 +122,7 @@ impl Host {
                 BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
             });
         }
+        // Only the threads keep one: when both have ended, so has the host.
         drop(sender);
         let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
         match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {

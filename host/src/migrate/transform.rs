@@ -1,7 +1,7 @@
 //! From loaded units to rows ready to be written: open, apply the lens, seal, digest. Pure work on
 //! memory, done away from the threads that serve.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use super::residue::{self, SealedEntry};
 use super::write::Rows;
 use super::{MigrateError, Work};
 use crate::layout::columns::{ColumnData, NEW_ROW};
-use crate::layout::schema::{Column, Sealing, Table};
+use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::{AppliedTable, Left, Provenance, Source, SourceTable};
 use crate::record::Keyring;
@@ -24,6 +24,30 @@ pub(super) struct Read {
     pub units: Vec<Key>,
     pub tables: BTreeMap<String, Loaded>,
     pub left: Left,
+}
+
+impl Read {
+    /// Goes on without some of the units.
+    pub(super) fn leave_out(&mut self, near: &Layout, units: &HashSet<Key>) {
+        if units.is_empty() {
+            return;
+        }
+        let kept: Vec<_> = (0..self.units.len()).filter(|&unit| !units.contains(&self.units[unit])).collect();
+        for (name, loaded) in &mut self.tables {
+            let of = |unit: usize| loaded.unit_offsets[unit]..loaded.unit_offsets[unit + 1];
+            let origins: Vec<u32> = kept.iter().flat_map(|&unit| of(unit)).collect();
+            let mut unit_offsets = vec![0];
+            for &unit in &kept {
+                unit_offsets.push(unit_offsets[unit_offsets.len() - 1] + of(unit).len() as u32);
+            }
+            for (column, data) in &mut loaded.columns {
+                let kind = near.tables[name].column(column).expect("what was loaded are columns of the table").kind;
+                *data = Arc::new(data.pick(kind.into(), &origins, Value::Null));
+            }
+            loaded.unit_offsets = unit_offsets;
+        }
+        self.units = kept.iter().map(|&unit| self.units[unit].clone()).collect();
+    }
 }
 
 /// The same batch at the far end.
@@ -39,6 +63,10 @@ pub(super) struct Transformed {
 pub(super) struct Checksum(pub u128);
 
 impl Checksum {
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.0 = self.0.wrapping_sub(other.0);
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.0 = self.0.wrapping_add(other.0);
     }
