@@ -21,6 +21,7 @@ mod load;
 mod migrate;
 mod mirror;
 mod quarantine;
+mod random;
 mod sandbox;
 mod split;
 mod takeover;
