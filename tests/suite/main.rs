@@ -19,6 +19,7 @@ mod keys;
 mod lens;
 mod load;
 mod migrate;
+mod mirror;
 mod quarantine;
 mod random;
 mod sandbox;
