@@ -23,6 +23,7 @@ mod load;
 mod lock;
 mod migrate;
 mod quarantine;
+mod random;
 mod sandbox;
 mod schema;
 mod split;

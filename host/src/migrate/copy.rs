@@ -3,19 +3,22 @@
 //!
 //! While one batch is being written, the next is in the modules and the one after it is being read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::key::{Key, Part, from_hex, to_hex};
-use super::plan::{Strategy, TablePlan};
-use super::read::{Bounds, Room, bounds, load};
+use super::key::{Key, Part};
+use super::online::Held;
+use super::part::Allowance;
+use super::plan::Strategy;
+use super::read::{Bounds, Room, Selection, bounds, keys_between, load};
+use super::tally::{self, Written};
 use super::transform::{Checksum, Read, Transformed, transform};
-use super::{Context, MigrateError, Work, fault, residue, write};
+use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
-use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
 
@@ -48,12 +51,21 @@ struct Reading {
 struct Batch {
     after: Option<Key>,
     last: Key,
+    keys: u64,
+    /// Rows: see [`units_in`].
     units: u64,
     transformed: Transformed,
+    /// Until it is committed, where clients write meanwhile.
+    _held: Option<Held>,
 }
 
-/// Copies every group that has something to copy or to keep.
-pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> Result<(), MigrateError> {
+/// Copies every group that has something to copy or to keep. Says whether all of it is copied, or as much as is allowed.
+pub(super) async fn copy(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for group in 0..work.lens.groups.len() {
@@ -63,17 +75,20 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
     }
     let mut done = 0;
     for plan in &work.plans {
-        done += written(&mut reader, plan).await?.rows;
+        done += tally::written(&mut reader, plan).await?.rows;
     }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
     context.progress.resume_at(done.min(total));
     for group in 0..work.lens.groups.len() {
         if work.has_copies(group) || work.visits_units(group) {
-            copy_group(context, fence, work, group).await?;
+            let complete = copy_group(context, fence, work, group, allowance).await?;
+            if !complete {
+                return Ok(false);
+            }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Rows stand for units here: counting distinct keys would read every table once more.
@@ -86,7 +101,7 @@ async fn units_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64
 }
 
 /// The last unit that is written.
-async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
+pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
     let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
@@ -94,30 +109,43 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
     key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
 }
 
-async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
+async fn copy_group(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    group: usize,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
     let size = AtomicU64::new(FIRST_BATCH);
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
-        loop {
+        let complete = loop {
             context.pace.ready(&context.progress).await;
             let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
-            let Some((batch, read)) = read_batch(context, work, group, &mut reading, most).await? else { break };
+            let most = allowance.most(most);
+            // One is looked for, to see whether anything is left.
+            let found = read_batch(context, work, group, &mut reading, most.max(1)).await?;
+            let Some((batch, read)) = found else { break true };
+            if most == 0 {
+                break false;
+            }
+            allowance.spend(batch.keys);
             context.pace.take(batch.units);
             if to_transform.send((batch, read)).await.is_err() {
-                break;
+                break true;
             }
-        }
+        };
         drop(to_transform);
-        Ok(())
+        Ok(complete)
     };
     let transform = async {
         let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
-                let done = tokio::task::spawn_blocking(move || transform(&work, group, read)).await;
+                let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
                 batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
             }
             if to_write.send(batch).await.is_err() {
@@ -127,29 +155,43 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         drop(to_write);
         Ok(())
     };
-    let write = async {
-        let mut from_transform = from_transform;
-        let mut stale = 0;
-        while let Some(batch) = from_transform.recv().await {
-            let began = Instant::now();
-            until_it_is_written(context, fence, work, group, &batch).await?;
-            let spent = began.elapsed().max(Duration::from_micros(1));
-            context.progress.batch_done(batch.units, spent);
-            let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
-            let next = (batch.units as f64 * ratio) as u64;
-            size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
-            stale += batch.transformed.stale;
-        }
-        // Once and not for each batch, so that the log does not grow with the table.
-        if stale > 0 {
-            tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
-        }
-        Ok::<_, MigrateError>(())
-    };
+    let write = write_batches(context, fence, work, group, from_transform, &size);
     // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
     // channel, and that ends the others. The last stage knows best what went wrong.
     let (read, transformed, written) = tokio::join!(read, transform, write);
     written.and(transformed).and(read)
+}
+
+/// The last stage: a batch after another, as large as what they take allows.
+async fn write_batches(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    mut batches: mpsc::Receiver<Batch>,
+    size: &AtomicU64,
+) -> Result<(), MigrateError> {
+    let (mut stale, mut left_out) = (0, 0);
+    while let Some(batch) = batches.recv().await {
+        let began = Instant::now();
+        until_it_is_written(context, fence, work, group, &batch).await?;
+        let spent = began.elapsed().max(Duration::from_micros(1));
+        context.progress.batch_done(batch.units, spent);
+        context.progress.quarantined(batch.transformed.refused.len() as u64);
+        let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
+        let next = (batch.units as f64 * ratio) as u64;
+        size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+        left_out += batch.transformed.refused.len();
+        stale += batch.transformed.stale;
+    }
+    // Once and not for each batch, so that the log does not grow with the table.
+    if left_out > 0 {
+        tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+    }
+    if stale > 0 {
+        tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
+    }
+    Ok(())
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -161,8 +203,7 @@ async fn read_batch(
     most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let sources: Vec<&Table> =
-        work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
+    let sources = work.sources(group);
     let after = reading.after.take();
     let most = most.min(reading.fitting);
     let mut found = if sources.is_empty() {
@@ -173,13 +214,24 @@ async fn read_batch(
     if found.units.is_empty() {
         return Ok(None);
     }
+    let held = match work.locks() {
+        None => None,
+        Some(locks) => {
+            // In hand before they are read again, in a state that has what the hands before have done.
+            drop(reader);
+            let held = locks.take(found.units.iter().map(|unit| (group, unit.clone())).collect()).await;
+            reader = context.database.read().await?;
+            Some(held)
+        }
+    };
     let read = match work.visits_units(group) {
         false => None,
-        true => Some(read_units(context, work, &mut reader, &sources, after.as_ref(), &mut found, reading).await?),
+        true => Some(read_units(context, work, &mut reader, group, after.as_ref(), &mut found, reading).await?),
     };
     let last = found.units.last().cloned().expect("there is one");
     reading.after = Some(last.clone());
-    let batch = Batch { after, last, units: found.rows, transformed: Transformed::default() };
+    let keys = found.units.len() as u64;
+    let batch = Batch { after, last, keys, units: found.rows, transformed: Transformed::default(), _held: held };
     Ok(Some((batch, read)))
 }
 
@@ -188,36 +240,55 @@ async fn read_units(
     context: &Context,
     work: &Work,
     reader: &mut Transaction,
-    sources: &[&Table],
+    group: usize,
     after: Option<&Key>,
     found: &mut Bounds,
     reading: &mut Reading,
 ) -> Result<Read, MigrateError> {
     let mut read = Read::default();
+    let sources = work.sources(group);
     let mut room = Room::new(&context.tuning, found.units.len());
-    for table in sources {
-        let empty = Default::default();
-        let needed = work.loads.get(&table.name).unwrap_or(&empty);
-        let loaded = load(reader, table, needed, after, &found.units, &mut room).await?;
+    for table in &sources {
+        let range = Selection::Range { after, units: &found.units, is_shared: work.locks().is_some() };
+        let loaded = load(reader, table, work.loads_of(&table.name), range, &mut room).await?;
         found.units.truncate(loaded.units());
         read.tables.insert(table.name.clone(), loaded);
     }
     if !sources.is_empty() {
         let units = found.units.len();
-        for table in sources {
+        for table in &sources {
             read.tables.get_mut(&table.name).expect("it was loaded").truncate(table, units);
         }
         found.rows = read.tables.values().map(|loaded| loaded.rows() as u64).sum();
         let full = context.tuning.batch_bytes.saturating_mul(units as u64);
         reading.fitting = (full / room.bytes(units).max(1)).max(1);
     }
+    read.units.clone_from(&found.units);
+    if work.locks().is_some() && !sources.is_empty() {
+        let there = copied_already(reader, work, group, after, &found.units).await?;
+        read.leave_out(work, &there);
+    }
     if !work.lens.restorable().is_empty() {
-        let names: Vec<_> = found.units.iter().map(Key::name).collect();
+        let names: Vec<_> = read.units.iter().map(Key::name).collect();
         let from = residue::opposite(work.lens.direction);
         read.left = residue::load(reader, &work.keyring, from, work.versions(), &names).await?;
     }
-    read.units.clone_from(&found.units);
     Ok(read)
+}
+
+/// Units of a range that are in the copies, because a client has written them since: they are as they have to be.
+async fn copied_already(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    after: Option<&Key>,
+    units: &[Key],
+) -> Result<HashSet<Key>, MigrateError> {
+    let mut there = HashSet::new();
+    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        there.extend(keys_between(tx, &plan.table, &plan.staged(work.to), after, units.last()).await?);
+    }
+    Ok(there)
 }
 
 /// Units of tables that are made again, of which only the residue is left.
@@ -247,7 +318,7 @@ async fn until_it_is_written(
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        let fault = match write_batch(fence, work, group, batch).await {
+        let fault = match write_batch(context, fence, work, group, batch).await {
             Err(fault) if fault.is_transient() => fault,
             written => return written,
         };
@@ -259,19 +330,29 @@ async fn until_it_is_written(
     }
 }
 
-async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) -> Result<(), MigrateError> {
+async fn write_batch(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    batch: &Batch,
+) -> Result<(), MigrateError> {
+    work.check_mirror()?;
     let mut tx = fence.begin().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             let source = &work.lens.near.tables[&plan.sources[0]];
-            let rows = write::copy_range(&mut tx, plan, source, work.to, batch.after.as_ref(), &batch.last).await?;
-            add(&mut tx, plan, rows, Checksum::default()).await?;
+            let range = (batch.after.as_ref(), &batch.last);
+            let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
+            let rows = write::copy_range(&mut tx, plan, source, range, but_for, work.to).await?;
+            tally::add(&mut tx, plan, Written { rows, checksum: Checksum::default() }).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             write::write_rows(&mut tx, plan, work.to, rows).await?;
-            add(&mut tx, plan, rows.count as u64, *checksum).await?;
+            tally::add(&mut tx, plan, Written { rows: rows.count as u64, checksum: *checksum }).await?;
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
+    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
     let cursor =
         upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;
@@ -279,34 +360,4 @@ async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) ->
     tx.commit().await.map_err(failed)?;
     fault::point(fault::AFTER_BATCH);
     Ok(())
-}
-
-/// Adds to what the lens put out for a table.
-async fn add(tx: &mut Transaction, plan: &TablePlan, rows: u64, checksum: Checksum) -> Result<(), MigrateError> {
-    let mut sum = written(tx, plan).await?;
-    sum.rows += rows;
-    sum.checksum.add(checksum);
-    let values = [
-        ("rows_out", i64::try_from(sum.rows).unwrap_or(i64::MAX).into()),
-        ("digest", to_hex(&sum.checksum.0.to_le_bytes()).into()),
-    ];
-    let row = upsert("bbs_copy_table", [("table_name", plan.table.name.as_str().into())], values);
-    tx.execute(&row).await.map_err(failed)?;
-    Ok(())
-}
-
-/// What the lens put out for a table so far.
-#[derive(Debug, Default)]
-pub(super) struct WrittenSoFar {
-    pub rows: u64,
-    pub checksum: Checksum,
-}
-
-pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<WrittenSoFar, MigrateError> {
-    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(plan.table.name.as_str());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(WrittenSoFar::default()) };
-    let damaged = || MigrateError::DamagedCursor { group: plan.group };
-    let digest = row.text(1).map_err(failed)?.and_then(from_hex).and_then(|bytes| bytes.try_into().ok());
-    let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    Ok(WrittenSoFar { rows: row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs(), checksum })
 }

@@ -14,7 +14,7 @@ use super::key::Key;
 use super::{MigrateError, Tuning};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
-use crate::layout::schema::Table;
+use crate::layout::schema::{Column, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// The columns by which the rows of a table are told into units.
@@ -70,6 +70,21 @@ pub(super) struct Loaded {
 impl Loaded {
     pub(super) fn rows(&self) -> usize {
         self.unit_offsets.last().map_or(0, |&rows| rows as usize)
+    }
+
+    /// Only these units, in this order.
+    pub(super) fn only(&self, table: &Table, units: &[usize]) -> Self {
+        let mut unit_offsets = vec![0];
+        let mut rows = Vec::new();
+        for &unit in units {
+            rows.extend(self.unit_offsets[unit]..self.unit_offsets[unit + 1]);
+            unit_offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
+        }
+        let pick = |(name, data): (&String, &Arc<ColumnData>)| {
+            let kind = table.column(name).expect("a column of the table").kind;
+            (name.clone(), Arc::new(data.pick(kind.into(), &rows, Value::Null)))
+        };
+        Self { unit_offsets, columns: self.columns.iter().map(pick).collect() }
     }
 
     /// Less than was asked for, if there was no room for more.
@@ -189,28 +204,104 @@ fn keys_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> S
     query
 }
 
-/// The rows of these units, in the order of units and then of the primary key: of all, or of the first, at least one,
-/// for which there is room.
-pub(super) async fn load(
+/// Whether a row is of a unit.
+pub(super) fn is_unit(table: &Table, key: &Key) -> Expr {
+    columns(&unit_key(table)).eq(values(key))
+}
+
+/// All columns of the rows of one unit, in the order of the primary key.
+pub(super) async fn load_unit(tx: &mut Transaction, table: &Table, unit: &Key) -> Result<Loaded, MigrateError> {
+    let mut query = Query::select();
+    query.columns(table.columns.iter().map(|column| Alias::new(&column.name))).from(Alias::new(&table.name));
+    query.and_where(is_unit(table, unit));
+    for name in &table.primary_key {
+        query.order_by(Alias::new(name), Order::Asc);
+    }
+    let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+    let mut count = 0;
+    let mut rows = tx.stream(&query);
+    while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
+        count += 1;
+        for (at, (column, builder)) in table.columns.iter().zip(&mut builders).enumerate() {
+            builder.push(row.value(at, column.kind.into()).map_err(failed(&table.name))?);
+        }
+    }
+    let finished = builders.into_iter().map(|builder| Arc::new(builder.finish()));
+    let columns = table.columns.iter().map(|column| column.name.clone()).zip(finished).collect();
+    Ok(Loaded { unit_offsets: vec![0, count], columns })
+}
+
+/// Which units are read, in the order of the database.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Selection<'a> {
+    /// Those after a key and up to the last of these. Where others write, too, there may be more between them, which
+    /// are theirs; otherwise there are none.
+    Range { after: Option<&'a Key>, units: &'a [Key], is_shared: bool },
+    /// These, and no others.
+    Listed(&'a [Key]),
+}
+
+impl<'a> Selection<'a> {
+    fn units(self) -> &'a [Key] {
+        match self {
+            Self::Range { units, .. } | Self::Listed(units) => units,
+        }
+    }
+}
+
+/// Rows with one of these keys.
+pub(super) fn listed(key: &[String], units: &[Key]) -> Expr {
+    columns(key).is_in(units.iter().map(values))
+}
+
+/// The units that a table has between a key and another.
+pub(super) async fn keys_between(
     tx: &mut Transaction,
     table: &Table,
-    needed: &BTreeSet<String>,
+    name: &str,
     after: Option<&Key>,
-    units: &[Key],
-    room: &mut Room<'_>,
-) -> Result<Loaded, MigrateError> {
+    last: Option<&Key>,
+) -> Result<Vec<Key>, MigrateError> {
     let key = unit_key(table);
     let encodings = encodings(table, &key);
-    let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
+    let mut query = Query::select();
+    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(name));
+    within(&mut query, &key, after, last);
+    let rows = tx.fetch(&query).await.map_err(failed(name))?;
+    rows.iter().map(|row| Key::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
+}
+
+fn rows_of(table: &Table, key: &[String], wanted: &[&Column], selection: Selection<'_>) -> SelectStatement {
     let mut query = Query::select();
     query
         .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
         .exprs(wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
         .from(Alias::new(&table.name));
-    within(&mut query, &key, after, units.last());
+    match selection {
+        Selection::Range { after, units, .. } => within(&mut query, key, after, units.last()),
+        Selection::Listed(units) => {
+            query.and_where(listed(key, units));
+        }
+    }
     for name in key.iter().chain(table.primary_key.iter().filter(|name| !key.contains(name))) {
         query.order_by(Alias::new(name), Order::Asc);
     }
+    query
+}
+
+/// The rows of units, in the order of units and then of the primary key: of all, or of the first, at least one, for
+/// which there is room.
+pub(super) async fn load(
+    tx: &mut Transaction,
+    table: &Table,
+    needed: &BTreeSet<String>,
+    selection: Selection<'_>,
+    room: &mut Room<'_>,
+) -> Result<Loaded, MigrateError> {
+    let (key, units) = (unit_key(table), selection.units());
+    let encodings = encodings(table, &key);
+    let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
+    let query = rows_of(table, &key, &wanted, selection);
     let places: HashMap<&Key, usize> = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
     let mut builders: Vec<_> = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
     let mut unit_offsets = vec![0_u32];
@@ -218,10 +309,12 @@ pub(super) async fn load(
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
         let unit = Key::read(&row, &encodings).map_err(failed(&table.name))?;
-        // A unit without rows in this table is passed over; one that bounds did not list came since, and
-        // belongs to the next start's copy of a database that others write to.
-        let written = || MigrateError::WrittenMeanwhile { table: table.name.clone() };
-        let place = *places.get(&unit).filter(|&&place| place + 1 >= unit_offsets.len()).ok_or_else(written)?;
+        // A unit without rows in this table is passed over; one that was not asked for came since.
+        let place = match (places.get(&unit), selection) {
+            (Some(&place), _) if place + 1 >= unit_offsets.len() => place,
+            (None, Selection::Range { is_shared: true, .. }) => continue,
+            _ => return Err(MigrateError::WrittenMeanwhile { table: table.name.clone() }),
+        };
         if place > 0 && place + 1 > unit_offsets.len() && sum > room.tuning.batch_bytes {
             complete = place;
             break;
