@@ -8,15 +8,18 @@ mod decide;
 mod error;
 pub mod fault;
 mod key;
+pub mod online;
 mod own_tables;
 mod part;
 mod plan;
+mod prepare;
 mod quarantine;
 mod read;
 mod replay;
 mod residue;
 mod state;
 mod status;
+mod tally;
 mod transform;
 mod verify;
 mod write;
@@ -28,8 +31,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError, Transaction};
+use crate::database::schema::PhysicalTable;
+use crate::database::{Database, SqlError, Transaction};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Table;
@@ -48,6 +51,7 @@ use part::Allowance;
 pub use part::{Part, Progressed};
 pub use plan::Strategy;
 use plan::TablePlan;
+use prepare::{prepare, same_schema};
 pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::{Phase, Underway};
@@ -121,10 +125,20 @@ pub(crate) struct Work {
     arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
-    refused_units: RefusedUnits,
+    /// When this run began.
+    now_ns: i64,
     from: DataVersion,
     to: DataVersion,
     token: i64,
+    tuning: Tuning,
+    /// Where clients write while rows are copied.
+    following: Option<online::Following>,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("lens", &self.lens).finish_non_exhaustive()
+    }
 }
 
 impl Work {
@@ -136,7 +150,26 @@ impl Work {
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
         let lens = Lens::new(line, &context.migrations, from, to, restorable);
-        let plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
+        Self::through(context, line, lens, (from, to), None)
+    }
+
+    /// The same for a migration during which clients write: they may come to need any of what the way back kept.
+    fn following(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
+        let lens = Lens::restoring(line, &context.migrations, from, to);
+        Self::through(context, line, lens, (from, to), Some(online::Following::default()))
+    }
+
+    fn through(
+        context: &Context,
+        line: &Line,
+        lens: Lens,
+        (from, to): (DataVersion, DataVersion),
+        following: Option<online::Following>,
+    ) -> Self {
+        let mut plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
+        for plan in &mut plans {
+            plan.is_shared = following.is_some();
+        }
         let mut loads = lens.needed.clone();
         for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
             for (table, column) in plan.kept_columns() {
@@ -150,11 +183,27 @@ impl Work {
             arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
-            refused_units: context.tuning.refused_units,
+            now_ns: context.now_ns,
             from,
             to,
             token: 0,
+            tuning: context.tuning.clone(),
+            following,
         }
+    }
+
+    fn locks(&self) -> Option<&online::UnitLocks> {
+        self.following.as_ref().map(|following| &following.locks)
+    }
+
+    /// The tables of a group that units are read from.
+    fn sources(&self, group: usize) -> Vec<&Table> {
+        self.lens.groups[group].sources.iter().map(|name| &self.lens.near.tables[name]).collect()
+    }
+
+    fn loads_of(&self, table: &str) -> &BTreeSet<String> {
+        static NOTHING: BTreeSet<String> = BTreeSet::new();
+        self.loads.get(table).unwrap_or(&NOTHING)
     }
 
     fn copied(&self, table: &str) -> Option<&TablePlan> {
@@ -163,6 +212,23 @@ impl Work {
 
     fn has_copies(&self, group: usize) -> bool {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+    }
+
+    /// A table as it may be found: an earlier start may have added some of what this migration adds to it.
+    fn with_what_is_added(&self, near: &Table, found: Option<&PhysicalTable>) -> Table {
+        let mut table = near.clone();
+        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == near.name), found) else {
+            return table;
+        };
+        if plan.strategy == Strategy::InPlace {
+            let (columns, new, old) = plan.additions(Some(near));
+            let has_column = |name: &str| found.columns.iter().any(|column| column.name == name);
+            let has_index = |name: &str| found.indexes.iter().any(|index| index.name == name);
+            table.columns.extend(columns.into_iter().filter(|column| has_column(&column.name)));
+            table.indexes.extend(new.into_iter().filter(|index| has_index(&index.name)));
+            table.indexes.retain(|index| !old.contains(index) || has_index(&index.name));
+        }
+        table
     }
 
     /// Whether a group's units have to be read: something is computed or would be lost, or rows come together
@@ -247,16 +313,7 @@ pub async fn run_part(
     most: Option<u64>,
 ) -> Result<Progressed, MigrateError> {
     let line = line(&context.migrations)?;
-    let mut reader = context.database.read().await?;
-    let found = state::found(&mut reader).await?;
-    let applied = state::applied(&mut reader).await?;
-    drop(reader);
-    let decision = decide(&found, intent);
-    if !matches!(decision, Decision::ShutDown(_)) {
-        check_history(context, &applied)?;
-        state::create_tables(context, fence).await?;
-        cut_over::finish_renaming(context, fence, &line).await?;
-    }
+    let decision = decided(context, fence, &line, intent).await?;
     match decision {
         Decision::ShutDown(_) => {}
         Decision::Serve => settle(context, fence).await?,
@@ -271,6 +328,21 @@ pub async fn run_part(
         }
     }
     Ok(Progressed::Done(decision))
+}
+
+/// What is to be done, once nothing is left between two names.
+async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = state::found(&mut reader).await?;
+    let applied = state::applied(&mut reader).await?;
+    drop(reader);
+    let decision = decide(&found, intent);
+    if !matches!(decision, Decision::ShutDown(_)) {
+        check_history(context, &applied)?;
+        state::create_tables(context, fence).await?;
+        cut_over::finish_renaming(context, fence, line).await?;
+    }
+    Ok(decision)
 }
 
 /// A module that ran here is still the one that ran.
@@ -321,6 +393,7 @@ async fn bring_across(
     if complete {
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &work).await?;
+        cut_over::change_ahead(context, fence, &work).await?;
     }
     Ok((work, complete))
 }
@@ -406,49 +479,6 @@ async fn write_phase(tx: &mut Transaction, work: &Work, going_down: bool, phase:
     state::write_underway(tx, &underway).await
 }
 
-/// Makes the tables that rows are copied into, once the originals are what their version says.
-async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
-    context.progress.enter("prepare", work.describe(), None);
-    let mut reader = context.database.read().await?;
-    let dialect = reader.dialect();
-    for (name, table) in &work.lens.near.tables {
-        let found = schema::read_back(&mut reader, name).await?;
-        same_schema(dialect, name, found, table)?;
-    }
-    let mut statements = Vec::new();
-    for plan in &work.plans {
-        match plan.strategy {
-            Strategy::Copy => statements.push(schema::create_table(dialect, &plan.table, &plan.staged(work.to))),
-            Strategy::Create => statements.extend(make_way(&mut reader, &plan.table.name).await?),
-            Strategy::Untouched | Strategy::InPlace => {}
-        }
-    }
-    drop(reader);
-    fence.change_schema(&statements).await?;
-    let mut tx = fence.begin().await?;
-    for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
-        let staged = plan.staged(work.to);
-        let found = schema::read_back(&mut tx, &staged).await?;
-        same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
-    }
-    write_phase(&mut tx, work, going_down, Phase::Copying).await?;
-    fault::point(fault::BEFORE_PREPARE);
-    tx.commit().await.map_err(sql("the new tables"))?;
-    fault::point(fault::AFTER_PREPARE);
-    Ok(())
-}
-
-/// An empty table of the same name may go; one with rows is somebody's.
-async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, MigrateError> {
-    if !state::exists(tx, table).await? {
-        return Ok(None);
-    }
-    if state::count(tx, table).await? > 0 {
-        return Err(MigrateError::TableInTheWay { table: table.to_owned() });
-    }
-    Ok(Some(schema::drop_table(tx.dialect(), table)))
-}
-
 /// Throws away a copy that is not to be trusted.
 async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("start-over", work.describe(), None);
@@ -459,18 +489,6 @@ async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: b
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(sql("bbs_migration"))?;
     state::drop_leftovers(context, fence, &line(&context.migrations)?).await
-}
-
-fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
-    let differences = found.map_or_else(
-        || vec!["it is missing".to_owned()],
-        |found| schema::differences(&found, &schema::expected(dialect, table)),
-    );
-    if differences.is_empty() {
-        Ok(())
-    } else {
-        Err(MigrateError::SchemaDiffers { table: name.to_owned(), differences })
-    }
 }
 
 fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {

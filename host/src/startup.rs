@@ -3,6 +3,7 @@
 
 mod drain;
 mod keys;
+mod online;
 mod signals;
 
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use tracing::Instrument;
 use crate::admin::{self, AdminError};
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, OnUnreadable};
+use crate::config::{Config, MigrationMode, OnUnreadable};
 use crate::database::{Database, DatabaseError};
 use crate::http::{self, Gate};
 use crate::keys::KeysError;
@@ -26,6 +27,7 @@ use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::{Held, LockError, LockLost, MasterLock, Purpose};
 use crate::metrics::Metrics;
+use crate::migrate::online::{Online, Start};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, Reason, RefusedUnits, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
@@ -207,30 +209,33 @@ impl Prepared {
     }
 
     /// The newest migration up to the version served that transforms rows: what a new record has been through.
-    fn record_version(&self) -> DataVersion {
+    fn record_version(&self, version: DataVersion) -> DataVersion {
         let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
-        let mut served = manifests.filter(|manifest| manifest.version <= self.wanted() && !manifest.up.is_empty());
+        let mut served = manifests.filter(|manifest| manifest.version <= version && !manifest.up.is_empty());
         served.next_back().map_or(0, |manifest| manifest.version)
     }
 
-    /// How entities are got at in tables of the version served: as they are, or through a lens.
-    async fn access(&self, fence: &Fence) -> Result<Access, StartupError> {
-        let (version, dialect) = (self.wanted(), self.database.dialect());
+    /// How entities are got at in tables of a version: as they are, or through a lens.
+    async fn access(&self, fence: &Fence, version: DataVersion) -> Result<Access, StartupError> {
+        let dialect = self.database.dialect();
         let context = self.context();
         let line = self.catalog.line();
         if Lenses::are_needed(line, &context.migrations, version) {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(), arguments);
+            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(version), arguments);
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(Access::through(lenses, dialect));
         }
-        Ok(Access::direct(self.layout(version)?, dialect, self.record_version()))
+        Ok(Access::direct(self.layout(version)?, dialect, self.record_version(version)))
     }
 
-    async fn api(&self, fence: Fence) -> Result<Api, StartupError> {
+    fn store(&self, fence: &Fence, access: Access) -> Store {
+        let (keyring, clock) = (Arc::clone(&self.keyring), Arc::new(SystemClock));
+        Store::new(self.database.clone(), fence.clone(), keyring, clock, access)
+    }
+
+    fn api(&self, store: Store) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let access = self.access(&fence).await?;
-        let store = Store::new(self.database.clone(), fence, Arc::clone(&self.keyring), Arc::new(SystemClock), access);
         Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
@@ -317,7 +322,6 @@ async fn serve_as_master(
             fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
-        gate.close();
         drain::roll_back(prepared, &fence, signals).await
     };
     let outcome = tokio::select! {
@@ -325,7 +329,9 @@ async fn serve_as_master(
         lost = lock.lost() => Err(lost.into()),
         never = log_progress(&prepared.progress) => match never {},
     };
-    gate.close();
+    if outcome.is_err() {
+        gate.close();
+    }
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
     let ended = tokio::select! {
@@ -346,7 +352,13 @@ async fn work_and_serve(
     address: SocketAddr,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
-    match prepared.bring_to(fence, Intent::Up { wanted: prepared.wanted() }).await {
+    let started = match prepared.config.migration.mode {
+        MigrationMode::Online => prepared.begin_to(fence).await,
+        MigrationMode::Offline => {
+            prepared.bring_to(fence, Intent::Up { wanted: prepared.wanted() }).await.map(Start::Done)
+        }
+    };
+    let following = match started {
         // What this host, or one told the same, had begun when it was ended.
         Err(StartupError::ShutDown(Reason::GoingDown { to }))
             if prepared.config.migration.rollback_on_drain_to == Some(to) =>
@@ -354,18 +366,32 @@ async fn work_and_serve(
             tracing::info!(to, "the database was on its way back; this host finishes that and ends");
             return Ok(());
         }
-        migrated => migrated?,
+        Ok(Start::Done(_)) => None,
+        Ok(Start::Follow(online)) => Some(online),
+        Err(fault) => return Err(fault),
     };
-    prepared.gate.open(Arc::new(prepared.api(fence.clone()).await?));
-    prepared.progress.enter(SERVING, "", None);
+    let store = match &following {
+        None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
+        Some(online) => prepared.store_following(fence, online).await?,
+    };
+    prepared.gate.open(Arc::new(prepared.api(store.clone())?));
+    if following.is_none() {
+        prepared.progress.enter(SERVING, "", None);
+    }
     let served = Served {
         address,
-        data_version: prepared.wanted(),
+        data_version: following.as_ref().map_or(prepared.wanted(), Online::from),
         migrations: prepared.catalog.migrations().len(),
         translators: prepared.catalog.translators().len(),
     };
     tracing::info!(%address, data_version = served.data_version, "serving");
     announce(&served);
+    if let Some(online) = &following {
+        if !prepared.follow(fence, online, &store).await? {
+            return std::future::pending().await;
+        }
+        prepared.progress.enter(SERVING, "", None);
+    }
     prepared.rotate_beside(fence).await?;
     std::future::pending().await
 }

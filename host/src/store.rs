@@ -173,12 +173,10 @@ impl Store {
     /// Writes as the master, or not at all, what belongs together by this key.
     pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
         let access = self.access().await;
-        let mut held = Vec::new();
-        if let Some(mirror) = &access.mirror {
-            for table in access.stored_tables() {
-                held.push(mirror.hold(table, key).await);
-            }
-        }
+        let held = match &access.mirror {
+            Some(mirror) => Some(mirror.hold(access.stored_tables(), key).await),
+            None => None,
+        };
         Ok(Writer::new(self.clone(), access, held, self.0.fence.begin().await?))
     }
 

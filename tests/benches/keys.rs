@@ -24,7 +24,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
 /// Due at fixed times, so that a stall shows in full.
-const CALL_EVERY: Duration = Duration::from_millis(5);
+const CALL_EVERY: Duration = Duration::from_millis(20);
 const BEFORE: Duration = Duration::from_secs(3);
 
 fn keys(active: &str) -> Keyring {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use harness::database::Kind;
 use plot::{Series, draw};
-use subject::{Line, Place, Subject};
+use subject::{Line, Place, Subject, kinds};
 
 const SIZES: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000];
 /// A size is the last if a run of it took longer.
@@ -36,16 +36,9 @@ const LONGEST_CHAIN: u64 = 10;
 async fn main() {
     let rows: u64 = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
     let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let databases = chosen("BBS_BENCH_DATABASES", "sqlite,postgres,mysql");
     let parts = chosen("BBS_BENCH_PARTS", "table,records,chain");
     let line = Line::load();
-    for name in databases.split(',') {
-        let kind = match name {
-            "sqlite" => Kind::Sqlite,
-            "postgres" => Kind::Postgres,
-            "mysql" => Kind::Mysql,
-            other => panic!("BBS_BENCH_DATABASES has {other:?}; it may have sqlite, postgres and mysql"),
-        };
+    for kind in kinds() {
         let place = Place::new(kind);
         for part in parts.split(',') {
             match part {
@@ -56,14 +49,6 @@ async fn main() {
                 other => panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain and upward"),
             }
         }
-    }
-}
-
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sqlite => "sqlite",
-        Kind::Postgres => "postgres",
-        Kind::Mysql => "mysql",
     }
 }
 
@@ -85,7 +70,7 @@ async fn table(place: &Place, line: &Line, rows: u64, told: bool) -> Measured {
     let own = subject.insert_select(line).await;
     let chain = subject.migrate(line, &line.three, &versions[2..]).await;
     let layers = subject.migrate(line, &line.three, &versions).await;
-    let (kind, s) = (name(place.kind), Duration::as_secs_f64);
+    let (kind, s) = (place.kind.name(), Duration::as_secs_f64);
     if told {
         println!("{kind}, {rows} desired LRPs, {} modules", versions.len());
         println!("  INSERT … SELECT    {:8.2} s", s(&own));
@@ -130,8 +115,8 @@ fn draw_records(kind: Kind, part: &str, measured: &[(u64, Measured)]) {
         series(|one| one.whole, "three modules"),
         series(|one| one.layers, "layer by layer"),
     ];
-    let title = format!("Migrating desired LRPs of 4.7 KB on {}", name(kind));
-    let path = draw(&format!("{}-{part}.svg", name(kind)), &title, "records", "seconds", &lines);
+    let title = format!("Migrating desired LRPs of 4.7 KB on {}", kind.name());
+    let path = draw(&format!("{}-{part}.svg", kind.name()), &title, "records", "seconds", &lines);
     println!("{}", path.display());
 }
 
@@ -151,7 +136,7 @@ async fn upward(place: &Place, line: &Line, from: u64) {
         }
         rows *= 2;
     };
-    println!("{}: what gave way was {why}", name(place.kind));
+    println!("{}: what gave way was {why}", place.kind.name());
     draw_records(place.kind, "upward", &measured);
 }
 
@@ -170,7 +155,7 @@ async fn chain(place: &Place, line: &Line, rows: u64) {
         let spent = subject.migrate(line, &modules, &[newest]).await;
         seconds.push((length as f64, spent.whole.as_secs_f64()));
     }
-    let kind = name(place.kind);
+    let kind = place.kind.name();
     let (three, ten) = (seconds[2].1, seconds[9].1);
     println!("{kind}, {rows} records: a chain of ten {:.2} x a chain of three (bound 1.3)", ten / three);
     let own = subject.insert_select(line).await.as_secs_f64();

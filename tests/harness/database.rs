@@ -77,6 +77,15 @@ macro_rules! on_each_server {
 pub(crate) use on_each_server;
 
 impl Kind {
+    /// As an operator names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+        }
+    }
+
     /// The one server of this process. It starts when the first test asks for it.
     pub fn engine(self) -> &'static Engine {
         static POSTGRES_ENGINE: OnceLock<Engine> = OnceLock::new();
@@ -107,6 +116,14 @@ impl Kind {
 pub struct TestDatabase {
     pub kind: Kind,
     place: Arc<Place>,
+}
+
+enum Owner {
+    Us,
+    /// A handle to the same database by another way, or another process.
+    Other {
+        _kept: Option<Arc<Place>>,
+    },
 }
 
 enum Place {
@@ -140,7 +157,7 @@ impl TestDatabase {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         administer(kind, address, vec![format!("CREATE DATABASE {name}")]);
-        Self::server(kind, address, name, true)
+        Self::server(kind, address, name, Owner::Us)
     }
 
     /// An SQLite file that somebody else sees to.
@@ -152,15 +169,17 @@ impl TestDatabase {
         Self { kind: Kind::Sqlite, place: Arc::new(Place::File { path, _folder: folder }) }
     }
 
-    fn server(kind: Kind, address: SocketAddr, name: String, ours: bool) -> Self {
-        Self { kind, place: Arc::new(Place::Server { kind, address, name, ours }) }
+    fn server(kind: Kind, address: SocketAddr, name: String, owner: Owner) -> Self {
+        Self { kind, place: Arc::new(Place::Server { kind, address, name, owner }) }
     }
 
     /// The same database, reached another way, such as through a proxy.
     pub fn through(&self, address: SocketAddr) -> Self {
         match &*self.place {
             Place::File { .. } => panic!("nothing stands between a host and an SQLite file"),
-            Place::Server { name, .. } => Self::server(self.kind, address, name.clone(), false),
+            Place::Server { name, .. } => {
+                Self::server(self.kind, address, name.clone(), Owner::Other { _kept: Some(Arc::clone(&self.place)) })
+            }
         }
     }
 
@@ -224,12 +243,7 @@ impl TestDatabase {
 
     /// The keys of a configuration that name this database, as Diego writes them.
     pub fn configuration(&self) -> serde_json::Value {
-        let driver = match self.kind {
-            Kind::Sqlite => "sqlite",
-            Kind::Postgres => "postgres",
-            Kind::Mysql => "mysql",
-        };
-        json!({ "database_driver": driver, "database_connection_string": self.connection_string() })
+        json!({ "database_driver": self.kind.name(), "database_connection_string": self.connection_string() })
     }
 
     fn connection_string(&self) -> String {
@@ -261,13 +275,13 @@ impl TestDatabase {
         let (address, name) = place.split_once(',').expect("the word names a server and a database");
         let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
         let address = address.parse().expect("an address");
-        Self::server(kind, address, name.to_owned(), false)
+        Self::server(kind, address, name.to_owned(), Owner::Other { _kept: None })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Self::Server { kind, address, name, ours: true } = self else { return };
+        let Self::Server { kind, address, name, owner: Owner::Us } = self else { return };
         // A server of the test's own may be gone already, and the database with it.
         let force = if *kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
         let _ = try_administer(*kind, *address, vec![format!("DROP DATABASE {name}{force}")]);

@@ -30,12 +30,14 @@ impl Installation {
     pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut config = json!({
+            "admin_socket": folder.path().join("admin.sock"),
             "listen_address": "127.0.0.1:0",
             "modules_dir": modules_dir,
             "module_cache_dir": super::modules::cache(),
             "encryption_keys": { "key-2024": "correct horse battery staple" },
             "active_key_label": "key-2024",
             "lock_retry_interval": "50ms",
+            "lock_ttl": "5s",
         });
         for (key, value) in database.configuration().as_object().expect("an object of keys") {
             config[key] = value.clone();
@@ -51,6 +53,10 @@ impl Installation {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    pub fn admin_socket(&self) -> PathBuf {
+        self.folder.path().join("admin.sock")
     }
 
     fn config_file(&self) -> PathBuf {
@@ -98,7 +104,12 @@ impl Host {
     /// Starts a command and waits for a line that contains `sign` and an address, such as `http://127.0.0.1:1`
     /// or `address=127.0.0.1:1`.
     #[track_caller]
-    pub fn start(mut command: Command, sign: &str) -> Self {
+    pub fn start(command: Command, sign: &str) -> Self {
+        Self::try_start(command, sign).unwrap_or_else(|seen| panic!("the host ended: {seen:#?}"))
+    }
+
+    /// The same for a command that may end first. Then it gives what was said.
+    pub fn try_start(mut command: Command, sign: &str) -> Result<Self, Vec<String>> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
         let (sender, lines) = channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] = [
@@ -111,27 +122,54 @@ impl Host {
                 BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
             });
         }
+        // Only the threads keep one: when both have ended, so has the host.
+        drop(sender);
         let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
-        let line = host.wait_for_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some());
-        host.address = address_in(&line).expect("the line has an address");
-        host
+        match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {
+            Some(line) => host.address = address_in(&line).expect("the line has an address"),
+            None => return Err(std::mem::take(&mut host.seen)),
+        }
+        Ok(host)
     }
 
     #[track_caller]
     pub fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        self.next_line(wanted).unwrap_or_else(|| panic!("the host ended: {:#?}", self.seen))
+    }
+
+    /// Nothing: the host has ended.
+    #[track_caller]
+    fn next_line(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
                     self.seen.push(line.clone());
                     if wanted(&line) {
-                        return line;
+                        return Some(line);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => panic!("the line did not come: {:#?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("the host ended: {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the host can be waited for").is_some()
+    }
+
+    /// What it says until it ends by itself.
+    #[track_caller]
+    pub fn last_words(mut self) -> Vec<String> {
+        assert_eq!(self.next_line(|_| false), None);
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Sends a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        assert!(signal.expect("a shell starts").success());
     }
 
     pub fn pid(&self) -> u32 {
@@ -145,8 +183,7 @@ impl Host {
     /// Asks the host to end, as an operator's supervisor does, and waits until it has.
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
-        let signal = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid())]).status();
-        assert!(signal.expect("a shell starts").success());
+        self.signal("TERM");
         self.child.wait().expect("the host can be waited for")
     }
 

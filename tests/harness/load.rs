@@ -4,6 +4,7 @@
 //! Each client owns the keys that it writes, so what it reads of them has to be what it wrote. Calls are due at fixed
 //! times whether or not the last has come back, and latency counts from the time at which a call was due.
 
+pub mod across;
 pub mod calls;
 mod client;
 pub mod listing;

@@ -20,7 +20,7 @@ pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 pub struct Stored {
     pub context: Context,
-    _kept: TestDatabase,
+    _kept: Option<TestDatabase>,
 }
 
 impl Stored {
@@ -29,8 +29,14 @@ impl Stored {
     }
 
     pub async fn try_open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Result<Self, DatabaseError> {
+        let opened = Database::open(&database.address()).await?;
+        Ok(Self { _kept: Some(database.clone()), ..Self::over(opened, migrations) })
+    }
+
+    /// The same over connections that are open already.
+    pub fn over(database: Database, migrations: Vec<Arc<dyn Transform>>) -> Self {
         let context = Context {
-            database: Database::open(&database.address()).await?,
+            database,
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
@@ -40,7 +46,7 @@ impl Stored {
             // Several batches even for the fixture's few rows.
             tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
         };
-        Ok(Self { context, _kept: database.clone() })
+        Self { context, _kept: None }
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {

@@ -38,12 +38,12 @@ pub(crate) fn lrp(process_guid: &str) -> proto::DesiredLrp {
     }
 }
 
-async fn desire(server: &Server, lrp: proto::DesiredLrp) {
+pub(crate) async fn desire(server: &Server, lrp: proto::DesiredLrp) {
     let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
 }
 
-async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
+pub(crate) async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
     let reply = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
     let answer: proto::DesiredLrpResponse = reply.message();

@@ -236,3 +236,109 @@ on_each_database!(split_tables_answer_as_whole_ones);
 async fn split_tables_answer_as_whole_ones(kind: Kind) {
     answers_agree(kind, modules::modules_with_split(), SPLIT).await;
 }
+
+/// Before `update_strategy`, and before metric tags had a column of their own.
+const PINS: [u64; 2] = [VERSION, 1_698_182_853];
+
+on_each_database!(records_below_a_pin_answer_as_native_ones);
+async fn records_below_a_pin_answer_as_native_ones(kind: Kind) {
+    for pin in PINS {
+        answers_agree(kind, modules::modules(), pin).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_as_old_as_the_oldest_layout_answer_too() {
+    // Suspect and evacuating instances are residue here, run info holds the metric tags, routes are in plain sight.
+    answers_agree(Kind::Sqlite, modules::modules(), 1_461_790_966).await;
+}
+
+/// The answer's status and what it says went wrong.
+async fn refused(server: &Server, lrp: proto::DesiredLrp) -> (u16, String) {
+    let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+    (reply.status, reply.text())
+}
+
+on_each_database!(what_a_pinned_layout_has_no_place_for_is_refused_by_name);
+async fn what_a_pinned_layout_has_no_place_for_is_refused_by_name(kind: Kind) {
+    let server = serve_at(kind, modules::modules(), 1_698_182_853).await;
+    let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
+    let (status, said) = refused(&server, proto::DesiredLrp { update_strategy: recreate, ..lrp("new") }).await;
+    assert_eq!(status, 406, "{said}");
+    assert!(said.contains("pinned at data version 1698182853"), "{said}");
+    assert!(said.contains("desired_lrps.update_strategy"), "{said}");
+    let found = server.texts("SELECT process_guid FROM desired_lrps WHERE process_guid = 'new'").await;
+    assert_eq!(found, Vec::<String>::new(), "nothing of it was written");
+    crate::api::desire(&server, lrp("new")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_column_that_a_pin_is_below_is_refused_by_name() {
+    let server = serve_at(Kind::Sqlite, modules::modules(), 1_471_030_898).await;
+    let placed = proto::DesiredLrp { placement_tags: vec![b"gpu".to_vec()], ..lrp("a") };
+    let limited = proto::DesiredLrp { max_pids: 7, ..lrp("b") };
+    let long = proto::DesiredLrp { root_fs: format!("preloaded:{}", "x".repeat(400)).into_bytes(), ..lrp("c") };
+    let both = proto::DesiredLrp { max_pids: 7, ..placed.clone() };
+    for (lrp, fields) in [
+        (placed, &["desired_lrps.placement_tags"][..]),
+        (limited, &["desired_lrps.max_pids"]),
+        (long, &["desired_lrps.rootfs"]),
+        (both, &["desired_lrps.max_pids", "desired_lrps.placement_tags"]),
+    ] {
+        let (status, said) = refused(&server, lrp).await;
+        assert_eq!(status, 406, "{said}");
+        assert!(fields.iter().all(|field| said.contains(field)), "{said}");
+    }
+}
+
+on_each_database!(what_was_kept_when_a_record_went_down_to_a_pin_survives_its_edits);
+async fn what_was_kept_when_a_record_went_down_to_a_pin_survives_its_edits(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let migrations = fixture::migrations();
+    let stored = Stored::open(&database, migrations.clone()).await;
+    stored.up(NEWEST).await.unwrap();
+    let guid = fixture::rows("desired_lrps")[0]["process_guid"].as_str().unwrap().to_owned();
+    stored.execute(&format!("UPDATE desired_lrps SET update_strategy = 1 WHERE process_guid = '{guid}'")).await;
+    stored.down(VERSION).await.unwrap();
+    let server = Server::at(database, &migrations, VERSION, Options { kind, ..Options::default() }).await;
+    let recreate: i32 = proto::desired_lrp::UpdateStrategy::Recreate.into();
+    assert_eq!(crate::api::get(&server, &guid).await.update_strategy, recreate);
+    for (instances, annotation) in [(3, "once"), (2, "twice")] {
+        let update = proto::DesiredLrpUpdate {
+            instances: Some(instances),
+            annotation: Some(annotation.into()),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.clone().into(), update: Some(update) };
+        let reply = server.call("/v1/desired_lrp/update", &request).await;
+        assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+        let found = crate::api::get(&server, &guid).await;
+        assert_eq!((found.update_strategy, found.annotation), (recreate, annotation.as_bytes().to_vec()));
+    }
+    stored.up(NEWEST).await.unwrap();
+    let rows = stored.rows(NEWEST).await;
+    let row = rows["desired_lrps"].iter().find(|row| row["process_guid"] == guid).unwrap();
+    assert_eq!((row["update_strategy"].as_str(), row["annotation"].as_str()), ("1", "twice"));
+}
+
+on_each_database!(split_tables_merge_into_what_was_written_through_them);
+async fn split_tables_merge_into_what_was_written_through_them(kind: Kind) {
+    let pair = Pair::at(kind, modules::modules_with_split(), SPLIT).await;
+    pair.changes().await;
+    let database = pair.other.database.clone();
+    let migrations = fixture::migrations_in(&modules::modules_with_split());
+    let stored = Stored::over(database, migrations);
+    stored.down(NEWEST).await.unwrap();
+    let native = Stored::over(pair.native.database.clone(), fixture::migrations()).rows(NEWEST).await;
+    let merged = stored.rows(NEWEST).await;
+    let drawn = ["modification_tag_epoch", "record_version"];
+    for (table, rows) in &native {
+        assert_eq!(merged[table].len(), rows.len(), "{table}");
+        for (found, expected) in merged[table].iter().zip(rows) {
+            let differs = |name: &&String| !drawn.contains(&name.as_str()) && found[*name] != expected[*name];
+            let names: Vec<_> = expected.keys().filter(differs).collect();
+            assert!(names.is_empty(), "{table}: {names:?} of {expected:?} came back as {found:?}");
+        }
+    }
+}

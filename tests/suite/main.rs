@@ -20,6 +20,7 @@ mod lens;
 mod load;
 mod migrate;
 mod quarantine;
+mod random;
 mod sandbox;
 mod split;
 mod takeover;

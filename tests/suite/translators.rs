@@ -189,15 +189,16 @@ async fn records_that_together_are_larger_than_a_translator_may_be_are_listed(ki
     let guids: Vec<_> = (10..46).map(|number| format!("guid-{number}")).collect();
     server
         .sql(
-            "WITH RECURSIVE numbers (n) AS (SELECT 11 UNION ALL SELECT n + 1 FROM numbers WHERE n < 45) \
-             INSERT INTO desired_lrps (process_guid, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+            "INSERT INTO desired_lrps (process_guid, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
              volume_placement, modification_tag_epoch, run_info) \
-             SELECT 'guid-' || n, domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
+             WITH RECURSIVE numbers (n) AS (SELECT 11 UNION ALL SELECT n + 1 FROM numbers WHERE n < 45) \
+             SELECT concat('guid-', n), domain, log_guid, instances, memory_mb, disk_mb, rootfs, routes, \
              volume_placement, modification_tag_epoch, run_info FROM desired_lrps, numbers",
         )
         .await;
     let listed = list_old(&server, "").await;
-    let listed: Vec<_> = listed.into_iter().map(|lrp| String::from_utf8(lrp.process_guid).unwrap()).collect();
+    let mut listed: Vec<_> = listed.into_iter().map(|lrp| String::from_utf8(lrp.process_guid).unwrap()).collect();
+    listed.sort();
     assert_eq!(listed, guids);
 }
 

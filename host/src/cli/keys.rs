@@ -12,6 +12,7 @@ use super::progress;
 use super::serve::log_to_stderr;
 use crate::config::LogLevel;
 use crate::keys::{self, Rotated};
+use crate::lock::fence::Fence;
 use crate::startup::{Prepared, StartupError};
 
 /// See which encryption keys a database uses, rotate them, and prove that an old one may go.
@@ -110,17 +111,25 @@ async fn verify(Verify { shown: Shown { configured, json }, label }: Verify) -> 
 
 async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let (_lock, fence) = match prepared.lock_now().await {
+    let (lock, fence) = match prepared.lock_now().await {
         Err(StartupError::Locked) => anyhow::bail!(
             "a host holds the lock of this database; it brings everything under its own active key in the background, \
              as soon as it was started with that key. `bbs keys status` shows how far it is"
         ),
         taken => taken?,
     };
-    let rotated = progress::shown(&prepared.progress, prepared.rotate(&fence)).await?;
-    report(&prepared, &rotated)?;
+    let rotated = tokio::select! {
+        rotated = rotate_shown(&prepared, &fence) => rotated,
+        lost = lock.lost() => Err(lost.into()),
+    };
     prepared.database.close().await;
-    Ok(())
+    lock.release().await;
+    report(&prepared, &rotated?)
+}
+
+async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rotated> {
+    let _admin = prepared.open_admin().await?;
+    Ok(progress::shown(&prepared.progress, prepared.rotate(fence)).await?)
 }
 
 fn report(prepared: &Prepared, rotated: &Rotated) -> anyhow::Result<()> {

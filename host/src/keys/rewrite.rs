@@ -24,8 +24,10 @@ const FIRST_ROWS: usize = 250;
 const MOST_ROWS: usize = 4_000;
 /// Bounds what is in memory, whatever the size of a row.
 const BATCH_BYTES: usize = 4 << 20;
-/// A batch grows or shrinks until writing it takes about this long: so long may an API write wait for it.
+/// A batch grows or shrinks until writing it takes about this long.
 const BATCH_TIME: Duration = Duration::from_millis(100);
+/// The same where every API write waits for the batch, and not only one that changes a row of it.
+const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
 /// How often a batch that lost against other transactions is written again.
 const ATTEMPTS: usize = 10;
 
@@ -70,11 +72,15 @@ pub(super) async fn walk(
     let batch_rows = AtomicUsize::new(FIRST_ROWS);
     let (to_seal, stale) = channel(1);
     let (to_write, sealed) = channel(1);
-    let (_, _, passed) = tokio::try_join!(
+    // Each runs to its end, also when another has failed: its channel is closed then, and no connection is left in the
+    // middle of a statement.
+    let (read, resealed, written) = tokio::join!(
         read(context, table, after, &batch_rows, to_seal),
         seal(&context.keyring, &table.name, stale, to_write),
         write(context, fence, table, &batch_rows, sealed),
-    )?;
+    );
+    let passed = written?;
+    read.and(resealed)?;
     Ok(passed)
 }
 
@@ -157,6 +163,10 @@ async fn write(
     batch_rows: &AtomicUsize,
     mut sealed: Receiver<Sealed>,
 ) -> Result<Passed, KeysError> {
+    let wanted = match context.database.dialect() {
+        Dialect::Sqlite => BATCH_TIME_ALONE,
+        Dialect::Postgres | Dialect::Mysql => BATCH_TIME,
+    };
     let mut passed = Passed::default();
     while let Some(batch) = sealed.recv().await {
         context.pace.ready(&context.progress).await;
@@ -164,7 +174,7 @@ async fn write(
         let began = Instant::now();
         let rewritten = write_batch(context, fence, table, &batch).await?;
         let spent = began.elapsed().max(Duration::from_millis(1));
-        let fitting = batch.rows.len().max(1) as f64 * BATCH_TIME.as_secs_f64() / spent.as_secs_f64();
+        let fitting = batch.rows.len().max(1) as f64 * wanted.as_secs_f64() / spent.as_secs_f64();
         let now = batch_rows.load(Ordering::Relaxed);
         // Half or twice at most: one slow batch says little.
         let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);

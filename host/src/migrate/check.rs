@@ -10,7 +10,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::key::Key;
-use super::read::{Loaded, Room, bounds, load};
+use super::read::{Loaded, Room, Selection, bounds, load};
 use super::state::{self, current_of};
 use super::transform::open_text;
 use super::{Context, MigrateError, Work, check_ends, line, residue};
@@ -275,7 +275,8 @@ async fn read(
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
         let columns = table.columns.iter().map(|column| column.name.clone()).collect();
-        let loaded = load(reader, table, &columns, after, units, room).await?;
+        let selection = Selection::Range { after, units, is_shared: true };
+        let loaded = load(reader, table, &columns, selection, room).await?;
         units.truncate(loaded.units());
         all.push(loaded);
     }

@@ -3,20 +3,22 @@
 //!
 //! While one batch is being written, the next is in the modules and the one after it is being read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::key::{Key, Part, from_hex, to_hex};
+use super::key::{Key, Part};
+use super::online::Held;
 use super::part::Allowance;
-use super::plan::{Strategy, TablePlan};
-use super::read::{Bounds, Room, bounds, load};
+use super::plan::Strategy;
+use super::read::{Bounds, Room, Selection, bounds, keys_between, load};
+use super::tally::{self, Written};
 use super::transform::{Checksum, Read, Transformed, transform};
 use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
-use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
 
@@ -53,6 +55,8 @@ struct Batch {
     /// Rows: see [`units_in`].
     units: u64,
     transformed: Transformed,
+    /// Until it is committed, where clients write meanwhile.
+    _held: Option<Held>,
 }
 
 /// Copies every group that has something to copy or to keep. Says whether all of it is copied, or as much as is allowed.
@@ -71,7 +75,7 @@ pub(super) async fn copy(
     }
     let mut done = 0;
     for plan in &work.plans {
-        done += written(&mut reader, plan).await?.rows;
+        done += tally::written(&mut reader, plan).await?.rows;
     }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
@@ -199,8 +203,7 @@ async fn read_batch(
     most: u64,
 ) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let sources: Vec<&Table> =
-        work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
+    let sources = work.sources(group);
     let after = reading.after.take();
     let most = most.min(reading.fitting);
     let mut found = if sources.is_empty() {
@@ -211,14 +214,24 @@ async fn read_batch(
     if found.units.is_empty() {
         return Ok(None);
     }
+    let held = match work.locks() {
+        None => None,
+        Some(locks) => {
+            // In hand before they are read again, in a state that has what the hands before have done.
+            drop(reader);
+            let held = locks.take(found.units.iter().map(|unit| (group, unit.clone())).collect()).await;
+            reader = context.database.read().await?;
+            Some(held)
+        }
+    };
     let read = match work.visits_units(group) {
         false => None,
-        true => Some(read_units(context, work, &mut reader, &sources, after.as_ref(), &mut found, reading).await?),
+        true => Some(read_units(context, work, &mut reader, group, after.as_ref(), &mut found, reading).await?),
     };
     let last = found.units.last().cloned().expect("there is one");
     reading.after = Some(last.clone());
     let keys = found.units.len() as u64;
-    let batch = Batch { after, last, keys, units: found.rows, transformed: Transformed::default() };
+    let batch = Batch { after, last, keys, units: found.rows, transformed: Transformed::default(), _held: held };
     Ok(Some((batch, read)))
 }
 
@@ -227,36 +240,55 @@ async fn read_units(
     context: &Context,
     work: &Work,
     reader: &mut Transaction,
-    sources: &[&Table],
+    group: usize,
     after: Option<&Key>,
     found: &mut Bounds,
     reading: &mut Reading,
 ) -> Result<Read, MigrateError> {
     let mut read = Read::default();
+    let sources = work.sources(group);
     let mut room = Room::new(&context.tuning, found.units.len());
-    for table in sources {
-        let empty = Default::default();
-        let needed = work.loads.get(&table.name).unwrap_or(&empty);
-        let loaded = load(reader, table, needed, after, &found.units, &mut room).await?;
+    for table in &sources {
+        let range = Selection::Range { after, units: &found.units, is_shared: work.locks().is_some() };
+        let loaded = load(reader, table, work.loads_of(&table.name), range, &mut room).await?;
         found.units.truncate(loaded.units());
         read.tables.insert(table.name.clone(), loaded);
     }
     if !sources.is_empty() {
         let units = found.units.len();
-        for table in sources {
+        for table in &sources {
             read.tables.get_mut(&table.name).expect("it was loaded").truncate(table, units);
         }
         found.rows = read.tables.values().map(|loaded| loaded.rows() as u64).sum();
         let full = context.tuning.batch_bytes.saturating_mul(units as u64);
         reading.fitting = (full / room.bytes(units).max(1)).max(1);
     }
+    read.units.clone_from(&found.units);
+    if work.locks().is_some() && !sources.is_empty() {
+        let there = copied_already(reader, work, group, after, &found.units).await?;
+        read.leave_out(&work.lens.near, &there);
+    }
     if !work.lens.restorable().is_empty() {
-        let names: Vec<_> = found.units.iter().map(Key::name).collect();
+        let names: Vec<_> = read.units.iter().map(Key::name).collect();
         let from = residue::opposite(work.lens.direction);
         read.left = residue::load(reader, &work.keyring, from, work.versions(), &names).await?;
     }
-    read.units.clone_from(&found.units);
     Ok(read)
+}
+
+/// Units of a range that are in the copies, because a client has written them since: they are as they have to be.
+async fn copied_already(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    after: Option<&Key>,
+    units: &[Key],
+) -> Result<HashSet<Key>, MigrateError> {
+    let mut there = HashSet::new();
+    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        there.extend(keys_between(tx, &plan.table, &plan.staged(work.to), after, units.last()).await?);
+    }
+    Ok(there)
 }
 
 /// Units of tables that are made again, of which only the residue is left.
@@ -286,7 +318,7 @@ async fn until_it_is_written(
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        let fault = match write_batch(context, fence, work, group, batch).await {
+        let fault = match write_batch(fence, work, group, batch).await {
             Err(fault) if fault.is_transient() => fault,
             written => return written,
         };
@@ -298,13 +330,8 @@ async fn until_it_is_written(
     }
 }
 
-async fn write_batch(
-    context: &Context,
-    fence: &Fence,
-    work: &Work,
-    group: usize,
-    batch: &Batch,
-) -> Result<(), MigrateError> {
+async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) -> Result<(), MigrateError> {
+    work.check_mirror()?;
     let mut tx = fence.begin().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
@@ -312,14 +339,14 @@ async fn write_batch(
             let range = (batch.after.as_ref(), &batch.last);
             let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
             let rows = write::copy_range(&mut tx, plan, source, range, but_for, work.to).await?;
-            add(&mut tx, plan, rows, Checksum::default()).await?;
+            tally::add(&mut tx, plan, Written { rows, checksum: Checksum::default() }).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             write::write_rows(&mut tx, plan, work.to, rows).await?;
-            add(&mut tx, plan, rows.count as u64, *checksum).await?;
+            tally::add(&mut tx, plan, Written { rows: rows.count as u64, checksum: *checksum }).await?;
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
-    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
+    quarantine::store(&mut tx, work, group, &batch.transformed.refused).await?;
     let cursor =
         upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;
@@ -327,34 +354,4 @@ async fn write_batch(
     tx.commit().await.map_err(failed)?;
     fault::point(fault::AFTER_BATCH);
     Ok(())
-}
-
-/// Adds to what the lens put out for a table.
-async fn add(tx: &mut Transaction, plan: &TablePlan, rows: u64, checksum: Checksum) -> Result<(), MigrateError> {
-    let mut sum = written(tx, plan).await?;
-    sum.rows += rows;
-    sum.checksum.add(checksum);
-    let values = [
-        ("rows_out", i64::try_from(sum.rows).unwrap_or(i64::MAX).into()),
-        ("digest", to_hex(&sum.checksum.0.to_le_bytes()).into()),
-    ];
-    let row = upsert("bbs_copy_table", [("table_name", plan.table.name.as_str().into())], values);
-    tx.execute(&row).await.map_err(failed)?;
-    Ok(())
-}
-
-/// What the lens put out for a table so far.
-#[derive(Debug, Default)]
-pub(super) struct WrittenSoFar {
-    pub rows: u64,
-    pub checksum: Checksum,
-}
-
-pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<WrittenSoFar, MigrateError> {
-    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(plan.table.name.as_str());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(WrittenSoFar::default()) };
-    let damaged = || MigrateError::DamagedCursor { group: plan.group };
-    let digest = row.text(1).map_err(failed)?.and_then(from_hex).and_then(|bytes| bytes.try_into().ok());
-    let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    Ok(WrittenSoFar { rows: row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs(), checksum })
 }

@@ -98,7 +98,7 @@ pub enum MigrateError {
 
 impl MigrateError {
     /// Whether the same transaction may succeed if it is done again from its start.
-    pub(super) fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_transient(source),
             Self::Fence(fault) => fault.is_transient(),

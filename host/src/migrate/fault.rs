@@ -86,8 +86,15 @@ pub fn point(name: &'static str) {
         *passed
     };
     if passed == nth {
-        // The shell's own `kill`: the program of that name is not on every machine.
-        let kill = format!("kill -s {signal} {}", std::process::id());
+        // The shell's own `kill`: the program of that name is not on every machine. A stop takes hold thread by thread,
+        // so the shell stays until it has.
+        let process = std::process::id();
+        let kill = match signal {
+            "STOP" => format!(
+                "kill -s STOP {process}; until read -r s </proc/{process}/stat; case ${{s##*) }} in T*) ;; *) false;; esac; do [ -d /proc/{process} ] || exit; done"
+            ),
+            _ => format!("kill -s KILL {process}"),
+        };
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
         // The signal is on its way; nothing more may happen here, unless somebody continues the process.
         while signal == "KILL" {

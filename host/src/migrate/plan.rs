@@ -41,12 +41,16 @@ pub(super) struct TablePlan {
     /// Rows are not those of the source, or cannot be told by the source's key: then everything they hold
     /// goes into the digest that `verify` compares. Otherwise the database compares what travelled unopened.
     pub digests_all: bool,
+    /// Rows are taken out of the database even where nothing is computed: clients write to it meanwhile, so that not
+    /// every row of a range is the copier's.
+    pub is_shared: bool,
 }
 
 impl TablePlan {
     /// Whether rows go from table to table inside the database, with nothing computed.
     pub(super) fn by_range(&self) -> bool {
         !self.digests_all
+            && !self.is_shared
             && self.sources.len() == 1
             && self.columns.iter().all(|(_, provenance)| *provenance != Provenance::Computed)
     }
@@ -121,6 +125,7 @@ pub(super) fn tables(
                 group: composed.group,
                 sources: composed.sources.clone(),
                 digests_all: composed.reshaped || !keyed_by_source(composed),
+                is_shared: false,
                 columns,
             }
         })

@@ -14,7 +14,7 @@ use super::key::Key;
 use super::{MigrateError, Tuning};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
-use crate::layout::schema::Table;
+use crate::layout::schema::{Column, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// The columns by which the rows of a table are told into units.
@@ -231,28 +231,77 @@ pub(super) async fn load_unit(tx: &mut Transaction, table: &Table, unit: &Key) -
     Ok(Loaded { unit_offsets: vec![0, count], columns })
 }
 
-/// The rows of these units, in the order of units and then of the primary key: of all, or of the first, at least one,
-/// for which there is room.
-pub(super) async fn load(
+/// Which units are read, in the order of the database.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Selection<'a> {
+    /// Those after a key and up to the last of these. Where others write, too, there may be more between them, which
+    /// are theirs; otherwise there are none.
+    Range { after: Option<&'a Key>, units: &'a [Key], is_shared: bool },
+    /// These, and no others.
+    Listed(&'a [Key]),
+}
+
+impl<'a> Selection<'a> {
+    fn units(self) -> &'a [Key] {
+        match self {
+            Self::Range { units, .. } | Self::Listed(units) => units,
+        }
+    }
+}
+
+/// Rows with one of these keys.
+pub(super) fn listed(key: &[String], units: &[Key]) -> Expr {
+    columns(key).is_in(units.iter().map(values))
+}
+
+/// The units that a table has between a key and another.
+pub(super) async fn keys_between(
     tx: &mut Transaction,
     table: &Table,
-    needed: &BTreeSet<String>,
+    name: &str,
     after: Option<&Key>,
-    units: &[Key],
-    room: &mut Room<'_>,
-) -> Result<Loaded, MigrateError> {
+    last: Option<&Key>,
+) -> Result<Vec<Key>, MigrateError> {
     let key = unit_key(table);
     let encodings = encodings(table, &key);
-    let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
+    let mut query = Query::select();
+    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(name));
+    within(&mut query, &key, after, last);
+    let rows = tx.fetch(&query).await.map_err(failed(name))?;
+    rows.iter().map(|row| Key::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
+}
+
+fn rows_of(table: &Table, key: &[String], wanted: &[&Column], selection: Selection<'_>) -> SelectStatement {
     let mut query = Query::select();
     query
         .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
         .exprs(wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
         .from(Alias::new(&table.name));
-    within(&mut query, &key, after, units.last());
+    match selection {
+        Selection::Range { after, units, .. } => within(&mut query, key, after, units.last()),
+        Selection::Listed(units) => {
+            query.and_where(listed(key, units));
+        }
+    }
     for name in key.iter().chain(table.primary_key.iter().filter(|name| !key.contains(name))) {
         query.order_by(Alias::new(name), Order::Asc);
     }
+    query
+}
+
+/// The rows of units, in the order of units and then of the primary key: of all, or of the first, at least one, for
+/// which there is room.
+pub(super) async fn load(
+    tx: &mut Transaction,
+    table: &Table,
+    needed: &BTreeSet<String>,
+    selection: Selection<'_>,
+    room: &mut Room<'_>,
+) -> Result<Loaded, MigrateError> {
+    let (key, units) = (unit_key(table), selection.units());
+    let encodings = encodings(table, &key);
+    let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
+    let query = rows_of(table, &key, &wanted, selection);
     let places: HashMap<&Key, usize> = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
     let mut builders: Vec<_> = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
     let mut unit_offsets = vec![0_u32];
@@ -260,10 +309,12 @@ pub(super) async fn load(
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
         let unit = Key::read(&row, &encodings).map_err(failed(&table.name))?;
-        // A unit without rows in this table is passed over; one that bounds did not list came since, and
-        // belongs to the next start's copy of a database that others write to.
-        let written = || MigrateError::WrittenMeanwhile { table: table.name.clone() };
-        let place = *places.get(&unit).filter(|&&place| place + 1 >= unit_offsets.len()).ok_or_else(written)?;
+        // A unit without rows in this table is passed over; one that was not asked for came since.
+        let place = match (places.get(&unit), selection) {
+            (Some(&place), _) if place + 1 >= unit_offsets.len() => place,
+            (None, Selection::Range { is_shared: true, .. }) => continue,
+            _ => return Err(MigrateError::WrittenMeanwhile { table: table.name.clone() }),
+        };
         if place > 0 && place + 1 > unit_offsets.len() && sum > room.tuning.batch_bytes {
             complete = place;
             break;

@@ -196,7 +196,12 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
 
 /// Forgets the migration that was under way, and how far it was.
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
-    for statement in ["DELETE FROM bbs_migration", "DELETE FROM bbs_copy", "DELETE FROM bbs_copy_table"] {
+    for statement in [
+        "DELETE FROM bbs_migration",
+        "DELETE FROM bbs_copy",
+        "DELETE FROM bbs_copy_table",
+        "DELETE FROM bbs_copy_change",
+    ] {
         tx.execute(sql(statement)).await.map_err(failed("bbs_migration"))?;
     }
     Ok(())

@@ -14,6 +14,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Takes the database back, until it is there or a second signal ends the host at once.
 pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
     let Some(to) = prepared.config.migration.rollback_on_drain_to else { return Ok(()) };
+    prepared.gate.close();
+    // Being told to end is the later word.
+    prepared.pace.resume();
     let work = async {
         prepared.progress.enter("drain", "waiting for the requests under way", None);
         requests_end(prepared).await;

@@ -7,9 +7,9 @@ use crate::database::Transaction;
 
 /// The side of the migration.
 pub trait Mirror: Send + Sync + std::fmt::Debug {
-    /// Keeps the copier away from a unit until what is given is dropped. Asked for before the transaction begins, so
-    /// that whoever waits here holds nothing that the copier needs.
-    fn hold<'a>(&'a self, table: &'a str, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
+    /// Keeps the copier away from the units of this key, in whichever of these tables, until what is given is dropped.
+    /// Asked for before the transaction begins, so that whoever waits here holds nothing that the copier needs.
+    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
 
     /// Carries over what the transaction has changed: tables at the layout of the database, and keys of units.
     fn changed<'a>(

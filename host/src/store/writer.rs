@@ -30,7 +30,7 @@ pub struct Writer {
     /// Tables and keys that were changed, for a migration that follows along.
     touched: Vec<(String, Key)>,
     /// What keeps that migration away meanwhile. Dropped after the transaction.
-    _held: Vec<Box<dyn Send + Sync>>,
+    _held: Option<Box<dyn Send + Sync>>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -43,7 +43,7 @@ impl Writer {
     pub(super) fn new(
         store: Store,
         access: OwnedRwLockReadGuard<Access>,
-        held: Vec<Box<dyn Send + Sync>>,
+        held: Option<Box<dyn Send + Sync>>,
         tx: Transaction,
     ) -> Self {
         let session = access.lenses.clone().map(Session::new);

@@ -78,6 +78,16 @@ impl Transform for Renumbered {
     }
 }
 
+/// The databases that were asked for.
+pub fn kinds() -> Vec<Kind> {
+    let names = std::env::var("BBS_BENCH_DATABASES").unwrap_or_else(|_| "sqlite,postgres,mysql".to_owned());
+    let kind = |name: &str| {
+        let known = [Kind::Sqlite, Kind::Postgres, Kind::Mysql].into_iter().find(|kind| kind.name() == name);
+        known.unwrap_or_else(|| panic!("BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres and mysql"))
+    };
+    names.split(',').map(kind).collect()
+}
+
 /// Where databases of one kind are put.
 pub struct Place {
     pub kind: Kind,

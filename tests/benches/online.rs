@@ -1,0 +1,73 @@
+//! Serving while a large table is migrated: a load of reads and writes, aimed at what is being copied, from the moment
+//! at which the host serves until after the cut-over. Prints latencies, failures, and whether the final state is what
+//! was acknowledged; fails at nothing that is a matter of time.
+//!
+//! - `BBS_BENCH_ROWS`: the number of desired LRPs (200,000)
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_CALLS`: calls a second (250)
+//! - `TMPDIR`: where the databases are put
+
+#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "parts/subject.rs"]
+mod subject;
+
+use std::time::Instant;
+
+use harness::host::Installation;
+use harness::load::across::migration;
+use harness::load::calls::Caller;
+use harness::load::model::Model;
+use harness::load::{Load, Settings};
+use harness::modules;
+use harness::stored::Stored;
+use subject::{Line, Place, Subject, kinds};
+use tokio::sync::watch;
+
+/// From before seven row functions of the default modules.
+const FROM: u64 = 1_471_030_898;
+
+#[tokio::main]
+async fn main() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    };
+    let (rows, calls) = (number("BBS_BENCH_ROWS", 200_000), number("BBS_BENCH_CALLS", 250));
+    let settings = Settings { clients: 16, calls_per_second: calls as f64, seed: 7 };
+    let line = Line::load();
+    for kind in kinds() {
+        let place = Place::new(kind);
+        let subject = Subject::fill(&place, &line, rows).await;
+        let installation = Installation::on(subject.database, &modules::modules());
+
+        let host = installation.serve();
+        let caller = Caller::new(watch::channel(host.url("")).1);
+        let at_rest = Model::of(&caller).await.expect("everything can be listed");
+        let mut load = Load::start(&caller, at_rest, &Default::default(), settings);
+        load.calls(calls * 10).await;
+        println!("{}, {rows} desired LRPs, at rest:\n{}", kind.name(), load.stop().await.0);
+        let before = Model::of(&caller).await.expect("everything can be listed");
+        host.terminate();
+        let stored = Stored::open(&installation.database, line.base.clone()).await;
+        stored.down(FROM).await.expect("the line is reversible");
+        stored.context.database.close().await;
+
+        let installation = installation.set("migration_mode", "online");
+        let began = Instant::now();
+        let host = installation.serve();
+        println!("serving after {:.2} s", began.elapsed().as_secs_f64());
+        match migration(&installation, &host, before, line.newest, settings).await {
+            Err(failure) => println!("the run could not be finished: {failure}"),
+            Ok(outcome) => {
+                let part = outcome.began_at.map_or("no part".to_owned(), |part| format!("{:.0} %", part * 100.0));
+                println!("migrated after {:.1} s, calls began at {part} of the copy", outcome.migrating.as_secs_f64());
+                println!("{}", outcome.report);
+                println!("{} differences from what was acknowledged", outcome.differences.len());
+                outcome.differences.iter().take(20).for_each(|difference| println!("  {difference}"));
+            }
+        }
+        host.terminate();
+    }
+}
