@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::database::schema::PhysicalTable;
-use crate::database::{Database, SqlError, Transaction};
+use crate::database::schema::{self, PhysicalTable};
+use crate::database::{Database, Dialect, SqlError};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Table;
@@ -51,10 +51,10 @@ use part::Allowance;
 pub use part::{Part, Progressed};
 pub use plan::Strategy;
 use plan::TablePlan;
-use prepare::{prepare, same_schema};
+use prepare::{begin, prepare, start_over};
 pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
-use state::{Phase, Underway};
+use state::Phase;
 pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
 
 /// What a migration works with.
@@ -125,12 +125,12 @@ pub(crate) struct Work {
     arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
-    /// When this run began.
-    now_ns: i64,
+    refused_units: RefusedUnits,
     from: DataVersion,
     to: DataVersion,
     token: i64,
     tuning: Tuning,
+    now_ns: i64,
     /// Where clients write while rows are copied.
     following: Option<online::Following>,
 }
@@ -183,11 +183,12 @@ impl Work {
             arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
-            now_ns: context.now_ns,
+            refused_units: context.tuning.refused_units,
             from,
             to,
             token: 0,
             tuning: context.tuning.clone(),
+            now_ns: context.now_ns,
             following,
         }
     }
@@ -427,68 +428,16 @@ fn check_ends(context: &Context, line: &Line, from: DataVersion, to: DataVersion
     }
 }
 
-/// Writes where it goes. Work that was begun is taken up only if the same modules did it, and if no
-/// other host has held the lock since: it may have written to the originals.
-async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bool) -> Result<bool, MigrateError> {
-    context.progress.enter("begin", work.describe(), None);
-    work.token = fence.token();
-    let mut tx = fence.begin().await?;
-    let found = state::underway(&mut tx).await?;
-    let resumed = found.as_ref().is_some_and(|found| {
-        found.phase == Phase::Copying
-            && found.fingerprint == work.fingerprint()
-            && (found.token == work.token || found.token + 1 == work.token)
-    });
-    if let Some(found) = found.filter(|_| !resumed) {
-        // Said before the first of its tables goes: what is left of them is not to be taken up.
-        state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
+fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
+    let differences = found.map_or_else(
+        || vec!["it is missing".to_owned()],
+        |found| schema::differences(&found, &schema::expected(dialect, table)),
+    );
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(MigrateError::SchemaDiffers { table: name.to_owned(), differences })
     }
-    tx.commit().await.map_err(sql("bbs_migration"))?;
-    if !resumed {
-        state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
-    }
-    let mut tx = fence.begin().await?;
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
-        work.arguments.insert(version, arguments);
-    }
-    if !resumed {
-        state::forget_underway(&mut tx).await?;
-        quarantine::forget_pending(&mut tx).await?;
-        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
-    }
-    let phase = if resumed { Phase::Copying } else { Phase::Begun };
-    write_phase(&mut tx, work, going_down, phase).await?;
-    state::write_version(&mut tx, work.from, work.to).await?;
-    fault::point(fault::BEFORE_BEGIN);
-    tx.commit().await.map_err(sql("the row `version` of configurations"))?;
-    fault::point(fault::AFTER_BEGIN);
-    Ok(resumed)
-}
-
-async fn write_phase(tx: &mut Transaction, work: &Work, going_down: bool, phase: Phase) -> Result<(), MigrateError> {
-    let underway = Underway {
-        from: work.from,
-        to: work.to,
-        going_down,
-        fingerprint: work.fingerprint(),
-        token: work.token,
-        phase,
-    };
-    state::write_underway(tx, &underway).await
-}
-
-/// Throws away a copy that is not to be trusted.
-async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
-    context.progress.enter("start-over", work.describe(), None);
-    let mut tx = fence.begin().await?;
-    state::forget_underway(&mut tx).await?;
-    quarantine::forget_pending(&mut tx).await?;
-    residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
-    write_phase(&mut tx, work, going_down, Phase::Begun).await?;
-    tx.commit().await.map_err(sql("bbs_migration"))?;
-    state::drop_leftovers(context, fence, &line(&context.migrations)?).await
 }
 
 fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {

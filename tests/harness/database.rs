@@ -136,7 +136,7 @@ enum Place {
         kind: Kind,
         address: SocketAddr,
         name: String,
-        ours: bool,
+        owner: Owner,
     },
 }
 

@@ -151,6 +151,7 @@ impl Load {
             let client = client.expect("a client does not panic");
             report.add(client.report);
             model.keys.extend(client.model.keys);
+            model.interrupted.extend(client.model.interrupted);
         }
         report.elapsed = self.began.elapsed();
         (report, model)

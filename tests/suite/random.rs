@@ -104,7 +104,6 @@ impl World {
         }
         let (report, model) = load.stop().await;
         let case = format!("seed {}, {told:?}", self.seed);
-        println!("{case}\n{report}");
         assert_eq!(report.differences, 0, "{case}: {report}");
         let mut found = model.differences(&everything(&caller).await.expect("a host at rest lists everything"));
         found.extend(model.differences_of_instances(&caller).await.expect("and every instance"));
@@ -159,12 +158,15 @@ impl World {
             }
             Event::Freeze => {
                 self.host.signal("STOP");
-                let successor = serve(&self.installation).await;
+                // On a machine of its own: the frozen one keeps what it has on this one.
+                let elsewhere = Arc::new(Installation::on(self.installation.database.clone(), &modules::modules()));
+                let successor = serve(&elsewhere).await;
                 let frozen = std::mem::replace(&mut self.host, successor);
                 self.address.send_replace(self.host.url(""));
                 frozen.signal("CONT");
                 let said = tokio::task::spawn_blocking(|| frozen.last_words()).await.expect("it ends by itself");
                 assert!(said.iter().any(|line| line.contains("lock")), "seed {}: {said:#?}", self.seed);
+                self.installation = elsewhere;
             }
         }
         self

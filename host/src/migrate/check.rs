@@ -275,8 +275,8 @@ async fn read(
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
         let columns = table.columns.iter().map(|column| column.name.clone()).collect();
-        let selection = Selection::Range { after, units, is_shared: true };
-        let loaded = load(reader, table, &columns, selection, room).await?;
+        let range = Selection::Range { after, units: &*units, is_shared: true };
+        let loaded = load(reader, table, &columns, range, room).await?;
         units.truncate(loaded.units());
         all.push(loaded);
     }

@@ -266,7 +266,7 @@ async fn read_units(
     read.units.clone_from(&found.units);
     if work.locks().is_some() && !sources.is_empty() {
         let there = copied_already(reader, work, group, after, &found.units).await?;
-        read.leave_out(&work.lens.near, &there);
+        read.leave_out(work, &there);
     }
     if !work.lens.restorable().is_empty() {
         let names: Vec<_> = read.units.iter().map(Key::name).collect();
@@ -318,7 +318,7 @@ async fn until_it_is_written(
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        let fault = match write_batch(fence, work, group, batch).await {
+        let fault = match write_batch(context, fence, work, group, batch).await {
             Err(fault) if fault.is_transient() => fault,
             written => return written,
         };
@@ -330,7 +330,13 @@ async fn until_it_is_written(
     }
 }
 
-async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) -> Result<(), MigrateError> {
+async fn write_batch(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    batch: &Batch,
+) -> Result<(), MigrateError> {
     work.check_mirror()?;
     let mut tx = fence.begin().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
@@ -346,7 +352,7 @@ async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) ->
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
-    quarantine::store(&mut tx, work, group, &batch.transformed.refused).await?;
+    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
     let cursor =
         upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;

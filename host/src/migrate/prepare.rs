@@ -1,12 +1,79 @@
-//! Making ready: the originals are what their version says, and the tables that rows are copied into are there.
+//! The first steps of a migration: writing where it goes, making the tables that rows are copied into, and throwing away
+//! a copy that is not to be trusted. Each is durable, and safe to repeat.
 
 use super::plan::Strategy;
-use super::state::{self, Phase};
-use super::{Context, MigrateError, Work, fault, sql, write_phase};
-use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Dialect, Transaction};
+use super::state::{self, Phase, Underway};
+use super::{Context, MigrateError, Work, fault, line, quarantine, residue, same_schema};
+use crate::database::schema;
+use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
+
+fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
+    move |source| MigrateError::Sql { what: what.to_owned(), source }
+}
+
+/// Writes where it goes. Work that was begun is taken up only if the same modules did it, and if no
+/// other host has held the lock since: it may have written to the originals.
+pub(super) async fn begin(
+    context: &Context,
+    fence: &Fence,
+    work: &mut Work,
+    going_down: bool,
+) -> Result<bool, MigrateError> {
+    context.progress.enter("begin", work.describe(), None);
+    work.token = fence.token();
+    let mut tx = fence.begin().await?;
+    let found = state::underway(&mut tx).await?;
+    let resumed = found.as_ref().is_some_and(|found| {
+        found.phase == Phase::Copying
+            && found.fingerprint == work.fingerprint()
+            && (found.token == work.token || found.token + 1 == work.token)
+    });
+    if let Some(found) = found.filter(|_| !resumed) {
+        // Said before the first of its tables goes: what is left of them is not to be taken up.
+        state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
+    }
+    tx.commit().await.map_err(failed("bbs_migration"))?;
+    if !resumed {
+        state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
+    }
+    let mut tx = fence.begin().await?;
+    for step in work.lens.steps() {
+        let version = step.manifest().version;
+        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
+        work.arguments.insert(version, arguments);
+    }
+    if !resumed {
+        state::forget_underway(&mut tx).await?;
+        quarantine::forget_pending(&mut tx).await?;
+        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
+    }
+    let phase = if resumed { Phase::Copying } else { Phase::Begun };
+    write_phase(&mut tx, work, going_down, phase).await?;
+    state::write_version(&mut tx, work.from, work.to).await?;
+    fault::point(fault::BEFORE_BEGIN);
+    tx.commit().await.map_err(failed("the row `version` of configurations"))?;
+    fault::point(fault::AFTER_BEGIN);
+    Ok(resumed)
+}
+
+pub(super) async fn write_phase(
+    tx: &mut Transaction,
+    work: &Work,
+    going_down: bool,
+    phase: Phase,
+) -> Result<(), MigrateError> {
+    let underway = Underway {
+        from: work.from,
+        to: work.to,
+        going_down,
+        fingerprint: work.fingerprint(),
+        token: work.token,
+        phase,
+    };
+    state::write_underway(tx, &underway).await
+}
 
 /// Makes the tables that rows are copied into, once the originals are what their version says.
 pub(super) async fn prepare(
@@ -41,7 +108,7 @@ pub(super) async fn prepare(
     }
     write_phase(&mut tx, work, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
-    tx.commit().await.map_err(sql("the new tables"))?;
+    tx.commit().await.map_err(failed("the new tables"))?;
     fault::point(fault::AFTER_PREPARE);
     Ok(())
 }
@@ -57,19 +124,19 @@ async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, M
     Ok(Some(schema::drop_table(tx.dialect(), table)))
 }
 
-pub(super) fn same_schema(
-    dialect: Dialect,
-    name: &str,
-    found: Option<PhysicalTable>,
-    table: &Table,
+/// Throws away a copy that is not to be trusted.
+pub(super) async fn start_over(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    going_down: bool,
 ) -> Result<(), MigrateError> {
-    let differences = found.map_or_else(
-        || vec!["it is missing".to_owned()],
-        |found| schema::differences(&found, &schema::expected(dialect, table)),
-    );
-    if differences.is_empty() {
-        Ok(())
-    } else {
-        Err(MigrateError::SchemaDiffers { table: name.to_owned(), differences })
-    }
+    context.progress.enter("start-over", work.describe(), None);
+    let mut tx = fence.begin().await?;
+    state::forget_underway(&mut tx).await?;
+    quarantine::forget_pending(&mut tx).await?;
+    residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
+    write_phase(&mut tx, work, going_down, Phase::Begun).await?;
+    tx.commit().await.map_err(failed("bbs_migration"))?;
+    state::drop_leftovers(context, fence, &line(&context.migrations)?).await
 }

@@ -87,6 +87,7 @@ pub(super) async fn store(
     work: &Work,
     group: usize,
     refused: &[Refused],
+    now_ns: i64,
 ) -> Result<(), MigrateError> {
     let sources = &work.lens.groups[group].sources;
     for Refused { key, error } in refused {
@@ -96,7 +97,7 @@ pub(super) async fn store(
             let loaded = load_unit(tx, table, key).await?;
             unit.add(&work.keyring, table, &loaded);
         }
-        let entry = entry(work, &sources[0], key, error, unit.rows());
+        let entry = entry(work, &sources[0], key, error, unit.rows(), now_ns);
         put(tx, &work.keyring, &work.lens.near, &entry, key, &unit).await?;
         tracing::warn!(
             unit = entry.unit,
@@ -108,21 +109,7 @@ pub(super) async fn store(
     Ok(())
 }
 
-/// Forgets what was left out of units that a client has changed since.
-pub(super) async fn forget(tx: &mut Transaction, work: &Work, group: usize, units: &[Key]) -> Result<(), MigrateError> {
-    let Some(table) = work.lens.groups[group].sources.first() else { return Ok(()) };
-    let digests = units.iter().map(|unit| digest_of(unit.name().as_bytes()));
-    let mut delete = Query::delete();
-    delete
-        .from_table(QUARANTINE)
-        .and_where(Expr::col("pending").eq(true))
-        .and_where(Expr::col("table_name").eq(table.as_str()))
-        .and_where(Expr::col("unit_digest").is_in(digests));
-    tx.execute(&delete).await.map_err(failed)?;
-    Ok(())
-}
-
-fn entry(work: &Work, table: &str, key: &Key, error: &MigrateError, rows: BTreeMap<String, u64>) -> Entry {
+fn entry(work: &Work, table: &str, key: &Key, error: &MigrateError, rows: BTreeMap<String, u64>, now_ns: i64) -> Entry {
     let first = work.lens.steps().next().map_or(work.to, |step| step.manifest().version);
     let mut entry = Entry {
         unit: key.name(),
@@ -136,7 +123,7 @@ fn entry(work: &Work, table: &str, key: &Key, error: &MigrateError, rows: BTreeM
         reason: chain(error),
         replay: None,
         rows,
-        at_ns: work.now_ns,
+        at_ns: now_ns,
         pending: true,
     };
     if let MigrateError::Unit { replay, source, .. } = error {
@@ -282,6 +269,19 @@ pub(super) async fn pending_rows(tx: &mut Transaction, table: &str) -> Result<u6
     let entries = entries(tx).await?;
     let pending = entries.iter().filter(|entry| entry.pending);
     Ok(pending.filter_map(|entry| entry.rows.get(table)).sum())
+}
+
+/// Units that a client has written since: what they are now is what counts.
+pub(super) async fn forget(tx: &mut Transaction, work: &Work, group: usize, units: &[Key]) -> Result<(), MigrateError> {
+    let mut delete = Query::delete();
+    delete
+        .from_table(QUARANTINE)
+        .and_where(Expr::col("unit_digest").is_in(units.iter().map(|unit| digest_of(unit.name().as_bytes()))))
+        .and_where(Expr::col("table_name").is_in(work.lens.groups[group].sources.iter().map(String::as_str)))
+        .and_where(Expr::col("from_version").eq(signed(work.from)))
+        .and_where(Expr::col("pending").eq(true));
+    tx.execute(&delete).await.map_err(failed)?;
+    Ok(())
 }
 
 /// Forgets what a migration left out that did not arrive: the units are where they were.

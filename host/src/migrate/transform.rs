@@ -14,7 +14,7 @@ use super::residue::{self, SealedEntry};
 use super::write::Rows;
 use super::{MigrateError, RefusedUnits, Work};
 use crate::layout::columns::{ColumnData, NEW_ROW};
-use crate::layout::schema::{Column, Layout, Sealing, Table};
+use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::{AppliedTable, Left, Provenance, Source, SourceTable};
 use crate::record::Keyring;
@@ -29,16 +29,18 @@ pub(super) struct Read {
 
 impl Read {
     /// Goes on without some of the units.
-    pub(super) fn leave_out(&mut self, near: &Layout, units: &HashSet<Key>) {
-        if units.is_empty() {
-            return;
+    pub(super) fn leave_out(&mut self, work: &Work, units: &HashSet<Key>) {
+        if !units.is_empty() {
+            let kept: Vec<_> = (0..self.units.len()).filter(|&unit| !units.contains(&self.units[unit])).collect();
+            *self = self.only(work, &kept);
         }
-        let kept: Vec<_> = (0..self.units.len()).filter(|&unit| !units.contains(&self.units[unit])).collect();
-        *self = self.only(near, &kept);
     }
 
-    fn only(&self, near: &Layout, units: &[usize]) -> Self {
-        let tables = self.tables.iter().map(|(name, loaded)| (name.clone(), loaded.only(&near.tables[name], units)));
+    fn only(&self, work: &Work, units: &[usize]) -> Self {
+        let tables = self.tables.iter().map(|(name, loaded)| {
+            let table = &work.lens.near.tables[name];
+            (name.clone(), loaded.only(table, units))
+        });
         Self {
             units: units.iter().map(|&unit| self.units[unit].clone()).collect(),
             tables: tables.collect(),
@@ -98,7 +100,7 @@ pub(super) fn transform(work: &Work, group: usize, read: &Read) -> Result<Transf
     let mut units: Vec<_> = (0..read.units.len()).collect();
     let mut refused = Vec::new();
     let mut fault = match whole(work, group, read) {
-        Err(fault) if work.tuning.refused_units == RefusedUnits::Quarantine => fault,
+        Err(fault) if work.refused_units == RefusedUnits::Quarantine => fault,
         done => return done,
     };
     loop {
@@ -113,7 +115,7 @@ pub(super) fn transform(work: &Work, group: usize, read: &Read) -> Result<Transf
         }
         units.retain(|unit| found.iter().all(|(failed, _)| failed != unit));
         refused.extend(found.into_iter().map(|(unit, error)| Refused { key: read.units[unit].clone(), error }));
-        fault = match whole(work, group, &read.only(&work.lens.near, &units)) {
+        fault = match whole(work, group, &read.only(work, &units)) {
             Ok(transformed) => return Ok(Transformed { refused, ..transformed }),
             Err(fault) => fault,
         };
@@ -127,7 +129,7 @@ fn failing(
     read: &Read,
     units: &[usize],
 ) -> Result<Vec<(usize, MigrateError)>, MigrateError> {
-    let fault = match whole(work, group, &read.only(&work.lens.near, units)) {
+    let fault = match whole(work, group, &read.only(work, units)) {
         Ok(_) => return Ok(Vec::new()),
         Err(fault) if fault.unit().is_none() => return Err(fault),
         Err(fault) => fault,
