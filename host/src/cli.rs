@@ -7,6 +7,8 @@ pub mod module;
 pub mod progress;
 pub mod serve;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
@@ -31,13 +33,14 @@ enum Command {
 }
 
 impl Cli {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Dev(command) => command.run().await,
-            Command::Serve(command) => command.run().await,
-            Command::Migrate(command) => command.run().await,
-            Command::Keys(command) => command.run().await,
-            Command::Module(command) => command.run().await,
+            Command::Dev(command) => command.run().await?,
+            Command::Serve(command) => command.run().await?,
+            Command::Migrate(command) => return command.run().await,
+            Command::Keys(command) => command.run().await?,
+            Command::Module(command) => command.run().await?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,6 +9,7 @@ mod frame;
 mod keep;
 mod step;
 pub mod transform;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

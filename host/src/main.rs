@@ -9,7 +9,7 @@ fn main() -> std::process::ExitCode {
         Err(error) => return failed(&error.into()),
     };
     match runtime.block_on(cli.run()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => failed(&error),
     }
 }

@@ -1,6 +1,7 @@
 //! Migrations: what to do about the versions found, and doing it. Owns the order of the steps, each of which is
 //! durable and safe to repeat; what each does is in a file of its own.
 
+mod check;
 mod copy;
 mod cut_over;
 mod decide;
@@ -9,7 +10,10 @@ pub mod fault;
 mod key;
 pub mod online;
 mod own_tables;
+mod part;
 mod plan;
+mod prepare;
+mod quarantine;
 mod read;
 mod replay;
 mod residue;
@@ -28,7 +32,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError, Transaction};
+use crate::database::{Database, Dialect, SqlError};
 use crate::layout::fold::{LayoutError, Line};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Table;
@@ -39,13 +43,18 @@ use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
 
+pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
 pub use own_tables::tables as own_tables;
+use part::Allowance;
+pub use part::{Part, Progressed};
 pub use plan::Strategy;
 use plan::TablePlan;
+use prepare::{begin, prepare, start_over};
+pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
-use state::{Phase, Underway};
+use state::Phase;
 pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
 
 /// What a migration works with.
@@ -82,11 +91,28 @@ pub struct Tuning {
     pub batch_time: Duration,
     /// A unit above this is refused by name: it has to fit in memory, and in a module's.
     pub unit_bytes: u64,
+    pub refused_units: RefusedUnits,
+}
+
+/// What becomes of a unit that a migration cannot take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RefusedUnits {
+    /// The migration stops and names it.
+    #[default]
+    Stop,
+    /// It is left out and kept whole, until it is put back.
+    Quarantine,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { batch_bytes: 4 << 20, batch_units: 20_000, batch_time: Duration::from_millis(250), unit_bytes: 16 << 20 }
+        Self {
+            batch_bytes: 4 << 20,
+            batch_units: 20_000,
+            batch_time: Duration::from_millis(250),
+            unit_bytes: 16 << 20,
+            refused_units: RefusedUnits::Stop,
+        }
     }
 }
 
@@ -99,10 +125,12 @@ pub(crate) struct Work {
     arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
+    refused_units: RefusedUnits,
     from: DataVersion,
     to: DataVersion,
     token: i64,
     tuning: Tuning,
+    now_ns: i64,
     /// Where clients write while rows are copied.
     following: Option<online::Following>,
 }
@@ -155,10 +183,12 @@ impl Work {
             arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
+            refused_units: context.tuning.refused_units,
             from,
             to,
             token: 0,
             tuning: context.tuning.clone(),
+            now_ns: context.now_ns,
             following,
         }
     }
@@ -270,6 +300,19 @@ pub async fn arguments(
 
 /// Reads the version, decides, and does what was decided. Serving is the caller's.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
+    match run_part(context, fence, intent, None).await? {
+        Progressed::Done(decision) => Ok(decision),
+        Progressed::Part(_) => unreachable!("nothing bounds it"),
+    }
+}
+
+/// The same for at most so many units; the next run goes on from there.
+pub async fn run_part(
+    context: &Context,
+    fence: &Fence,
+    intent: Intent,
+    most: Option<u64>,
+) -> Result<Progressed, MigrateError> {
     let line = line(&context.migrations)?;
     let decision = decided(context, fence, &line, intent).await?;
     match decision {
@@ -277,11 +320,15 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
         Decision::Serve => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
-            let work = bring_across(context, fence, &line, (from, to), going_down).await?;
+            let allowance = Allowance::of(most);
+            let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &allowance).await?;
+            if !complete {
+                return Ok(Progressed::Part(part::counted(context, &work).await?));
+            }
             finish(context, fence, &work, going_down).await?;
         }
     }
-    Ok(decision)
+    Ok(Progressed::Done(decision))
 }
 
 /// What is to be done, once nothing is left between two names.
@@ -323,14 +370,15 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
-/// Everything up to a finished copy, from wherever an earlier start got to.
+/// Everything up to a finished copy, from wherever an earlier start got to, or up to where it has to stop.
 async fn bring_across(
     context: &Context,
     fence: &Fence,
     line: &Line,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-) -> Result<Arc<Work>, MigrateError> {
+    allowance: &Allowance,
+) -> Result<(Arc<Work>, bool), MigrateError> {
     check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
@@ -342,11 +390,13 @@ async fn bring_across(
     if !resumed {
         prepare(context, fence, &work, going_down).await?;
     }
-    copy::copy(context, fence, &work).await?;
-    fault::point(fault::AFTER_COPY);
-    cut_over::build_indexes(context, fence, &work).await?;
-    cut_over::change_ahead(context, fence, &work).await?;
-    Ok(work)
+    let complete = copy::copy(context, fence, &work, allowance).await?;
+    if complete {
+        fault::point(fault::AFTER_COPY);
+        cut_over::build_indexes(context, fence, &work).await?;
+        cut_over::change_ahead(context, fence, &work).await?;
+    }
+    Ok((work, complete))
 }
 
 /// Makes a finished copy real, if it is what it has to be.
@@ -376,112 +426,6 @@ fn check_ends(context: &Context, line: &Line, from: DataVersion, to: DataVersion
         Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
         None => Ok(()),
     }
-}
-
-/// Writes where it goes. Work that was begun is taken up only if the same modules did it, and if no
-/// other host has held the lock since: it may have written to the originals.
-async fn begin(context: &Context, fence: &Fence, work: &mut Work, going_down: bool) -> Result<bool, MigrateError> {
-    context.progress.enter("begin", work.describe(), None);
-    work.token = fence.token();
-    let mut tx = fence.begin().await?;
-    let found = state::underway(&mut tx).await?;
-    let resumed = found.as_ref().is_some_and(|found| {
-        found.phase == Phase::Copying
-            && found.fingerprint == work.fingerprint()
-            && (found.token == work.token || found.token + 1 == work.token)
-    });
-    if let Some(found) = found.filter(|_| !resumed) {
-        // Said before the first of its tables goes: what is left of them is not to be taken up.
-        state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
-    }
-    tx.commit().await.map_err(sql("bbs_migration"))?;
-    if !resumed {
-        state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
-    }
-    let mut tx = fence.begin().await?;
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
-        work.arguments.insert(version, arguments);
-    }
-    if !resumed {
-        state::forget_underway(&mut tx).await?;
-        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
-    }
-    let phase = if resumed { Phase::Copying } else { Phase::Begun };
-    write_phase(&mut tx, work, going_down, phase).await?;
-    state::write_version(&mut tx, work.from, work.to).await?;
-    fault::point(fault::BEFORE_BEGIN);
-    tx.commit().await.map_err(sql("the row `version` of configurations"))?;
-    fault::point(fault::AFTER_BEGIN);
-    Ok(resumed)
-}
-
-async fn write_phase(tx: &mut Transaction, work: &Work, going_down: bool, phase: Phase) -> Result<(), MigrateError> {
-    let underway = Underway {
-        from: work.from,
-        to: work.to,
-        going_down,
-        fingerprint: work.fingerprint(),
-        token: work.token,
-        phase,
-    };
-    state::write_underway(tx, &underway).await
-}
-
-/// Makes the tables that rows are copied into, once the originals are what their version says.
-async fn prepare(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
-    context.progress.enter("prepare", work.describe(), None);
-    let mut reader = context.database.read().await?;
-    let dialect = reader.dialect();
-    for (name, table) in &work.lens.near.tables {
-        let found = schema::read_back(&mut reader, name).await?;
-        let table = work.with_what_is_added(table, found.as_ref());
-        same_schema(dialect, name, found, &table)?;
-    }
-    let mut statements = Vec::new();
-    for plan in &work.plans {
-        match plan.strategy {
-            Strategy::Copy => statements.push(schema::create_table(dialect, &plan.table, &plan.staged(work.to))),
-            Strategy::Create => statements.extend(make_way(&mut reader, &plan.table.name).await?),
-            Strategy::Untouched | Strategy::InPlace => {}
-        }
-    }
-    drop(reader);
-    fence.change_schema(&statements).await?;
-    let mut tx = fence.begin().await?;
-    for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
-        let staged = plan.staged(work.to);
-        let found = schema::read_back(&mut tx, &staged).await?;
-        same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
-    }
-    write_phase(&mut tx, work, going_down, Phase::Copying).await?;
-    fault::point(fault::BEFORE_PREPARE);
-    tx.commit().await.map_err(sql("the new tables"))?;
-    fault::point(fault::AFTER_PREPARE);
-    Ok(())
-}
-
-/// An empty table of the same name may go; one with rows is somebody's.
-async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, MigrateError> {
-    if !state::exists(tx, table).await? {
-        return Ok(None);
-    }
-    if state::count(tx, table).await? > 0 {
-        return Err(MigrateError::TableInTheWay { table: table.to_owned() });
-    }
-    Ok(Some(schema::drop_table(tx.dialect(), table)))
-}
-
-/// Throws away a copy that is not to be trusted.
-async fn start_over(context: &Context, fence: &Fence, work: &Work, going_down: bool) -> Result<(), MigrateError> {
-    context.progress.enter("start-over", work.describe(), None);
-    let mut tx = fence.begin().await?;
-    state::forget_underway(&mut tx).await?;
-    residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
-    write_phase(&mut tx, work, going_down, Phase::Begun).await?;
-    tx.commit().await.map_err(sql("bbs_migration"))?;
-    state::drop_leftovers(context, fence, &line(&context.migrations)?).await
 }
 
 fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {

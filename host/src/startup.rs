@@ -17,7 +17,7 @@ use tracing::Instrument;
 use crate::admin::{self, AdminError};
 use crate::api::{self, Api, NATIVE};
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, MigrationMode};
+use crate::config::{Config, MigrationMode, OnUnreadable};
 use crate::database::{Database, DatabaseError};
 use crate::http::{self, Gate};
 use crate::keys::KeysError;
@@ -28,7 +28,7 @@ use crate::lock::fence::{Fence, FenceError};
 use crate::lock::{Held, LockError, LockLost, MasterLock, Purpose};
 use crate::metrics::Metrics;
 use crate::migrate::online::{Online, Start};
-use crate::migrate::{self, Context, Decision, Intent, MigrateError, Reason, Tuning};
+use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, Reason, RefusedUnits, Tuning};
 use crate::modules::catalog::{Catalog, CatalogError};
 use crate::modules::sandbox::{Limits, Sandbox, SandboxError};
 use crate::modules::translate::Translate;
@@ -144,7 +144,12 @@ impl Prepared {
 
     fn tuning(&self) -> Tuning {
         let default = Tuning::default();
-        Tuning { batch_time: self.config.migration.batch_time.unwrap_or(default.batch_time), ..default }
+        let refused_units = match self.config.migration.on_unreadable {
+            OnUnreadable::Stop => RefusedUnits::Stop,
+            OnUnreadable::Quarantine => RefusedUnits::Quarantine,
+        };
+        let batch_time = self.config.migration.batch_time.unwrap_or(default.batch_time);
+        Tuning { batch_time, refused_units, ..default }
     }
 
     /// Takes the lock unless somebody has it: for commands, which do not wait.
@@ -171,18 +176,32 @@ impl Prepared {
 
     /// Migrates as intended. From then on nothing is sealed under another key than the active one.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
+        match self.bring_part(fence, intent, None).await? {
+            Progressed::Done(decision) => Ok(decision),
+            Progressed::Part(_) => unreachable!("nothing bounds it"),
+        }
+    }
+
+    /// The same for at most so many units.
+    pub async fn bring_part(
+        &self,
+        fence: &Fence,
+        intent: Intent,
+        most: Option<u64>,
+    ) -> Result<Progressed, StartupError> {
         self.check_keys().await?;
         if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
             return Err(StartupError::ShutDown(reason));
         }
         self.begin_rotation(fence).await?;
         let span = tracing::info_span!("migrate", ?intent);
-        let decision = migrate::run(&self.context(), fence, intent).instrument(span).await?;
-        if let Decision::ShutDown(reason) = decision {
-            return Err(StartupError::ShutDown(reason));
-        }
+        let decision = match migrate::run_part(&self.context(), fence, intent, most).instrument(span).await? {
+            Progressed::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
+            Progressed::Done(decision) => decision,
+            part @ Progressed::Part(_) => return Ok(part),
+        };
         self.begin_rotation(fence).await?;
-        Ok(decision)
+        Ok(Progressed::Done(decision))
     }
 
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {

@@ -25,6 +25,8 @@ use model::Model;
 
 /// How many failures and differences are told; all are counted.
 const TOLD: usize = 20;
+/// Latencies above are counted as this.
+const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -65,7 +67,8 @@ pub struct Report {
 
 impl Report {
     fn new() -> Self {
-        let empty = || Histogram::new(3).expect("three digits");
+        let longest = u64::try_from(LONGEST.as_micros()).expect("minutes");
+        let empty = || Histogram::new_with_bounds(1, longest, 3).expect("bounds in order");
         Self { reads: empty(), writes: empty(), elapsed: Duration::ZERO, failures: 0, differences: 0, told: Vec::new() }
     }
 
@@ -122,6 +125,7 @@ impl Load {
         let (count, calls) = watch::channel(0);
         let order: Arc<[_]> = model.keys.keys().cloned().collect();
         let mut shares = vec![Model::default(); usize::try_from(settings.clients).expect("a few")];
+        shares[0].interrupted = model.interrupted;
         for (guid, known) in model.keys {
             let mut hasher = DefaultHasher::new();
             guid.hash(&mut hasher);
@@ -151,6 +155,7 @@ impl Load {
             let client = client.expect("a client does not panic");
             report.add(client.report);
             model.keys.extend(client.model.keys);
+            model.interrupted.extend(client.model.interrupted);
         }
         report.elapsed = self.began.elapsed();
         (report, model)

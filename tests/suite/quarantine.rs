@@ -5,11 +5,11 @@ use std::process::Output;
 
 use bbs::layout::schema::Sealing;
 
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
-use crate::harness::stored::Stored;
+use crate::harness::stored::{Rows, Stored};
 
 /// The fixture beside the modules that split it, with run infos that none of them can read.
 struct Damaged {
@@ -22,8 +22,8 @@ const UNREADABLE: &[u8] = b"\x0a\x05";
 const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
-    async fn at(places: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+    async fn at(kind: Kind, places: &[usize]) -> Self {
+        let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
@@ -38,6 +38,14 @@ impl Damaged {
         }
         stored.context.database.close().await;
         Self { installation, units }
+    }
+
+    /// Every table and every row of Diego's.
+    async fn everything(&self) -> (Vec<String>, Rows) {
+        let stored = Stored::open(&self.installation.database, fixture::migrations()).await;
+        let everything = (stored.tables().await, stored.rows(VERSION).await);
+        stored.context.database.close().await;
+        everything
     }
 
     #[track_caller]
@@ -62,9 +70,9 @@ fn says(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_stopped_a_migration_can_be_run_again_without_the_database() {
-    let damaged = Damaged::at(&[150]).await;
+on_each_database!(what_stopped_a_migration_can_be_run_again_without_the_database);
+async fn what_stopped_a_migration_can_be_run_again_without_the_database(kind: Kind) {
+    let damaged = Damaged::at(kind, &[150]).await;
     let unit = damaged.units[0].as_str();
     let stopped = damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file().display().to_string();
@@ -97,9 +105,9 @@ async fn what_stopped_a_migration_can_be_run_again_without_the_database() {
     says(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
-    let damaged = Damaged::at(&[3]).await;
+on_each_database!(a_file_that_is_no_replay_is_refused_and_so_is_another_key);
+async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3]).await;
     damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file();
     let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
@@ -115,12 +123,104 @@ async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key() {
         says(&replay(&path), &[expected]);
     }
     let keys = serde_json::json!({"other": "another passphrase"});
-    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite)
-        .set("encryption_keys", keys)
-        .set("active_key_label", "other");
+    let elsewhere =
+        Installation::new(&modules::modules(), kind).set("encryption_keys", keys).set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
-    let elsewhere = Installation::new(&modules::modules(), Kind::Sqlite);
+    let elsewhere = Installation::new(&modules::modules(), kind);
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
+}
+
+on_each_database!(a_check_names_what_would_not_come_back_and_writes_nothing);
+async fn a_check_names_what_would_not_come_back_and_writes_nothing(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3, 150]).await;
+    let before = damaged.everything().await;
+    let output = damaged.installation.run(&["migrate", "plan", "--check"]);
+    assert!(!output.status.success());
+    says(&said(&output), &["2 units would not go to 1795000200 and back"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    says(
+        &shown,
+        &[
+            "units to 1795000200 and back, in memory; nothing was written",
+            "1795000100  split-desired-lrps                  all 300 units come back",
+            "1795000200  image-credentials                   2 of 300 units do not come back",
+            &format!("up refuses it: {REASON}"),
+            &format!("{:?}", damaged.units[0]),
+        ],
+    );
+    assert!(damaged.everything().await == before, "nothing was written");
+}
+
+on_each_database!(the_default_modules_bring_every_unit_back);
+async fn the_default_modules_bring_every_unit_back(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    for to in ["1471030898", "1795000000"] {
+        let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
+        let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+        let migrations = checked["check"]["migrations"].as_array().unwrap();
+        assert!(migrations.iter().all(|migration| migration["lost"] == 0), "{checked:#}");
+        let split = migrations.iter().find(|migration| migration["name"] == "split-metric-tags");
+        if let Some(split) = split {
+            assert_eq!(split["units"], 300);
+        }
+    }
+}
+
+on_each_database!(units_that_do_not_go_are_left_out_shown_tried_again_and_given_back);
+async fn units_that_do_not_go_are_left_out_shown_tried_again_and_given_back(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3, 150]).await;
+    let before = damaged.everything().await.1;
+    let host = &damaged.installation;
+    let up = host.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    says(&up, &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"]);
+    says(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that would not go"]);
+    let listed = host.succeed(&["migrate", "quarantine", "list"]);
+    for unit in &damaged.units {
+        says(&listed, &[&format!("{unit}  1 desired_lrps, 1795000200 up: {REASON}")]);
+    }
+    let unit = damaged.units[0].as_str();
+    let shown = host.succeed(&["migrate", "quarantine", "show", unit]);
+    says(
+        &shown,
+        &[
+            &format!("Unit        {unit}"),
+            "Rows        1 desired_lrps, as they were at 1722634733",
+            "Failed at   1795000200-image-credentials, sha256",
+            "Run again   bbs module replay",
+            "left out of the tables",
+        ],
+    );
+    let refused = host.run(&["migrate", "quarantine", "retry", unit]);
+    says(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  stays: {REASON}")]);
+    says(&said(&refused), &["1 of 1 units stay in quarantine"]);
+    says(&damaged.refused(&["migrate", "quarantine", "show", "nobody"]), &["there is no unit \"nobody\""]);
+
+    host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    says(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_eq!(damaged.everything().await.1, before);
+}
+
+on_each_database!(a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done);
+async fn a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind);
+    fixture::write_to(&installation.database).await;
+    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let text = String::from_utf8_lossy(&part.stdout).into_owned();
+    says(&text, &["Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 to go.", "stays at 1722634733"]);
+    says(&installation.succeed(&["migrate", "status"]), &["a migration to 1795000200 began and has not ended"]);
+    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
+    says(&done, &["Finished the migration from 1722634733 to 1795000200 that had begun."]);
+    let refused = installation.run(&["migrate", "up", "--max-count", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "nothing at all is no part");
+
+    let part = installation.run(&["migrate", "down", "--to", "1795000000", "--max-count", "299"]);
+    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    let done = installation.succeed(&["migrate", "down", "--to", "1795000000", "--max-count", "1"]);
+    says(&done, &["Finished the migration from 1795000200 to 1795000000"]);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bbs::migrate::Decision;
 
-use crate::harness::database::{Kind, TestDatabase};
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -19,10 +19,11 @@ const OTHERS: [&str; 3] = ["actual_lrps", "domains", "tasks"];
 
 type Row = BTreeMap<String, String>;
 
-async fn taken_over() -> Stored {
-    let database = TestDatabase::new(Kind::Sqlite);
+async fn taken_over(kind: Kind) -> (TestDatabase, Stored) {
+    let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await
+    let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await;
+    (database, stored)
 }
 
 /// What the two rows of a desired LRP hold between them, but for the run info that lost its credentials.
@@ -31,9 +32,9 @@ fn together(immutable: &Row, mutable: &Row) -> Row {
     immutable.iter().chain(mutable).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-#[tokio::test]
-async fn two_tables_hold_what_one_held_and_give_it_back() {
-    let stored = taken_over().await;
+on_each_database!(two_tables_hold_what_one_held_and_give_it_back);
+async fn two_tables_hold_what_one_held_and_give_it_back(kind: Kind) {
+    let (_database, stored) = taken_over(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(stored.up(SPLIT).await.unwrap(), Decision::Begin { from: VERSION, to: SPLIT });
     stored.assert_layout(SPLIT).await;
@@ -63,9 +64,9 @@ async fn two_tables_hold_what_one_held_and_give_it_back() {
     assert_eq!(stored.rows(VERSION).await, original);
 }
 
-#[tokio::test]
-async fn what_changes_while_it_is_split_is_there_after_the_way_back() {
-    let stored = taken_over().await;
+on_each_database!(what_changes_while_it_is_split_is_there_after_the_way_back);
+async fn what_changes_while_it_is_split_is_there_after_the_way_back(kind: Kind) {
+    let (_database, stored) = taken_over(kind).await;
     stored.up(SPLIT).await.unwrap();
     let before = stored.rows(SPLIT).await;
     let guid = before[MUTABLE][7]["process_guid"].clone();
@@ -87,10 +88,10 @@ async fn what_changes_while_it_is_split_is_there_after_the_way_back() {
     assert_eq!(again[IMMUTABLE], before[IMMUTABLE]);
 }
 
-/// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_drops_it_in_and_takes_it_back() {
-    let installation = Installation::new(&modules::modules_with_split(), Kind::Sqlite);
+// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
+on_each_database!(an_operator_drops_it_in_and_takes_it_back);
+async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     let plan = installation.succeed(&["migrate", "plan"]);
     for part in [

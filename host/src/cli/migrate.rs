@@ -1,20 +1,23 @@
 //! `bbs migrate`: what an operator looks at and does between deployments. Owns arguments and exit codes;
 //! `render` has the words.
 
+mod quarantine;
 mod render;
 mod steer;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::progress;
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
-use crate::migrate::{self, Decision, Intent};
+use crate::migrate::{self, Intent, Progressed};
 use crate::startup::Prepared;
 
 /// See where a database is, what would be done to it, and do it.
@@ -39,6 +42,8 @@ enum Action {
     /// Take the database back to an older version, for an older host. Rows lose nothing: what an older layout
     /// has no room for is kept, sealed, and restored by the next way up.
     Down(Downwards),
+    /// Units that would not go and were left out: see them, and put them back.
+    Quarantine(quarantine::QuarantineCommand),
     /// Show how far a running host has come, until it serves.
     Watch(steer::Steered),
     /// Let a running host begin no more batches.
@@ -66,6 +71,10 @@ struct Planned {
     /// The version to go to, up or down [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
+    /// Take every unit there and back in memory, and say which would not go or not come back, and why. Reads all rows,
+    /// writes nothing, and may run beside a serving host. The exit code is 1 if there is any.
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -76,6 +85,20 @@ struct Upwards {
     /// The version to go to [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// What both directions know.
+#[derive(Debug, Args)]
+struct Terms {
+    /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one task. The exit code
+    /// is 0 once all are migrated and 3 as long as they are not. The same command goes on, and so does `bbs serve`.
+    #[arg(long, value_name = "N")]
+    max_count: Option<NonZeroU64>,
+    /// What becomes of a unit that a migration cannot take [default: `on_unreadable` of the configuration, or stop]
+    #[arg(long, value_name = "WHAT")]
+    on_unreadable: Option<OnUnreadable>,
 }
 
 #[derive(Debug, Args)]
@@ -86,25 +109,34 @@ struct Downwards {
     /// The version to go to.
     #[arg(long, value_name = "VERSION")]
     to: DataVersion,
+    #[command(flatten)]
+    terms: Terms,
 }
 
+/// Says that a bounded run did its part and that there is more to do.
+const NOT_YET: u8 = 3;
+
 impl MigrateCommand {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         log_to_stderr(LogLevel::Error);
         match self.action {
-            Action::Status(shown) => status(shown).await,
-            Action::Plan(planned) => plan(planned).await,
-            Action::Up(Upwards { config, to }) => {
+            Action::Status(shown) => status(shown).await?,
+            Action::Plan(planned) => plan(planned).await?,
+            Action::Up(Upwards { config, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&config)?).await?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
-                bring(&prepared, Intent::Up { wanted }).await
+                return bring(prepared, Intent::Up { wanted }, &terms).await;
             }
-            Action::Down(Downwards { config, to }) => bring(&existing(&config).await?, Intent::Down { to }).await,
-            Action::Watch(steered) => steer::watch(steered).await,
-            Action::Pause(steered) => steer::pause(steered).await,
-            Action::Resume(steered) => steer::resume(steered).await,
-            Action::Rate(rated) => steer::rate(rated).await,
+            Action::Down(Downwards { config, to, terms }) => {
+                return bring(existing(&config).await?, Intent::Down { to }, &terms).await;
+            }
+            Action::Quarantine(command) => command.run().await?,
+            Action::Watch(steered) => steer::watch(steered).await?,
+            Action::Pause(steered) => steer::pause(steered).await?,
+            Action::Resume(steered) => steer::resume(steered).await?,
+            Action::Rate(rated) => steer::rate(rated).await?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -133,39 +165,65 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn plan(Planned { shown: Shown { config, json }, to }: Planned) -> anyhow::Result<()> {
+async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let to = to.unwrap_or_else(|| prepared.wanted());
-    let plan = migrate::plan(&prepared.context(), to).await?;
+    let context = prepared.context();
+    let plan = migrate::plan(&context, to).await?;
+    let checked = match check {
+        true => Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?),
+        false => None,
+    };
     if json {
-        println!("{}", serde_json::to_string_pretty(&plan)?);
+        let mut value = serde_json::to_value(&plan)?;
+        if let Some(checked) = &checked {
+            value["check"] = serde_json::to_value(checked)?;
+        }
+        println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         print!("{}", render::plan(&plan));
+        checked.iter().for_each(|checked| print!("{}", render::check(checked)));
     }
-    Ok(())
+    match checked.map_or(0, |checked| checked.lost()) {
+        0 => Ok(()),
+        lost => anyhow::bail!(
+            "{lost} units would not go to {to} and back; repair them or the module, or leave them out with \
+             `--on-unreadable quarantine`"
+        ),
+    }
 }
 
-async fn bring(prepared: &Prepared, intent: Intent) -> anyhow::Result<()> {
+async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
+    if let Some(on_unreadable) = terms.on_unreadable {
+        prepared.config.migration.on_unreadable = on_unreadable;
+    }
     let (lock, fence) = prepared.lock_now().await?;
+    let most = terms.max_count.map(NonZeroU64::get);
     let done = tokio::select! {
-        done = bring_to(prepared, &fence, intent) => done,
+        done = bring_part(&prepared, &fence, intent, most) => done,
         lost = lock.lost() => Err(lost.into()),
     };
     prepared.database.close().await;
     lock.release().await;
-    let decision = done?;
-    match decision {
-        Decision::Serve => println!("Nothing to migrate: the database is there already."),
-        Decision::Begin { from, to } => println!("Migrated from {from} to {to}."),
-        Decision::Continue { from, to } => println!("Finished the migration from {from} to {to} that had begun."),
-        Decision::ShutDown(_) => unreachable!("a refusal is an error by now"),
-    }
-    Ok(())
+    let (progressed, waiting) = done?;
+    print!("{}", render::progressed(&progressed, waiting));
+    Ok(match progressed {
+        Progressed::Done(_) => ExitCode::SUCCESS,
+        Progressed::Part(_) => ExitCode::from(NOT_YET),
+    })
 }
 
-async fn bring_to(prepared: &Prepared, fence: &Fence, intent: Intent) -> anyhow::Result<Decision> {
+/// What was done, and how many units are in quarantine.
+async fn bring_part(
+    prepared: &Prepared,
+    fence: &Fence,
+    intent: Intent,
+    most: Option<u64>,
+) -> anyhow::Result<(Progressed, usize)> {
     let _admin = prepared.open_admin().await?;
-    let decision = progress::shown(&prepared.progress, prepared.bring_to(fence, intent)).await?;
-    progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
-    Ok(decision)
+    let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
+    if matches!(progressed, Progressed::Done(_)) {
+        progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
+    }
+    Ok((progressed, migrate::quarantined(&prepared.context()).await?.len()))
 }

@@ -20,7 +20,7 @@ pub enum MigrationMode {
 }
 
 /// What becomes of a record that cannot be transformed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnreadable {
     /// The migration ends with an error that names it.

@@ -51,6 +51,20 @@ impl Left {
         self
     }
 
+    /// What is left for these units, which take the places that they have here.
+    #[must_use]
+    pub fn only(&self, units: &[usize]) -> Self {
+        let mut kept = Self { edited: self.edited, ..Self::default() };
+        for ((version, table), entries) in &self.entries {
+            for (place, unit) in units.iter().enumerate() {
+                for entry in entries.get(unit).into_iter().flatten() {
+                    kept.add(*version, table, place, entry.clone());
+                }
+            }
+        }
+        kept
+    }
+
     fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[Entry] {
         self.entries.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
     }

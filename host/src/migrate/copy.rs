@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 
 use super::key::{Key, Part};
 use super::online::Held;
+use super::part::Allowance;
 use super::plan::Strategy;
 use super::read::{Bounds, Room, Selection, bounds, keys_between, load};
 use super::tally::{self, Written};
 use super::transform::{Checksum, Read, Transformed, transform};
-use super::{Context, MigrateError, Work, fault, residue, write};
+use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
@@ -50,14 +51,21 @@ struct Reading {
 struct Batch {
     after: Option<Key>,
     last: Key,
+    keys: u64,
+    /// Rows: see [`units_in`].
     units: u64,
     transformed: Transformed,
     /// Until it is committed, where clients write meanwhile.
     _held: Option<Held>,
 }
 
-/// Copies every group that has something to copy or to keep.
-pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> Result<(), MigrateError> {
+/// Copies every group that has something to copy or to keep. Says whether all of it is copied, or as much as is allowed.
+pub(super) async fn copy(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for group in 0..work.lens.groups.len() {
@@ -74,10 +82,13 @@ pub(super) async fn copy(context: &Context, fence: &Fence, work: &Arc<Work>) -> 
     context.progress.resume_at(done.min(total));
     for group in 0..work.lens.groups.len() {
         if work.has_copies(group) || work.visits_units(group) {
-            copy_group(context, fence, work, group).await?;
+            let complete = copy_group(context, fence, work, group, allowance).await?;
+            if !complete {
+                return Ok(false);
+            }
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Rows stand for units here: counting distinct keys would read every table once more.
@@ -90,7 +101,7 @@ async fn units_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64
 }
 
 /// The last unit that is written.
-async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
+pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
     let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
@@ -98,30 +109,43 @@ async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateE
     key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
 }
 
-async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
+async fn copy_group(
+    context: &Context,
+    fence: &Fence,
+    work: &Arc<Work>,
+    group: usize,
+    allowance: &Allowance,
+) -> Result<bool, MigrateError> {
     let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
     let size = AtomicU64::new(FIRST_BATCH);
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
     let read = async {
-        loop {
+        let complete = loop {
             context.pace.ready(&context.progress).await;
             let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
-            let Some((batch, read)) = read_batch(context, work, group, &mut reading, most).await? else { break };
+            let most = allowance.most(most);
+            // One is looked for, to see whether anything is left.
+            let found = read_batch(context, work, group, &mut reading, most.max(1)).await?;
+            let Some((batch, read)) = found else { break true };
+            if most == 0 {
+                break false;
+            }
+            allowance.spend(batch.keys);
             context.pace.take(batch.units);
             if to_transform.send((batch, read)).await.is_err() {
-                break;
+                break true;
             }
-        }
+        };
         drop(to_transform);
-        Ok(())
+        Ok(complete)
     };
     let transform = async {
         let mut from_read = from_read;
         while let Some((mut batch, read)) = from_read.recv().await {
             if let Some(read) = read {
                 let work = Arc::clone(work);
-                let done = tokio::task::spawn_blocking(move || transform(&work, group, read)).await;
+                let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
                 batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
             }
             if to_write.send(batch).await.is_err() {
@@ -131,29 +155,43 @@ async fn copy_group(context: &Context, fence: &Fence, work: &Arc<Work>, group: u
         drop(to_write);
         Ok(())
     };
-    let write = async {
-        let mut from_transform = from_transform;
-        let mut stale = 0;
-        while let Some(batch) = from_transform.recv().await {
-            let began = Instant::now();
-            until_it_is_written(context, fence, work, group, &batch).await?;
-            let spent = began.elapsed().max(Duration::from_micros(1));
-            context.progress.batch_done(batch.units, spent);
-            let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
-            let next = (batch.units as f64 * ratio) as u64;
-            size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
-            stale += batch.transformed.stale;
-        }
-        // Once and not for each batch, so that the log does not grow with the table.
-        if stale > 0 {
-            tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
-        }
-        Ok::<_, MigrateError>(())
-    };
+    let write = write_batches(context, fence, work, group, from_transform, &size);
     // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
     // channel, and that ends the others. The last stage knows best what went wrong.
     let (read, transformed, written) = tokio::join!(read, transform, write);
     written.and(transformed).and(read)
+}
+
+/// The last stage: a batch after another, as large as what they take allows.
+async fn write_batches(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    mut batches: mpsc::Receiver<Batch>,
+    size: &AtomicU64,
+) -> Result<(), MigrateError> {
+    let (mut stale, mut left_out) = (0, 0);
+    while let Some(batch) = batches.recv().await {
+        let began = Instant::now();
+        until_it_is_written(context, fence, work, group, &batch).await?;
+        let spent = began.elapsed().max(Duration::from_micros(1));
+        context.progress.batch_done(batch.units, spent);
+        context.progress.quarantined(batch.transformed.refused.len() as u64);
+        let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
+        let next = (batch.units as f64 * ratio) as u64;
+        size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+        left_out += batch.transformed.refused.len();
+        stale += batch.transformed.stale;
+    }
+    // Once and not for each batch, so that the log does not grow with the table.
+    if left_out > 0 {
+        tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+    }
+    if stale > 0 {
+        tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
+    }
+    Ok(())
 }
 
 /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
@@ -192,7 +230,8 @@ async fn read_batch(
     };
     let last = found.units.last().cloned().expect("there is one");
     reading.after = Some(last.clone());
-    let batch = Batch { after, last, units: found.rows, transformed: Transformed::default(), _held: held };
+    let keys = found.units.len() as u64;
+    let batch = Batch { after, last, keys, units: found.rows, transformed: Transformed::default(), _held: held };
     Ok(Some((batch, read)))
 }
 
@@ -227,7 +266,7 @@ async fn read_units(
     read.units.clone_from(&found.units);
     if work.locks().is_some() && !sources.is_empty() {
         let there = copied_already(reader, work, group, after, &found.units).await?;
-        read.leave_out(&work.lens.near, &there);
+        read.leave_out(work, &there);
     }
     if !work.lens.restorable().is_empty() {
         let names: Vec<_> = read.units.iter().map(Key::name).collect();
@@ -279,7 +318,7 @@ async fn until_it_is_written(
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        let fault = match write_batch(fence, work, group, batch).await {
+        let fault = match write_batch(context, fence, work, group, batch).await {
             Err(fault) if fault.is_transient() => fault,
             written => return written,
         };
@@ -291,13 +330,21 @@ async fn until_it_is_written(
     }
 }
 
-async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) -> Result<(), MigrateError> {
+async fn write_batch(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+    group: usize,
+    batch: &Batch,
+) -> Result<(), MigrateError> {
     work.check_mirror()?;
     let mut tx = fence.begin().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             let source = &work.lens.near.tables[&plan.sources[0]];
-            let rows = write::copy_range(&mut tx, plan, source, work.to, batch.after.as_ref(), &batch.last).await?;
+            let range = (batch.after.as_ref(), &batch.last);
+            let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
+            let rows = write::copy_range(&mut tx, plan, source, range, but_for, work.to).await?;
             tally::add(&mut tx, plan, Written { rows, checksum: Checksum::default() }).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             write::write_rows(&mut tx, plan, work.to, rows).await?;
@@ -305,6 +352,7 @@ async fn write_batch(fence: &Fence, work: &Work, group: usize, batch: &Batch) ->
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
+    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
     let cursor =
         upsert("bbs_copy", [("group_number", (group as i64).into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;

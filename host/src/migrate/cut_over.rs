@@ -7,7 +7,7 @@
 
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, MigrateError, Work, fault, line, residue};
+use super::{Context, MigrateError, Work, fault, line, quarantine, residue};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::fold::Line;
@@ -208,6 +208,7 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
         };
         state::write_history(tx, &ran).await?;
     }
+    quarantine::settle(tx, work).await?;
     residue::remove(tx, residue::opposite(work.lens.direction), work.versions()).await?;
     state::write_version(tx, work.to, work.to).await?;
     state::forget_underway(tx).await?;
@@ -227,7 +228,9 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context.progress.enter("clean-up", "tables that were replaced", None);
     state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
+    quarantine::give_back(context, fence).await?;
     let mut tx = fence.begin().await?;
+    quarantine::forget_pending(&mut tx).await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
     tx.commit().await.map_err(failed("bbs_migration"))?;

@@ -79,6 +79,19 @@ pub enum MigrateError {
     DamagedResidue { unit: String },
     #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
     DamagedCursor { group: usize },
+    #[error(
+        "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
+         unit up"
+    )]
+    DamagedQuarantine { unit: String },
+    #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
+    NotInQuarantine { unit: String },
+    #[error("a migration is under way, and units go back when it is over; `bbs migrate status` says how to finish it")]
+    QuarantineUnderway,
+    #[error(
+        "the module given for migration {version} changes the layout in another way; give a correction of that one"
+    )]
+    OtherChanges { version: DataVersion },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub(super) use keys::{Held, UnitLocks};
 pub(super) use mirror::Mirror;
 
+use super::part::Allowance;
 use super::{
     Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, line, prepare,
     start_over, state, verify,
@@ -73,7 +74,7 @@ impl Online {
 
     /// Everything up to copies that are complete and verified, while clients go on reading and writing.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        copy::copy(context, fence, &self.work).await?;
+        copy::copy(context, fence, &self.work, &Allowance::of(None)).await?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &self.work).await?;
         cut_over::change_ahead(context, fence, &self.work).await?;

@@ -4,6 +4,7 @@
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
 pub(super) const RESIDUE: &str = "bbs_residue";
+pub(super) const QUARANTINE: &str = "bbs_quarantine";
 
 const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
@@ -45,6 +46,7 @@ pub fn tables() -> Vec<Table> {
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         residue(),
+        quarantine(),
     ]
 }
 
@@ -66,6 +68,33 @@ pub(super) fn residue() -> Table {
     );
     residue.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
     residue
+}
+
+/// A unit is found by the digest of its key; the table tells units of the same key apart.
+pub(super) fn quarantine() -> Table {
+    let mut quarantine = table(
+        QUARANTINE,
+        &["unit_digest", "table_name", "from_version"],
+        &[
+            ("unit_digest", ColumnType::Varchar(64)),
+            ("table_name", ColumnType::Varchar(64)),
+            ("from_version", NUMBER),
+            ("unit", TEXT),
+            ("unit_key", TEXT),
+            ("to_version", NUMBER),
+            ("version", NUMBER),
+            ("direction", ColumnType::Varchar(4)),
+            ("module", KEY),
+            ("digest", KEY),
+            ("reason", TEXT),
+            ("row_counts", TEXT),
+            ("at_ns", NUMBER),
+            ("pending", ColumnType::Boolean),
+        ],
+    );
+    quarantine.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
+    quarantine.columns.push(optional("replay", TEXT));
+    quarantine
 }
 
 fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {

@@ -72,6 +72,21 @@ impl Loaded {
         self.unit_offsets.last().map_or(0, |&rows| rows as usize)
     }
 
+    /// Only these units, in this order.
+    pub(super) fn only(&self, table: &Table, units: &[usize]) -> Self {
+        let mut unit_offsets = vec![0];
+        let mut rows = Vec::new();
+        for &unit in units {
+            rows.extend(self.unit_offsets[unit]..self.unit_offsets[unit + 1]);
+            unit_offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
+        }
+        let pick = |(name, data): (&String, &Arc<ColumnData>)| {
+            let kind = table.column(name).expect("a column of the table").kind;
+            (name.clone(), Arc::new(data.pick(kind.into(), &rows, Value::Null)))
+        };
+        Self { unit_offsets, columns: self.columns.iter().map(pick).collect() }
+    }
+
     /// Less than was asked for, if there was no room for more.
     pub(super) fn units(&self) -> usize {
         self.unit_offsets.len() - 1
@@ -187,6 +202,33 @@ fn keys_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> S
     query.from(Alias::new(&table.name)).limit(most);
     within(&mut query, &key, after, None);
     query
+}
+
+/// Whether a row is of a unit.
+pub(super) fn is_unit(table: &Table, key: &Key) -> Expr {
+    columns(&unit_key(table)).eq(values(key))
+}
+
+/// All columns of the rows of one unit, in the order of the primary key.
+pub(super) async fn load_unit(tx: &mut Transaction, table: &Table, unit: &Key) -> Result<Loaded, MigrateError> {
+    let mut query = Query::select();
+    query.columns(table.columns.iter().map(|column| Alias::new(&column.name))).from(Alias::new(&table.name));
+    query.and_where(is_unit(table, unit));
+    for name in &table.primary_key {
+        query.order_by(Alias::new(name), Order::Asc);
+    }
+    let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+    let mut count = 0;
+    let mut rows = tx.stream(&query);
+    while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
+        count += 1;
+        for (at, (column, builder)) in table.columns.iter().zip(&mut builders).enumerate() {
+            builder.push(row.value(at, column.kind.into()).map_err(failed(&table.name))?);
+        }
+    }
+    let finished = builders.into_iter().map(|builder| Arc::new(builder.finish()));
+    let columns = table.columns.iter().map(|column| column.name.clone()).zip(finished).collect();
+    Ok(Loaded { unit_offsets: vec![0, count], columns })
 }
 
 /// Which units are read, in the order of the database.

@@ -7,7 +7,7 @@ use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::MigrateError;
 use super::key::{digest_of, from_hex, to_hex};
-use super::own_tables::{self, RESIDUE};
+use super::own_tables::{self, QUARANTINE, RESIDUE};
 use super::state::{exists, signed};
 use crate::database::{Row, SqlError, Transaction, bulk};
 use crate::layout::manifest::{DataVersion, Direction};
@@ -216,10 +216,26 @@ pub(super) async fn store(
     bulk::insert(tx, RESIDUE, &rows).await.map_err(failed)
 }
 
-/// Removes what steps of a direction left at these versions.
-pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
+/// Removes what steps of a direction left at these versions for one unit.
+pub(super) async fn remove_unit(
+    tx: &mut Transaction,
+    direction: Direction,
+    versions: Versions,
+    unit: &str,
+) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(RESIDUE).cond_where(of(direction, &versions));
+    delete.and_where(Expr::col("unit_digest").eq(digest_of(unit.as_bytes())));
+    tx.execute(&delete).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Removes what steps of a direction left at these versions, but for units in quarantine, for which nothing of it was used.
+pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
+    let quarantined = Query::select().column("unit_digest").from(QUARANTINE).take();
+    let mut delete = Query::delete();
+    delete.from_table(RESIDUE).cond_where(of(direction, &versions));
+    delete.and_where(Expr::col("unit_digest").not_in_subquery(quarantined));
     tx.execute(&delete).await.map_err(failed)?;
     Ok(())
 }

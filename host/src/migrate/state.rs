@@ -24,6 +24,8 @@ pub(super) const COUNTED_TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "do
 const VERSION: &str = "version";
 pub(super) const KEY_LABEL: &str = "encryption_key_label";
 
+const RUN_ARGUMENTS: &str = "bbs_run_arguments";
+
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct VersionRow {
@@ -289,19 +291,39 @@ pub(super) async fn run_arguments(
     version: DataVersion,
     now_ns: i64,
 ) -> Result<RunArguments, MigrateError> {
-    const TABLE: &str = "bbs_run_arguments";
+    if let Some(known) = known_arguments(tx, version).await? {
+        return Ok(known);
+    }
+    let drawn = RunArguments { started_at_ns: now_ns, namespace: Uuid::new_v4() };
+    let insert = sql("INSERT INTO bbs_run_arguments (version, started_at_ns, namespace) VALUES (?, ?, ?)");
+    let insert = insert.bind(signed(version)).bind(drawn.started_at_ns).bind(drawn.namespace.to_string());
+    tx.execute(insert).await.map_err(failed(RUN_ARGUMENTS))?;
+    Ok(drawn)
+}
+
+/// The arguments of a migration that was used here before. Reads only.
+pub(super) async fn known_arguments(
+    tx: &mut Transaction,
+    version: DataVersion,
+) -> Result<Option<RunArguments>, MigrateError> {
+    if !exists(tx, RUN_ARGUMENTS).await? {
+        return Ok(None);
+    }
     let select = sql("SELECT started_at_ns, namespace FROM bbs_run_arguments WHERE version = ?").bind(signed(version));
-    let found = tx.fetch_optional(select).await.map_err(failed(TABLE))?;
-    let Some(row) = found else {
-        let drawn = RunArguments { started_at_ns: now_ns, namespace: Uuid::new_v4() };
-        let insert = sql("INSERT INTO bbs_run_arguments (version, started_at_ns, namespace) VALUES (?, ?, ?)");
-        let insert = insert.bind(signed(version)).bind(drawn.started_at_ns).bind(drawn.namespace.to_string());
-        tx.execute(insert).await.map_err(failed(TABLE))?;
-        return Ok(drawn);
-    };
-    let namespace = row.text(1).map_err(failed(TABLE))?.unwrap_or_default().to_owned();
+    let found = tx.fetch_optional(select).await.map_err(failed(RUN_ARGUMENTS))?;
+    let Some(row) = found else { return Ok(None) };
+    let namespace = row.text(1).map_err(failed(RUN_ARGUMENTS))?.unwrap_or_default().to_owned();
     let namespace = Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
-    Ok(RunArguments { started_at_ns: row.integer(0).map_err(failed(TABLE))?.unwrap_or_default(), namespace })
+    let started_at_ns = row.integer(0).map_err(failed(RUN_ARGUMENTS))?.unwrap_or_default();
+    Ok(Some(RunArguments { started_at_ns, namespace }))
+}
+
+/// The version of the tables; 0 for none.
+pub(super) fn current_of(found: &Found) -> DataVersion {
+    match found {
+        Found::Fresh | Found::Unversioned { .. } => 0,
+        Found::Versioned { current, .. } => *current,
+    }
 }
 
 /// Versions are timestamps: far below where the sign would matter.

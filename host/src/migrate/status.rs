@@ -9,7 +9,7 @@ use super::decide::{Decision, Found, Intent, decide};
 use super::own_tables::RESIDUE;
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase};
-use super::{Context, MigrateError, Work, check_ends, line, residue};
+use super::{Context, MigrateError, Work, check_ends, line, quarantine, residue};
 use crate::database::{Database, Transaction};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -34,6 +34,8 @@ pub struct Status {
     pub encryption_key_label: Option<String>,
     /// Entries kept for a way back.
     pub residue: u64,
+    /// Units that would not go, and are kept out of the tables.
+    pub quarantined: u64,
     pub rows: Vec<TableRows>,
 }
 
@@ -126,7 +128,7 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
-    let current = current_of(&found);
+    let current = state::current_of(&found);
     let pending = context.migrations.iter().filter(|migration| migration.manifest().version > current);
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
@@ -137,6 +139,7 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
         false => 0,
     };
+    let quarantined = quarantine::entries(&mut reader).await?.len() as u64;
     Ok(Status {
         newest: line.newest(),
         decision: decide(&found, Intent::Up { wanted: line.newest() }),
@@ -145,16 +148,10 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,
         residue,
+        quarantined,
         rows: rows(&mut reader).await?,
         found,
     })
-}
-
-fn current_of(found: &Found) -> DataVersion {
-    match found {
-        Found::Fresh | Found::Unversioned { .. } => 0,
-        Found::Versioned { current, .. } => *current,
-    }
 }
 
 async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
@@ -172,7 +169,7 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
-    let from = current_of(&state::found(&mut reader).await?);
+    let from = state::current_of(&state::found(&mut reader).await?);
     check_ends(context, &line, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let versions = super::versions(from, to);

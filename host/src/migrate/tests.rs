@@ -1,5 +1,6 @@
 //! The engine over a small line of migrations on a real database.
 
+mod left_out;
 mod line;
 mod refusals;
 mod world;

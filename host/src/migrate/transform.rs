@@ -8,12 +8,13 @@ use sha2::{Digest, Sha256};
 
 use super::key::Key;
 use super::plan::TablePlan;
+use super::quarantine::Refused;
 use super::read::Loaded;
 use super::residue::{self, SealedEntry};
 use super::write::Rows;
-use super::{MigrateError, Work};
+use super::{MigrateError, RefusedUnits, Work};
 use crate::layout::columns::{ColumnData, NEW_ROW};
-use crate::layout::schema::{Column, Layout, Sealing, Table};
+use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::{AppliedTable, Left, Provenance, Source, SourceTable};
 use crate::record::Keyring;
@@ -28,31 +29,31 @@ pub(super) struct Read {
 
 impl Read {
     /// Goes on without some of the units.
-    pub(super) fn leave_out(&mut self, near: &Layout, units: &HashSet<Key>) {
-        if units.is_empty() {
-            return;
+    pub(super) fn leave_out(&mut self, work: &Work, units: &HashSet<Key>) {
+        if !units.is_empty() {
+            let kept: Vec<_> = (0..self.units.len()).filter(|&unit| !units.contains(&self.units[unit])).collect();
+            *self = self.only(work, &kept);
         }
-        let kept: Vec<_> = (0..self.units.len()).filter(|&unit| !units.contains(&self.units[unit])).collect();
-        for (name, loaded) in &mut self.tables {
-            let of = |unit: usize| loaded.unit_offsets[unit]..loaded.unit_offsets[unit + 1];
-            let origins: Vec<u32> = kept.iter().flat_map(|&unit| of(unit)).collect();
-            let mut unit_offsets = vec![0];
-            for &unit in &kept {
-                unit_offsets.push(unit_offsets[unit_offsets.len() - 1] + of(unit).len() as u32);
-            }
-            for (column, data) in &mut loaded.columns {
-                let kind = near.tables[name].column(column).expect("what was loaded are columns of the table").kind;
-                *data = Arc::new(data.pick(kind.into(), &origins, Value::Null));
-            }
-            loaded.unit_offsets = unit_offsets;
+    }
+
+    fn only(&self, work: &Work, units: &[usize]) -> Self {
+        let tables = self.tables.iter().map(|(name, loaded)| {
+            let table = &work.lens.near.tables[name];
+            (name.clone(), loaded.only(table, units))
+        });
+        Self {
+            units: units.iter().map(|&unit| self.units[unit].clone()).collect(),
+            tables: tables.collect(),
+            left: self.left.only(units),
         }
-        self.units = kept.iter().map(|&unit| self.units[unit].clone()).collect();
     }
 }
 
 /// The same batch at the far end.
 #[derive(Debug, Default)]
 pub(super) struct Transformed {
+    /// Units that are not in it, since they would not go.
+    pub refused: Vec<Refused>,
     pub tables: BTreeMap<String, (Rows, Checksum)>,
     pub residue: Vec<SealedEntry>,
     pub stale: u64,
@@ -94,9 +95,57 @@ impl Checksum {
     }
 }
 
-pub(super) fn transform(work: &Work, group: usize, read: Read) -> Result<Transformed, MigrateError> {
+/// The batch, or what stopped it. Where the operator chose so, units that will not go are left out and told.
+pub(super) fn transform(work: &Work, group: usize, read: &Read) -> Result<Transformed, MigrateError> {
+    let mut units: Vec<_> = (0..read.units.len()).collect();
+    let mut refused = Vec::new();
+    let mut fault = match whole(work, group, read) {
+        Err(fault) if work.refused_units == RefusedUnits::Quarantine => fault,
+        done => return done,
+    };
+    loop {
+        if fault.unit().is_none() {
+            return Err(fault);
+        }
+        let mut found = failing(work, group, read, &units)?;
+        if found.is_empty() {
+            // It fails among others and not alone: a module that keeps something between calls.
+            let place = units.iter().position(|&unit| fault.unit() == Some(&read.units[unit].name()));
+            found.push((units[place.unwrap_or(0)], fault));
+        }
+        units.retain(|unit| found.iter().all(|(failed, _)| failed != unit));
+        refused.extend(found.into_iter().map(|(unit, error)| Refused { key: read.units[unit].clone(), error }));
+        fault = match whole(work, group, &read.only(work, &units)) {
+            Ok(transformed) => return Ok(Transformed { refused, ..transformed }),
+            Err(fault) => fault,
+        };
+    }
+}
+
+/// The units that fail alone, found by halving.
+fn failing(
+    work: &Work,
+    group: usize,
+    read: &Read,
+    units: &[usize],
+) -> Result<Vec<(usize, MigrateError)>, MigrateError> {
+    let fault = match whole(work, group, &read.only(work, units)) {
+        Ok(_) => return Ok(Vec::new()),
+        Err(fault) if fault.unit().is_none() => return Err(fault),
+        Err(fault) => fault,
+    };
+    if let [unit] = units {
+        return Ok(vec![(*unit, fault)]);
+    }
+    let (front, back) = units.split_at(units.len() / 2);
+    let mut found = failing(work, group, read, front)?;
+    found.extend(failing(work, group, read, back)?);
+    Ok(found)
+}
+
+fn whole(work: &Work, group: usize, read: &Read) -> Result<Transformed, MigrateError> {
     let units: Vec<_> = read.units.iter().map(Key::name).collect();
-    let source = open(work, &read, &units)?;
+    let source = open(work, read, &units)?;
     let applied =
         work.lens.apply(group, &source, &read.left, &work.arguments).map_err(|fault| work.at_fault(fault, &units))?;
     let mut transformed = Transformed { stale: applied.stale, ..Transformed::default() };
@@ -190,12 +239,16 @@ fn opened(
     Ok(plain.finish())
 }
 
-fn open_text(keyring: &Keyring, sealing: Sealing, text: &[u8]) -> Result<Vec<u8>, crate::record::RecordError> {
+pub(super) fn open_text(
+    keyring: &Keyring,
+    sealing: Sealing,
+    text: &[u8],
+) -> Result<Vec<u8>, crate::record::RecordError> {
     if text.is_empty() { Ok(Vec::new()) } else { keyring.open(sealing, text) }
 }
 
 /// A column's values as they are to rest. Empty text in a column that may be NULL stays empty.
-fn sealed(keyring: &Keyring, column: &Column, data: ColumnData) -> ColumnData {
+pub(super) fn sealed(keyring: &Keyring, column: &Column, data: ColumnData) -> ColumnData {
     if column.sealing == Sealing::Plain {
         return data;
     }

@@ -10,7 +10,7 @@ use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
 use super::plan::{Strategy, TablePlan};
 use super::tally::written;
 use super::transform::{Checksum, checksum_of_stored};
-use super::{Context, MigrateError, Work, state};
+use super::{Context, MigrateError, Work, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
 use crate::layout::values::ColumnBuilder;
@@ -70,9 +70,11 @@ async fn counts_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Re
     if let [source] = plan.sources.as_slice()
         && !work.lens.tables[&plan.table.name].reshaped
     {
-        let source = state::count(tx, source).await?;
-        if source != stored {
-            return Err(failed(plan, format!("the original has {source} rows, the copy {stored}")));
+        let left_out = quarantine::pending_rows(tx, source).await?;
+        let source = state::count(tx, source).await?.unsigned_abs();
+        if source != stored.unsigned_abs() + left_out {
+            let problem = format!("the original has {source} rows, the copy {stored}, the quarantine {left_out}");
+            return Err(failed(plan, problem));
         }
     }
     Ok(())

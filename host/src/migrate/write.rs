@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use sea_query::{Alias, Expr, Order, Query};
+use sea_query::{Alias, Expr, ExprTrait, Order, Query};
 
 use super::MigrateError;
 use super::key::Key;
 use super::plan::TablePlan;
-use super::read::{unit_key, within};
+use super::read::{is_unit, unit_key, within};
 use crate::database::{SqlError, Transaction, bulk, schema};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::DataVersion;
@@ -27,14 +27,14 @@ fn failed(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// Copies the rows of a range of units without taking one out of the database.
+/// Copies the rows of a range of units, but for some of them, without taking one out of the database.
 pub(super) async fn copy_range(
     tx: &mut Transaction,
     plan: &TablePlan,
     source: &Table,
+    (after, last): (Option<&Key>, &Key),
+    but_for: impl Iterator<Item = &Key>,
     to: DataVersion,
-    after: Option<&Key>,
-    last: &Key,
 ) -> Result<u64, MigrateError> {
     let mut select = Query::select();
     for (column, provenance) in &plan.columns {
@@ -47,6 +47,9 @@ pub(super) async fn copy_range(
     select.from(Alias::new(&source.name));
     let key = unit_key(source);
     within(&mut select, &key, after, Some(last));
+    for unit in but_for {
+        select.and_where(is_unit(source, unit).not());
+    }
     for name in &key {
         select.order_by(Alias::new(name), Order::Asc);
     }

@@ -25,6 +25,9 @@ pub enum Known {
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub keys: BTreeMap<Guid, Known>,
+    /// Keys of which a write was not acknowledged. A host that ends between a desired LRP and its instances leaves
+    /// some of these to be created by convergence.
+    pub interrupted: BTreeSet<Guid>,
 }
 
 impl Model {
@@ -32,7 +35,7 @@ impl Model {
     pub async fn of(caller: &Caller) -> Result<Self, Failure> {
         let listing = everything(caller).await?;
         let keys = listing.records.into_iter().map(|(guid, digests)| (guid, Known::Untouched(digests[0])));
-        Ok(Self { keys: keys.collect() })
+        Ok(Self { keys: keys.collect(), interrupted: BTreeSet::new() })
     }
 
     /// The state of a key, if it is known for certain and has been read.
@@ -47,8 +50,9 @@ impl Model {
         self.keys.insert(guid.to_vec(), Known::OneOf(vec![state]));
     }
 
-    /// The key may be in this state too.
+    /// The key may be in this state too: nobody knows whether the write happened.
     pub fn allow(&mut self, guid: &[u8], state: State) {
+        self.interrupted.insert(guid.to_vec());
         match self.keys.get_mut(guid) {
             Some(Known::OneOf(states)) => states.push(state),
             _ => self.set(guid, state),
@@ -113,6 +117,9 @@ impl Model {
             let Known::OneOf(states) = known else { continue };
             let indices = found.remove(guid).unwrap_or_default();
             let explained = states.iter().any(|state| match state {
+                Some(lrp) if lrp.domain == DOMAIN && self.interrupted.contains(guid) => {
+                    indices.iter().all(|index| (0..lrp.instances).contains(index))
+                }
                 Some(lrp) if lrp.domain == DOMAIN => indices.iter().copied().eq(0..lrp.instances),
                 _ => indices.is_empty(),
             });

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::layout::manifest::Direction;
-use crate::migrate::{Decision, Found, Migration, Plan, Status, Strategy, TableChange};
+use crate::migrate::{
+    Checked, Decision, Found, Migration, Part, Plan, Progressed, Status, Strategy, TableChange, Trouble,
+};
 
 /// Writing to a string cannot fail, so the results of `write!` are dropped here once.
 macro_rules! line {
@@ -28,6 +30,13 @@ pub(super) fn status(status: &Status, database: &str) -> String {
     line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
     if status.residue > 0 {
         line!(out, "Kept       {} entries that the way back will restore", status.residue);
+    }
+    if status.quarantined > 0 {
+        line!(
+            out,
+            "Quarantine {} units that would not go; `bbs migrate quarantine list` names them",
+            status.quarantined
+        );
     }
     let changed = status.history.iter().filter(|applied| applied.same_module == Some(false)).count();
     if changed > 0 {
@@ -136,6 +145,61 @@ fn table(change: &TableChange) -> String {
         let _ = write!(words, "; decrypted: {}", opened.join(", "));
     }
     words
+}
+
+pub(super) fn progressed(progressed: &Progressed, waiting: usize) -> String {
+    let mut out = String::new();
+    match progressed {
+        Progressed::Done(Decision::Serve) => line!(out, "Nothing to migrate: the database is there already."),
+        Progressed::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
+        Progressed::Done(Decision::Continue { from, to }) => {
+            line!(out, "Finished the migration from {from} to {to} that had begun.");
+        }
+        Progressed::Done(Decision::ShutDown(reason)) => line!(out, "Nothing was done: {reason}"),
+        Progressed::Part(Part { from, to, total, migrated }) => {
+            line!(out, "Migrated {migrated} of {total} units from {from} to {to} so far; {} to go.", total - migrated);
+            line!(out, "The database stays at {from} until all are. The same command goes on from here.");
+        }
+    }
+    if waiting > 0 {
+        line!(out, "{waiting} units are in quarantine: `bbs migrate quarantine list` names them.");
+    }
+    out
+}
+
+pub(super) fn check(checked: &Checked) -> String {
+    let mut out = String::new();
+    line!(out, "\nChecked    {} units to {} and back, in memory; nothing was written.", checked.units, checked.to);
+    if !checked.unreadable.is_empty() {
+        line!(out, "  Records that do not open; a migration that needs them stops there:");
+        troubles(&mut out, &checked.unreadable);
+    }
+    let width = checked.migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    for migration in &checked.migrations {
+        let verdict = match (migration.units, migration.lost) {
+            (0, _) => "changes no row".to_owned(),
+            (units, 0) if migration.reversible => format!("all {units} units come back"),
+            (units, 0) => format!("all {units} units go; there is no way back"),
+            (units, lost) => format!("{lost} of {units} units do not come back"),
+        };
+        line!(out, "  {}  {:width$}  {verdict}", migration.version, migration.name);
+        troubles(&mut out, &migration.troubles);
+    }
+    out
+}
+
+fn troubles(out: &mut String, troubles: &[Trouble]) {
+    for Trouble { reason, units, examples } in troubles {
+        line!(out, "    {reason}");
+        for example in examples {
+            let detail = example.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+            line!(out, "      {:?}{detail}", example.unit);
+        }
+        let named = examples.len() as u64;
+        if *units > named {
+            line!(out, "      and {} more", units - named);
+        }
+    }
 }
 
 fn bytes(count: u64) -> String {

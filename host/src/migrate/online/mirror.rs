@@ -16,7 +16,7 @@ use crate::migrate::plan::{Strategy, TablePlan};
 use crate::migrate::read::{Room, Selection, listed, load, unit_key};
 use crate::migrate::tally::{self, Written};
 use crate::migrate::transform::{Read, checksum_of_stored, transform};
-use crate::migrate::{MigrateError, Work, residue, write};
+use crate::migrate::{MigrateError, Work, quarantine, residue, write};
 use crate::store;
 
 #[derive(Debug)]
@@ -85,8 +85,10 @@ impl Mirror {
         let back = residue::opposite(work.lens.direction);
         read.left = residue::load(tx, &work.keyring, back, work.versions(), &names).await?;
         let worker = Arc::clone(work);
-        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, read)).await;
+        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
         let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
+        quarantine::forget(tx, work, group, keys).await?;
+        quarantine::store(tx, work, group, &transformed.refused, work.now_ns).await?;
         residue::store(tx, work.lens.direction, &transformed.residue).await?;
         for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
             let before = self.remove(tx, plan, keys).await?;

@@ -10,6 +10,7 @@ use crate::database::{Address, Database, Dialect, Row, schema, sql};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
+use crate::migrate::part::Allowance;
 use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, line, run};
 use crate::pace::Pace;
 use crate::progress::Progress;
@@ -198,7 +199,7 @@ impl World {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         let line = line(&self.context.migrations).unwrap();
         let ends = (self.version().await.0, to);
-        let work = bring_across(&self.context, &fence, &line, ends, false).await.unwrap();
+        let work = bring_across(&self.context, &fence, &line, ends, false, &Allowance::of(None)).await.unwrap().0;
         self.execute(damage).await;
         finish(&self.context, &fence, &work, false).await.unwrap_err()
     }

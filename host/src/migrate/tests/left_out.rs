@@ -1,0 +1,231 @@
+//! Units that are left out and kept whole, units that come back, and migrations in parts.
+
+use std::collections::BTreeMap;
+
+use super::line::{self, all};
+use super::world::World;
+use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use crate::layout::manifest::Manifest;
+use crate::layout::values::{Encoding, Value};
+use crate::migrate::*;
+
+/// Two units that migration 4 does not take, and one whose record does not open.
+const BAD: [&str; 3] = ["app-00003", "app-00011", "app-00017"];
+
+async fn with_bad_units() -> World {
+    let world = World::with_rows(20).await.tuned(quarantining());
+    world.set_run_info(BAD[0], "no such thing").await;
+    world.set_run_info(BAD[1], "trap tags=").await;
+    world.execute(&format!("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = '{}'", BAD[2])).await;
+    world
+}
+
+fn quarantining() -> Tuning {
+    Tuning { refused_units: RefusedUnits::Quarantine, ..Tuning::default() }
+}
+
+async fn entries(world: &World) -> BTreeMap<String, QuarantineEntry> {
+    let entries = quarantined(&world.context).await.unwrap();
+    entries.into_iter().map(|entry| (entry.unit.clone(), entry)).collect()
+}
+
+async fn retried(world: &World, instead: Option<Arc<dyn Transform>>) -> BTreeMap<String, Fate> {
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let fates = retry(&world.context, &fence, &[], instead).await.unwrap();
+    fates.into_iter().map(|(entry, fate)| (entry.unit, fate)).collect()
+}
+
+/// Migration 4 as its author corrected it: what it cannot read has no tags.
+fn corrected() -> Arc<dyn Transform> {
+    fn lenient(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+        let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
+        let tags = ColumnData::repeat(Encoding::Text, Value::Text(b"none"), rows);
+        let written = Written { shape: None, columns: vec![tags] };
+        Ok(Outcome { tables: vec![written], ..Outcome::default() })
+    }
+    line::native(all()[3].manifest().clone(), lenient)
+}
+
+#[tokio::test]
+async fn units_that_do_not_go_are_kept_whole_and_come_back_on_the_way_down() {
+    let world = with_bad_units().await;
+    let first = world.everything().await;
+    world.up(5).await.unwrap();
+    assert_eq!(world.version().await, (5, 5));
+    let left: Vec<_> = world.rows("desired_lrps").await.iter().map(|row| row["guid"].clone()).collect();
+    assert_eq!(left.len(), 17);
+    assert!(BAD.iter().all(|unit| !left.contains(&(*unit).to_owned())));
+    assert_eq!(world.rows("actual_lrps").await.len(), 40, "instances are units of their own");
+
+    let kept = entries(&world).await;
+    assert_eq!(kept.keys().collect::<Vec<_>>(), BAD);
+    let told = BAD.map(|unit| (kept[unit].version, kept[unit].module.as_str(), kept[unit].reason.as_str()));
+    assert_eq!(told[0], (4, "split-tags", "run_info has no tags"));
+    assert_eq!(told[1], (4, "split-tags", "it trapped"));
+    assert_eq!((told[2].0, told[2].1), (2, ""));
+    assert!(told[2].2.starts_with("`run_info` of `desired_lrps` does not open: "), "{}", told[2].2);
+    assert!(kept.values().all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5)));
+    assert!(std::path::Path::new(kept[BAD[0]].replay.as_ref().unwrap()).exists());
+    assert_eq!(status(&world.context).await.unwrap().quarantined, 3);
+    assert_eq!(world.context.progress.snapshot().quarantined, 3);
+    let sealed = world.text("SELECT sealed FROM bbs_quarantine WHERE unit = 'app-00003'").await;
+    assert!(!sealed.contains("no such thing"));
+
+    world.down(1).await.unwrap();
+    assert_eq!(world.everything().await, first, "byte for byte, also what does not open");
+    assert_eq!(world.count("bbs_quarantine").await, 0);
+}
+
+#[tokio::test]
+async fn a_retry_with_a_corrected_module_puts_units_back_through_the_lens() {
+    let world = with_bad_units().await;
+    let first = world.everything().await;
+    world.up(5).await.unwrap();
+    let again = retried(&world, None).await;
+    assert_eq!(again[BAD[0]], Fate::Refused { reason: "run_info has no tags".into() });
+    assert_eq!(again[BAD[2]], Fate::Refused { reason: "`run_info` of `desired_lrps` does not open".into() });
+    let fates = retried(&world, Some(corrected())).await;
+    assert_eq!((&fates[BAD[0]], &fates[BAD[1]]), (&Fate::Returned, &Fate::Returned));
+    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), [BAD[2]]);
+    let rows = world.rows("desired_lrps").await;
+    let back = rows.iter().find(|row| row["guid"] == BAD[0]).unwrap();
+    let expected = ["routes of 3", "no such thing", "none", "4", "0"];
+    assert_eq!(["routes", "run_info", "tags", "record_version", "strategy"].map(|name| back[name].as_str()), expected);
+    world.down(1).await.unwrap();
+    assert_eq!(world.everything().await, first);
+}
+
+#[tokio::test]
+async fn a_newer_unit_of_the_same_key_is_not_overwritten() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    world
+        .execute(
+            "INSERT INTO desired_lrps (guid, domain, routes, run_info, tags, strategy) \
+             SELECT 'app-00003', 'newer', routes, run_info, tags, strategy FROM desired_lrps WHERE guid = 'app-00001'",
+        )
+        .await;
+    let fates = retried(&world, Some(corrected())).await;
+    assert_eq!(fates[BAD[0]], Fate::InTheWay { table: "desired_lrps".into() });
+    world.down(1).await.unwrap();
+    let rows = world.rows("desired_lrps").await;
+    assert_eq!(rows.iter().find(|row| row["guid"] == BAD[0]).unwrap()["domain"], "newer");
+    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), [BAD[0]], "what was there before is not lost");
+}
+
+#[tokio::test]
+async fn what_an_older_way_down_kept_for_a_unit_waits_with_it() {
+    let world = World::with_rows(6).await.tuned(quarantining());
+    world.up(5).await.unwrap();
+    world.execute("UPDATE desired_lrps SET strategy = 7 WHERE guid = 'app-00003'").await;
+    world.down(3).await.unwrap();
+    world.set_run_info("app-00003", "no such thing").await;
+    world.up(5).await.unwrap();
+    assert_eq!(entries(&world).await.len(), 1);
+    retried(&world, Some(corrected())).await;
+    let rows = world.rows("desired_lrps").await;
+    assert_eq!(rows[3]["strategy"], "7");
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
+async fn a_unit_that_does_not_go_down_comes_back_on_the_way_up() {
+    let world = World::with_rows(8).await.tuned(quarantining());
+    world.up(5).await.unwrap();
+    world.execute("UPDATE desired_lrps SET routes = 'damaged' WHERE guid = 'app-00005'").await;
+    let fifth = world.everything().await;
+    world.down(1).await.unwrap();
+    assert_eq!(world.rows("desired_lrps").await.len(), 7);
+    assert_eq!(entries(&world).await["app-00005"].direction, Direction::Down);
+    world.up(5).await.unwrap();
+    assert_eq!(world.everything().await, fifth);
+    assert_eq!(world.count("bbs_quarantine").await, 0);
+}
+
+#[tokio::test]
+async fn a_copy_that_begins_anew_forgets_what_it_had_left_out() {
+    let world = with_bad_units().await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let part = run_part(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30)).await.unwrap();
+    assert!(matches!(part, Progressed::Part(_)), "{part:?}");
+    let pending = entries(&world).await;
+    assert!(!pending.is_empty() && pending.values().all(|entry| entry.pending));
+    let refused = retry(&world.context, &fence, &[], None).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::QuarantineUnderway));
+    // Somebody else had the lock meanwhile, and repaired one.
+    Fence::raise(&world.context.database).await.unwrap();
+    world.set_run_info(BAD[0], "run 3 tags=t3").await;
+    world.up(5).await.unwrap();
+    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), BAD[1..].iter().collect::<Vec<_>>());
+    assert_eq!(world.rows("desired_lrps").await[3]["tags"], "t3");
+}
+
+#[tokio::test]
+async fn parts_add_up_to_the_whole() {
+    let whole = World::with_rows(20).await;
+    whole.up(6).await.unwrap();
+    let parts = World::with_rows(20).await;
+    let mut migrated = Vec::new();
+    let done = loop {
+        let fence = Fence::raise(&parts.context.database).await.unwrap();
+        match run_part(&parts.context, &fence, Intent::Up { wanted: 6 }, Some(7)).await.unwrap() {
+            Progressed::Part(part) => {
+                assert_eq!((part.from, part.to, part.total), (1, 6, 40));
+                assert_eq!(parts.version().await, (1, 6));
+                migrated.push(part.migrated);
+            }
+            Progressed::Done(decision) => break decision,
+        }
+    };
+    assert_eq!(done, Decision::Continue { from: 1, to: 6 });
+    assert_eq!(migrated, [7, 14, 21, 28, 35]);
+    assert_eq!(parts.everything().await, whole.everything().await);
+    // All that is left fits: nothing more is to be done than to arrive.
+    let exact = World::with_rows(20).await;
+    let fence = Fence::raise(&exact.context.database).await.unwrap();
+    let done = run_part(&exact.context, &fence, Intent::Up { wanted: 6 }, Some(40)).await.unwrap();
+    assert_eq!(done, Progressed::Done(Decision::Begin { from: 1, to: 6 }));
+}
+
+#[tokio::test]
+async fn a_host_without_a_bound_finishes_what_a_part_began() {
+    let world = World::with_rows(20).await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    run_part(&world.context, &fence, Intent::Up { wanted: 5 }, Some(3)).await.unwrap();
+    assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
+    assert_eq!(world.rows("desired_lrps").await.len(), 20);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_in_quarantine_is_told() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let error = retry(&world.context, &fence, &["app-00001".to_owned()], None).await.unwrap_err();
+    assert!(error.to_string().contains("there is no unit \"app-00001\" in quarantine"), "{error}");
+}
+
+#[tokio::test]
+async fn a_check_tells_a_loss_without_showing_it() {
+    fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+        let text = if direction == Direction::Up { &b"new"[..] } else { b"old" };
+        let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
+        let column = ColumnData::repeat(Encoding::Text, Value::Text(text), rows);
+        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column] }], ..Outcome::default() })
+    }
+    let mut world = World::with_rows(5).await;
+    world.up(5).await.unwrap();
+    let access = line::access("desired_lrps", &["annotation"], &["annotation"], false);
+    let manifest = Manifest { up: vec![access.clone()], down: vec![access], ..line::manifest(8, "forgets", vec![]) };
+    world.context.migrations.truncate(5);
+    world.context.migrations.push(line::native(manifest, forgetful));
+    let before = world.everything().await;
+    let checked = check(&world.context, 8).await.unwrap();
+    assert_eq!(world.everything().await, before);
+    let forgets = checked.migrations.last().unwrap();
+    assert_eq!((forgets.units, forgets.lost, checked.lost()), (5, 5, 5));
+    let [trouble] = forgets.troubles.as_slice() else { panic!("{:?}", forgets.troubles) };
+    assert!(trouble.reason.ends_with("comes back changed"), "{}", trouble.reason);
+    assert_eq!((trouble.units, trouble.examples.len()), (5, 3));
+    assert_eq!(trouble.examples[0].unit, "app-00000");
+}
