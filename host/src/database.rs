@@ -188,16 +188,19 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
+/// A Galera node outside its cluster's majority; a lock wait that took too long; a deadlock, or a write set that another
+/// Galera node was ahead of.
+const MYSQL_TRANSIENT: [u16; 3] = [1047, 1205, 1213];
+
 /// Whether the same work may succeed when it is done again from the start: it lost to another transaction, and
 /// nothing of it was kept.
 pub fn is_transient(error: &SqlError) -> bool {
     let Some(code) = error.as_database_error().and_then(|error| error.code()) else { return false };
-    // PostgreSQL: serialization failure, deadlock, lock not available. MySQL says 40001 for a deadlock and for a
-    // write set that another Galera node was ahead of, and HY000 for a lock wait that took too long.
+    // PostgreSQL: serialization failure, deadlock, lock not available.
     if let Some(mysql) =
         error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
     {
-        return [1205, 1213].contains(&mysql.number());
+        return MYSQL_TRANSIENT.contains(&mysql.number());
     }
     ["40001", "40P01", "55P03"].contains(&code.as_ref())
 }

@@ -175,6 +175,23 @@ fn functions_are_short() {
 }
 
 #[test]
+fn every_test_of_a_kind_of_database_is_run() {
+    let mut problems = Vec::new();
+    for path in rust_files(&workspace().join("tests/suite")) {
+        let text = read(&path);
+        for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
+            let Some(name) = line.strip_prefix("async fn ").and_then(|rest| rest.split('(').next()) else { continue };
+            let runs =
+                ["on_each_database", "on_each_server"].iter().any(|run| text.contains(&format!("{run}!({name});")));
+            if !runs {
+                problems.push(format!("{}: `{name}` is a test that nothing runs", path.display()));
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
 fn the_top_level_holds_what_it_should() {
     let allowed = [
         "Cargo.lock",
