@@ -18,6 +18,7 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
@@ -57,6 +58,9 @@ impl fmt::Display for Dialect {
         })
     }
 }
+
+/// A host that is told to end has given its requests their time already.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
 /// A shared handle; clones use the same connections.
 #[derive(Debug, Clone)]
@@ -160,14 +164,21 @@ impl Database {
         begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
     }
 
+    /// Waits until every connection is back, but not for one whose answer nobody will take any more: what is left ends
+    /// with the process.
     pub async fn close(&self) {
-        match &self.0.pools {
-            Pools::Sqlite { readers, writer } => {
-                readers.close().await;
-                writer.close().await;
+        let closed = async {
+            match &self.0.pools {
+                Pools::Sqlite { readers, writer } => {
+                    readers.close().await;
+                    writer.close().await;
+                }
+                Pools::Postgres(pool) => pool.close().await,
+                Pools::Mysql(pool) => pool.close().await,
             }
-            Pools::Postgres(pool) => pool.close().await,
-            Pools::Mysql(pool) => pool.close().await,
+        };
+        if tokio::time::timeout(LONGEST_CLOSE, closed).await.is_err() {
+            tracing::warn!(name = self.0.name, "a connection did not come back and is left to the server to end");
         }
     }
 }

@@ -166,12 +166,6 @@ impl Host {
         std::mem::take(&mut self.seen)
     }
 
-    /// Sends a signal, such as `STOP`.
-    pub fn signal(&self, name: &str) {
-        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(signal.expect("a shell starts").success());
-    }
-
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

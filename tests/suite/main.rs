@@ -22,6 +22,7 @@ mod lens;
 mod load;
 mod lock;
 mod migrate;
+mod mirror;
 mod quarantine;
 mod random;
 mod sandbox;
