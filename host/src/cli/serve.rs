@@ -31,6 +31,10 @@ pub struct ServeCommand {
     /// the key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
+    /// Keep the database at this version: records are raised to what this host speaks in memory, and saved as they
+    /// are there. The same as the key `pin_data_version`.
+    #[arg(long, value_name = "VERSION")]
+    pin_data_version: Option<DataVersion>,
 }
 
 impl ServeCommand {
@@ -38,6 +42,7 @@ impl ServeCommand {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
+        config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         log_to_stderr(config.log_level);
         for key in &config.ignored {
             tracing::warn!(key, "this configuration key has no meaning here and is ignored");
