@@ -171,13 +171,6 @@ impl Host {
         &self.seen
     }
 
-    /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
-    #[track_caller]
-    pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(sent.expect("a shell starts").success());
-    }
-
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
