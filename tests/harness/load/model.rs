@@ -114,8 +114,9 @@ impl Model {
             }
         }
         for (guid, known) in &self.keys {
-            let Known::OneOf(states) = known else { continue };
             let indices = found.remove(guid).unwrap_or_default();
+            // How many an earlier load desired is not known here.
+            let Known::OneOf(states) = known else { continue };
             let explained = states.iter().any(|state| match state {
                 Some(lrp) if lrp.domain == DOMAIN && self.interrupted.contains(guid) => {
                     indices.iter().all(|index| (0..lrp.instances).contains(index))
