@@ -81,10 +81,7 @@ impl Fence {
         create_table(database).await?;
         loop {
             match raised(database).await {
-                Ok(token) => {
-                    let inner = Inner { database: database.clone(), token, lost: watch::Sender::new(None) };
-                    return Ok(Self(Arc::new(inner)));
-                }
+                Ok(token) => return Ok(Self::of(database, token)),
                 Err(fault) if fault.is_transient() => {
                     tracing::warn!(
                         fault = &fault as &dyn std::error::Error,
@@ -95,6 +92,24 @@ impl Fence {
                 Err(fault) => return Err(fault),
             }
         }
+    }
+
+    /// The fence of whoever is the master, for a command that adds to what is served: what it does is done while that
+    /// one is the master, or not at all. It raises nothing, and needs no lock.
+    pub async fn beside(database: &Database) -> Result<Self, FenceError> {
+        let mut tx = database.read().await?;
+        let token = match schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)? {
+            true => {
+                tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Read)?
+            }
+            false => None,
+        };
+        let token = token.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten();
+        Ok(Self::of(database, token.unwrap_or_default()))
+    }
+
+    fn of(database: &Database, token: i64) -> Self {
+        Self(Arc::new(Inner { database: database.clone(), token, lost: watch::Sender::new(None) }))
     }
 
     pub fn token(&self) -> i64 {
