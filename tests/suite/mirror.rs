@@ -41,9 +41,9 @@ impl Notes {
 impl Mirror for Notes {
     fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>> {
         Box::pin(async move {
-            let units = format!("{}/{}", tables.join("+"), String::from_utf8_lossy(key));
-            self.note(format!("hold {units}"));
-            Box::new(Held(Arc::clone(&self.told), units)) as Box<dyn Send + Sync>
+            let unit = format!("{}/{}", tables.join("+"), String::from_utf8_lossy(key));
+            self.note(format!("hold {unit}"));
+            Box::new(Held(Arc::clone(&self.told), unit)) as Box<dyn Send + Sync>
         })
     }
 
@@ -79,12 +79,12 @@ on_each_database!(each_change_is_told_within_its_own_transaction);
 async fn each_change_is_told_within_its_own_transaction(kind: Kind) {
     let (server, notes) = followed(kind).await;
     desire(&server, lrp("a")).await;
-    let all = "actual_lrps+desired_lrps+domains+tasks/a";
+    let units = "actual_lrps+desired_lrps+domains+tasks/a";
     let expected = [
-        format!("hold {all}"),
+        format!("hold {units}"),
         "changed desired_lrps/a".to_owned(),
         "changed actual_lrps/a".to_owned(),
-        format!("let go of {all}"),
+        format!("let go of {units}"),
     ];
     assert_eq!(notes.taken(), expected);
     assert_eq!(server.texts("SELECT unit FROM notes ORDER BY unit").await, ["actual_lrps/a", "desired_lrps/a"]);
