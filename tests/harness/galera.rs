@@ -101,7 +101,7 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
     let provider = format!("--wsrep-provider={PROVIDER}");
     let options = format!(
         "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:{group};base_port={group};\
-         ist.recv_addr=127.0.0.1:{incremental};gcache.size=64M;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S"
+         ist.recv_addr=127.0.0.1:{incremental};gcache.size=64M"
     );
     let arguments = [
         "--binlog-format=ROW",

@@ -159,17 +159,17 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
-    /// What it says until it ends by itself.
-    #[track_caller]
-    pub fn last_words(mut self) -> Vec<String> {
-        assert_eq!(self.next_line(|_| false), None);
-        std::mem::take(&mut self.seen)
-    }
-
     /// Sends a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
         let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
         assert!(signal.expect("a shell starts").success());
+    }
+
+    /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        assert!(sent.expect("a shell starts").success());
     }
 
     pub fn pid(&self) -> u32 {
@@ -187,24 +187,10 @@ impl Host {
         self.child.wait().expect("the host can be waited for")
     }
 
-    /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
-    #[track_caller]
-    pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(sent.expect("a shell starts").success());
-    }
-
     /// Waits until the host has ended by itself; gives how, and all that it said.
     #[track_caller]
     pub fn wait_for_end(mut self) -> (std::process::ExitStatus, String) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Timeout) => panic!("the host did not end: {:#?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
+        assert_eq!(self.next_line(|_| false), None);
         (self.child.wait().expect("the host can be waited for"), self.seen.join("\n"))
     }
 

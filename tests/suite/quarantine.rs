@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use bbs::layout::schema::Sealing;
+use bbs::record::Keyring;
 
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -223,4 +224,25 @@ async fn a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done(kind: Kind
     assert_eq!(part.status.code(), Some(3), "{}", said(&part));
     let done = installation.succeed(&["migrate", "down", "--to", "1795000000", "--max-count", "1"]);
     says(&done, &["Finished the migration from 1795000200 to 1795000000"]);
+}
+
+on_each_database!(a_unit_in_quarantine_comes_under_a_new_key_with_everything_else);
+async fn a_unit_in_quarantine_comes_under_a_new_key_with_everything_else(kind: Kind) {
+    let damaged = Damaged::at(kind, &[3]).await;
+    damaged.installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    let Damaged { installation, units } = damaged;
+    let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-2026": "another passphrase"});
+    let installation = installation.set("encryption_keys", keys).set("active_key_label", "key-2026");
+    installation.succeed(&["keys", "rotate"]);
+    installation.succeed(&["keys", "verify", "--label", "key-2024"]);
+    let installation = installation.set("encryption_keys", serde_json::json!({"key-2026": "another passphrase"}));
+    let file = std::fs::read_dir(installation.folder().join("replay")).unwrap().next().unwrap().unwrap().path();
+    says(&said(&installation.run(&["module", "replay", &file.display().to_string()])), &[REASON]);
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    says(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{}'", units[0]);
+    let rows = texts(&stored.context.database, &query).await;
+    let keyring = Keyring::new([("key-2026", "another passphrase")], "key-2026").unwrap();
+    assert_eq!(keyring.open(Sealing::Enveloped, rows[0].as_bytes()).unwrap(), UNREADABLE);
 }

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use bbs::migrate::Decision;
+use bbs_proto::prost::encoding::decode_varint;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::stored::Stored;
 
@@ -109,4 +110,59 @@ async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
     installation.succeed(&["migrate", "down", "--to", "1795000000"]);
     let installation = installation.set("modules_dir", modules::modules().display().to_string());
     assert!(installation.serve().terminate().success());
+}
+
+/// What clients of every version of the API list.
+const LISTS: [&str; 9] = [
+    "/v1/desired_lrps/list.r3",
+    "/v1/desired_lrp_scheduling_infos/list",
+    "/v1/desired_lrp_routing_infos/list",
+    "/v1/actual_lrps/list",
+    "/v1/tasks/list.r3",
+    "/v1/domains/list",
+    "/v0.9/desired_lrps/list",
+    "/v0.10/mutable_desired_lrps/list",
+    "/v0.10/immutable_desired_lrps/list",
+];
+
+/// The elements of a list, each as its bytes, in order.
+async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
+    let reply = reqwest::Client::new().post(host.url(path)).send().await.unwrap();
+    assert_eq!(reply.status(), 200, "{path}");
+    let answer = reply.bytes().await.unwrap();
+    let (mut rest, mut elements) = (&answer[..], Vec::new());
+    while !rest.is_empty() {
+        assert_eq!(rest[0] & 7, 2, "every field of a list is of bytes: {path}");
+        rest = &rest[1..];
+        let length = usize::try_from(decode_varint(&mut rest).unwrap()).unwrap();
+        elements.push(rest[..length].to_vec());
+        rest = &rest[length..];
+    }
+    elements.sort();
+    elements
+}
+
+async fn assert_both_list_the_same(one: &Host, other: &Host) {
+    for path in LISTS {
+        let expected = listed(one, path).await;
+        assert!(!expected.is_empty(), "{path}");
+        assert!(listed(other, path).await == expected, "{path} is answered otherwise");
+    }
+}
+
+// One binary, built before the split was thought of, over whole tables and over split ones.
+on_each_database!(an_unchanged_host_serves_every_version_of_the_api_from_split_tables);
+async fn an_unchanged_host_serves_every_version_of_the_api_from_split_tables(kind: Kind) {
+    let whole = Installation::new(&modules::modules(), kind);
+    let split = Installation::new(&modules::modules_with_split(), kind);
+    fixture::write_to(&whole.database).await;
+    fixture::write_to(&split.database).await;
+    let (one, other) = (whole.serve(), split.serve());
+    assert_both_list_the_same(&one, &other).await;
+    assert!(other.terminate().success());
+    let status = split.succeed(&["migrate", "status"]);
+    assert!(status.contains(&format!("Version    {SPLIT}")), "{status}");
+    split.succeed(&["migrate", "down", "--to", "1795000000"]);
+    let split = split.set("modules_dir", modules::modules().display().to_string());
+    assert_both_list_the_same(&one, &split.serve()).await;
 }

@@ -121,7 +121,22 @@ fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, Migra
     })
 }
 
+/// An entry that nothing can be done about stays, and keeps no host from serving the others.
 async fn put_back(context: &Context, fence: &Fence, entry: &Entry, current: DataVersion) -> Result<Fate, MigrateError> {
+    match try_put_back(context, fence, entry, current).await {
+        Err(fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. })) => {
+            Ok(Fate::Refused { reason: fault.to_string() })
+        }
+        done => done,
+    }
+}
+
+async fn try_put_back(
+    context: &Context,
+    fence: &Fence,
+    entry: &Entry,
+    current: DataVersion,
+) -> Result<Fate, MigrateError> {
     let line = line(&context.migrations)?;
     if line.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });

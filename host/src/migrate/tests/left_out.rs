@@ -206,6 +206,20 @@ async fn a_name_that_is_not_in_quarantine_is_told() {
 }
 
 #[tokio::test]
+async fn a_damaged_entry_stays_and_keeps_nobody_from_going_on() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    world.execute("UPDATE bbs_quarantine SET unit_key = 'zz' WHERE unit = 'app-00003'").await;
+    world.execute("UPDATE bbs_quarantine SET sealed = 'no record' WHERE unit = 'app-00011'").await;
+    world.down(1).await.unwrap();
+    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), BAD[..2].iter().collect::<Vec<_>>());
+    assert_eq!(world.rows("desired_lrps").await.len(), 18);
+    let fates = retried(&world, None).await;
+    let Fate::Refused { reason } = &fates[BAD[0]] else { panic!("{fates:?}") };
+    assert!(reason.contains("bbs_quarantine has a damaged entry for unit \"app-00003\""), "{reason}");
+}
+
+#[tokio::test]
 async fn a_check_tells_a_loss_without_showing_it() {
     fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
         let text = if direction == Direction::Up { &b"new"[..] } else { b"old" };
