@@ -6,6 +6,7 @@ mod keys;
 mod online;
 mod signals;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::http::{self, Gate};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
+use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::{Fence, FenceError};
 use crate::lock::{Held, LockError, LockLost, MasterLock, Purpose};
@@ -226,7 +228,12 @@ impl Prepared {
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(Access::through(lenses, dialect));
         }
-        Ok(Access::direct(self.layout(version)?, dialect, self.record_version(version)))
+        let layout = self.layout(version)?;
+        let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new());
+        let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
+        let access = Access::direct(layout, dialect, self.record_version(version));
+        let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
+        Ok(with_places.fold(access, |access, (table, places)| access.forgetting(table, places)))
     }
 
     fn store(&self, fence: &Fence, access: Access) -> Store {

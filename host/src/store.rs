@@ -60,7 +60,8 @@ pub enum StoreError {
     #[error("cannot {what}")]
     Units { what: &'static str, source: Box<UnitsError> },
     #[error(
-        "the database is pinned at data version {version}, which has no place for {fields}; leave it out, or raise the pin"
+        "the database is at data version {version}, which has no place for {fields}; leave it out, or ask again once \
+         the pin is raised or the migration is done"
     )]
     NotHeld { fields: String, version: DataVersion },
     #[error("another transaction wrote the same record first")]

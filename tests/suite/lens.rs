@@ -1,6 +1,8 @@
 //! Records at another data version than the handlers': pinned older, or migrated beyond them by modules that no host
 //! was built with. Every call has to answer as it does on a native database.
 
+mod faults;
+
 use std::path::PathBuf;
 
 use bbs_proto::models as proto;
@@ -265,7 +267,7 @@ async fn what_a_pinned_layout_has_no_place_for_is_refused_by_name(kind: Kind) {
     let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
     let (status, said) = refused(&server, proto::DesiredLrp { update_strategy: recreate, ..lrp("new") }).await;
     assert_eq!(status, 406, "{said}");
-    assert!(said.contains("pinned at data version 1698182853"), "{said}");
+    assert!(said.contains("at data version 1698182853"), "{said}");
     assert!(said.contains("desired_lrps.update_strategy"), "{said}");
     let found = server.texts("SELECT process_guid FROM desired_lrps WHERE process_guid = 'new'").await;
     assert_eq!(found, Vec::<String>::new(), "nothing of it was written");

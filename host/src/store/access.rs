@@ -10,6 +10,7 @@ use super::mirror::Mirror;
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
+use crate::units::residue::Places;
 use crate::units::{Capacity, RECORD_VERSION};
 
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Access {
     capacities: BTreeMap<(String, String), Capacity>,
     /// The tables that have the column, and what new records put there.
     stamped: BTreeMap<String, DataVersion>,
+    /// By table, where something may have been kept of its units.
+    kept: BTreeMap<String, Places>,
     pub(super) lenses: Option<Arc<Lenses>>,
     pub(super) mirror: Option<Arc<dyn Mirror>>,
 }
@@ -45,6 +48,13 @@ impl Access {
         Self { capacities, lenses: Some(Arc::new(lenses)), ..Self::default() }
     }
 
+    /// Forgets what was kept of a unit of this table at these places when the unit is removed.
+    #[must_use]
+    pub fn forgetting(mut self, table: &str, places: Places) -> Self {
+        self.kept.insert(table.to_owned(), places);
+        self
+    }
+
     /// Lets a migration follow along.
     #[must_use]
     pub fn mirrored(mut self, mirror: Arc<dyn Mirror>) -> Self {
@@ -55,6 +65,10 @@ impl Access {
     /// The tables that a change can touch, at the layout of the database.
     pub(super) fn stored_tables(&self) -> Vec<&str> {
         self.lenses.as_ref().map_or_else(|| TABLES.to_vec(), |lenses| lenses.stored_tables())
+    }
+
+    pub(super) fn kept(&self, table: &str) -> Option<&Places> {
+        self.kept.get(table)
     }
 
     pub(super) fn capacity(&self, table: &str, column: &str) -> Option<Capacity> {

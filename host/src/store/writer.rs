@@ -9,6 +9,7 @@ use super::reader::Key;
 use super::record::{Read, Record};
 use super::{Access, Store, StoreError, Table, direct};
 use crate::database::Transaction;
+use crate::units::{self, residue};
 
 /// What becomes of a row whose key is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +115,13 @@ impl Writer {
         if let Some(session) = &mut self.session {
             return session.delete(&self.store, &mut self.tx, (table, key), &filter).await;
         }
-        direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await
+        let whole_unit = filter.conditions().count() == 0;
+        let gone = direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await?;
+        if let Some(places) = self.access.kept(table.name).filter(|_| whole_unit) {
+            let forgotten = residue::forget(&mut self.tx, places, &units::name(&key.to_vec())).await;
+            forgotten.map_err(|source| StoreError::Units { what: "forget what was kept", source: Box::new(source) })?;
+        }
+        Ok(gone)
     }
 
     fn touch(&mut self, table: Table, key: &[u8]) {

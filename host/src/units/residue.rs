@@ -60,6 +60,26 @@ fn opened(row: &Row, unit: &str, keyring: &Keyring) -> Result<Vec<u8>, UnitsErro
     keyring.open(Sealing::Sealed, sealed).map_err(failed)
 }
 
+/// Removes what steps of either direction have kept of a unit that is gone.
+pub async fn forget(tx: &mut Transaction, places: &Places, name: &str) -> Result<(), UnitsError> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let delete = Query::delete()
+        .from_table(TABLE)
+        .and_where(Expr::col("unit_digest").eq(digest_of(name.as_bytes())))
+        .cond_where(at_any_of(places))
+        .to_owned();
+    run(tx.execute(&delete).await)
+}
+
+fn at_any_of(places: &Places) -> Cond {
+    let at = |(version, table): &(DataVersion, String)| {
+        Cond::all().add(Expr::col("version").eq(signed(*version))).add(Expr::col("table_name").eq(table.as_str()))
+    };
+    places.iter().fold(Cond::any(), |any, place| any.add(at(place)))
+}
+
 /// Makes `kept` all that steps of a direction have kept of one unit at these places.
 pub async fn replace(
     tx: &mut Transaction,
@@ -70,14 +90,11 @@ pub async fn replace(
     kept: &[Kept],
 ) -> Result<(), UnitsError> {
     let unit = digest_of(name.as_bytes());
-    let at = |(version, table): &(DataVersion, String)| {
-        Cond::all().add(Expr::col("version").eq(signed(*version))).add(Expr::col("table_name").eq(table.as_str()))
-    };
     let delete = Query::delete()
         .from_table(TABLE)
         .and_where(Expr::col("unit_digest").eq(unit.as_str()))
         .and_where(Expr::col("direction").eq(direction.to_string()))
-        .cond_where(places.iter().fold(Cond::any(), |any, place| any.add(at(place))))
+        .cond_where(at_any_of(places))
         .to_owned();
     if !places.is_empty() {
         run(tx.execute(&delete).await)?;

@@ -1,0 +1,136 @@
+//! What goes wrong on the way: records that the lens cannot take, removed
+//! records that something was kept of, transactions that lose to others.
+
+use bbs::database::{Dialect, is_transient, sql};
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+
+use super::{NEWEST, SPLIT, serve_at};
+use crate::api::{desire, lrp};
+use crate::harness::database::{Kind, on_each_database, on_each_server};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::server::Server;
+use crate::harness::stored::Stored;
+
+async fn listed(server: &Server) -> Vec<Vec<u8>> {
+    let reply = server.call("/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await;
+    let answer: proto::DesiredLrPsResponse = reply.message();
+    assert_eq!(answer.error, None);
+    answer.desired_lrps.into_iter().map(|lrp| lrp.process_guid).collect()
+}
+
+on_each_database!(a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed);
+async fn a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed(kind: Kind) {
+    let server = serve_at(kind, modules::modules_with_split(), SPLIT).await;
+    let guid = fixture::rows("desired_lrps")[5]["process_guid"].as_str().unwrap().to_owned();
+    let all = listed(&server).await.len();
+    server
+        .sql(&format!("UPDATE immutable_desired_lrps SET immutable_run_info = '02xx' WHERE process_guid = '{guid}'"))
+        .await;
+    let rest = listed(&server).await;
+    assert_eq!((rest.len(), rest.contains(&guid.clone().into_bytes())), (all - 1, false));
+    assert_eq!(server.store.left_out(), 1);
+    let process_guid = guid.clone().into_bytes();
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.clone() };
+    let (kind_of_error, _) = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await.error();
+    assert_eq!(kind_of_error, Type::Deserialize);
+    let update = Some(proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() });
+    let update = proto::UpdateDesiredLrpRequest { process_guid: process_guid.clone(), update };
+    assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error().0, Type::Deserialize);
+    let remove = proto::RemoveDesiredLrpRequest { process_guid };
+    let reply = server.call("/v1/desired_lrp/remove", &remove).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    for table in ["immutable_desired_lrps", "mutable_desired_lrps"] {
+        let left = server.texts(&format!("SELECT process_guid FROM {table} WHERE process_guid = '{guid}'")).await;
+        assert_eq!(left, Vec::<String>::new(), "{table}");
+    }
+}
+
+/// Through the executable, so that what the host keeps beside the records is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_of_a_record_goes_with_it() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite).set("pin_data_version", VERSION);
+    fixture::write_to(&installation.database).await;
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    stored.up(NEWEST).await.unwrap();
+    let guids: Vec<_> = fixture::rows("desired_lrps")
+        .iter()
+        .take(2)
+        .map(|row| row["process_guid"].as_str().unwrap().to_owned())
+        .collect();
+    stored.execute("UPDATE desired_lrps SET update_strategy = 1").await;
+    stored.down(VERSION).await.unwrap();
+    let kept = async |guid: &str| {
+        let query = format!("SELECT unit FROM bbs_residue WHERE unit = '{guid}' AND table_name = 'desired_lrps'");
+        crate::harness::database::texts(&stored.context.database, &query).await.len()
+    };
+    assert_eq!((kept(&guids[0]).await, kept(&guids[1]).await), (1, 1));
+    let host = installation.serve();
+    let client = reqwest::Client::new();
+    let request = proto::RemoveDesiredLrpRequest { process_guid: guids[0].clone().into_bytes() };
+    let body = bbs_proto::prost::Message::encode_to_vec(&request);
+    let url = format!("http://{}/v1/desired_lrp/remove", host.address);
+    assert_eq!(client.post(url).body(body).send().await.unwrap().status().as_u16(), 200);
+    assert!(host.terminate().success());
+    assert_eq!((kept(&guids[0]).await, kept(&guids[1]).await), (0, 1));
+}
+
+on_each_server!(a_change_that_loses_to_another_transaction_is_made_again);
+async fn a_change_that_loses_to_another_transaction_is_made_again(kind: Kind) {
+    let server = Server::empty(kind).await;
+    // Which of two is ended is the database's choice: MySQL takes the one that changed less.
+    for attempt in 0..5 {
+        let guid = format!("guid-{attempt}");
+        desire(&server, lrp(&guid)).await;
+        let mut other = server.database.write().await.unwrap();
+        for number in 0..50 {
+            let insert = sql("INSERT INTO domains (domain, expire_time) VALUES (?, 1)");
+            other.execute(insert.bind(format!("{guid}-{number}"))).await.unwrap();
+        }
+        let update = "UPDATE actual_lrps SET since = since + 1 WHERE process_guid = ?";
+        other.execute(sql(update).bind(guid.clone())).await.unwrap();
+        let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into_bytes() };
+        let removed = async {
+            let reply = server.call("/v1/desired_lrp/remove", &request).await;
+            assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+        };
+        let lost = async {
+            while !waits(&server).await {
+                tokio::task::yield_now().await;
+            }
+            let update = "UPDATE desired_lrps SET instances = 1 WHERE process_guid = ?";
+            match other.execute(sql(update).bind(guid.clone())).await {
+                Ok(_) => {
+                    other.commit().await.unwrap();
+                    false
+                }
+                Err(fault) => {
+                    assert!(is_transient(&fault), "{fault}");
+                    drop(other);
+                    true
+                }
+            }
+        };
+        let ((), lost) = tokio::join!(removed, lost);
+        if !lost {
+            return;
+        }
+    }
+    panic!("the database never ended the host's transaction");
+}
+
+/// Whether a transaction waits for another's lock.
+async fn waits(server: &Server) -> bool {
+    let query = match server.database.dialect() {
+        Dialect::Postgres => {
+            "SELECT pid::text FROM pg_stat_activity \
+             WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        }
+        Dialect::Mysql | Dialect::Sqlite => {
+            "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        }
+    };
+    !server.texts(query).await.is_empty()
+}
