@@ -165,13 +165,6 @@ impl Host {
         assert!(signal.expect("a shell starts").success());
     }
 
-    /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
-    #[track_caller]
-    pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(sent.expect("a shell starts").success());
-    }
-
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
