@@ -18,6 +18,7 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
@@ -57,6 +58,9 @@ impl fmt::Display for Dialect {
         })
     }
 }
+
+/// A host that is told to end has given its requests their time already.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
 /// A shared handle; clones use the same connections.
 #[derive(Debug, Clone)]
@@ -160,14 +164,21 @@ impl Database {
         begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
     }
 
+    /// Waits until every connection is back, but not for one whose answer nobody will take any more: what is left ends
+    /// with the process.
     pub async fn close(&self) {
-        match &self.0.pools {
-            Pools::Sqlite { readers, writer } => {
-                readers.close().await;
-                writer.close().await;
+        let closed = async {
+            match &self.0.pools {
+                Pools::Sqlite { readers, writer } => {
+                    readers.close().await;
+                    writer.close().await;
+                }
+                Pools::Postgres(pool) => pool.close().await,
+                Pools::Mysql(pool) => pool.close().await,
             }
-            Pools::Postgres(pool) => pool.close().await,
-            Pools::Mysql(pool) => pool.close().await,
+        };
+        if tokio::time::timeout(LONGEST_CLOSE, closed).await.is_err() {
+            tracing::warn!(name = self.0.name, "a connection did not come back and is left to the server to end");
         }
     }
 }
@@ -177,16 +188,19 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
+/// A Galera node outside its cluster's majority; a lock wait that took too long; a deadlock, or a write set that another
+/// Galera node was ahead of.
+const MYSQL_TRANSIENT: [u16; 3] = [1047, 1205, 1213];
+
 /// Whether the same work may succeed when it is done again from the start: it lost to another transaction, and
 /// nothing of it was kept.
 pub fn is_transient(error: &SqlError) -> bool {
     let Some(code) = error.as_database_error().and_then(|error| error.code()) else { return false };
-    // PostgreSQL: serialization failure, deadlock, lock not available. MySQL says 40001 for a deadlock and for a
-    // write set that another Galera node was ahead of, and HY000 for a lock wait that took too long.
+    // PostgreSQL: serialization failure, deadlock, lock not available.
     if let Some(mysql) =
         error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
     {
-        return [1205, 1213].contains(&mysql.number());
+        return MYSQL_TRANSIENT.contains(&mysql.number());
     }
     ["40001", "40P01", "55P03"].contains(&code.as_ref())
 }

@@ -19,6 +19,7 @@ pub mod model;
 pub mod modules;
 pub mod pace;
 pub mod progress;
+pub mod quiet;
 pub mod record;
 pub mod startup;
 pub mod store;

@@ -33,6 +33,7 @@ use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, SqlError};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
+use crate::quiet::gets_a_line;
 use crate::record::Keyring;
 use crate::units::UnitsError;
 
@@ -191,9 +192,17 @@ impl Store {
             match record {
                 Ok(record) => kept.push(record),
                 Err(StoreError::Unreadable { table, key, source }) => {
-                    self.0.left_out.fetch_add(1, Ordering::Relaxed);
-                    let reason = with_sources(&source);
-                    tracing::warn!(table, key, reason, "a record cannot be read and is left out of a list");
+                    let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+                    if gets_a_line(left_out) {
+                        let reason = with_sources(&source);
+                        tracing::warn!(
+                            table,
+                            key,
+                            reason,
+                            left_out,
+                            "a record cannot be read and is left out of a list; not each is logged"
+                        );
+                    }
                 }
                 Err(other) => return Err(other),
             }

@@ -6,6 +6,7 @@
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
 //! - `BBS_BENCH_PARTS`: of `table,records,chain,upward`, by default the first three; `upward` doubles the rows until
 //!   something gives way
+//! - `BBS_BENCH_BATCH_MB`: how much of a table is in one batch (what a host takes)
 //! - `TMPDIR`: where the databases are put
 
 #![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
@@ -67,8 +68,14 @@ struct Measured {
 async fn table(place: &Place, line: &Line, rows: u64, told: bool) -> Measured {
     let subject = Subject::fill(place, line, rows).await;
     let versions = line.three.each_ref().map(|module| module.manifest().version);
-    let own = subject.insert_select(line).await;
-    let chain = subject.migrate(line, &line.three, &versions[2..]).await;
+    // Both twice, in turn, and of each the better: the first to run finds everything cold.
+    let mut own = subject.insert_select(line).await;
+    let mut chain = subject.migrate(line, &line.three, &versions[2..]).await;
+    own = own.min(subject.insert_select(line).await);
+    let again = subject.migrate(line, &line.three, &versions[2..]).await;
+    if again.whole < chain.whole {
+        chain = again;
+    }
     let layers = subject.migrate(line, &line.three, &versions).await;
     let (kind, s) = (place.kind.name(), Duration::as_secs_f64);
     if told {

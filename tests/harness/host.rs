@@ -166,10 +166,11 @@ impl Host {
         std::mem::take(&mut self.seen)
     }
 
-    /// Sends a signal, such as `STOP`.
+    /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
+    #[track_caller]
     pub fn signal(&self, name: &str) {
-        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(signal.expect("a shell starts").success());
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        assert!(sent.expect("a shell starts").success());
     }
 
     pub fn pid(&self) -> u32 {
@@ -185,6 +186,13 @@ impl Host {
     pub fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
         self.child.wait().expect("the host can be waited for")
+    }
+
+    /// Waits until the host has ended by itself; gives how, and all that it said.
+    #[track_caller]
+    pub fn wait_for_end(mut self) -> (std::process::ExitStatus, String) {
+        assert_eq!(self.next_line(|_| false), None);
+        (self.child.wait().expect("the host can be waited for"), self.seen.join("\n"))
     }
 
     /// Ends the host as a power cut would.

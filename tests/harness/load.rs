@@ -122,6 +122,7 @@ impl Load {
         let (count, calls) = watch::channel(0);
         let order: Arc<[_]> = model.keys.keys().cloned().collect();
         let mut shares = vec![Model::default(); usize::try_from(settings.clients).expect("a few")];
+        shares[0].interrupted = model.interrupted;
         for (guid, known) in model.keys {
             let mut hasher = DefaultHasher::new();
             guid.hash(&mut hasher);

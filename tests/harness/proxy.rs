@@ -1,8 +1,9 @@
-//! The network between a host and its database: a relay on the loopback interface that a test can cut and heal.
+//! The network between a host and its database: a relay on the loopback interface that a test can cut and heal, in front
+//! of one server or several.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub struct Proxy {
@@ -11,7 +12,9 @@ pub struct Proxy {
 }
 
 struct State {
-    target: SocketAddr,
+    targets: Vec<SocketAddr>,
+    /// Connections so far.
+    accepted: AtomicUsize,
     ended: AtomicBool,
     cut: AtomicBool,
     /// Bytes towards the target, ever.
@@ -23,10 +26,16 @@ struct State {
 
 impl Proxy {
     pub fn to(target: SocketAddr) -> Self {
+        Self::to_each_of(vec![target])
+    }
+
+    /// Connections go to one target after the other, past those that take none.
+    pub fn to_each_of(targets: Vec<SocketAddr>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
         let address = listener.local_addr().expect("a listener has an address");
         let state = Arc::new(State {
-            target,
+            targets,
+            accepted: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             sent: AtomicU64::new(0),
@@ -107,7 +116,10 @@ impl State {
 }
 
 fn relay(state: &Arc<State>, client: TcpStream) -> io::Result<()> {
-    let server = TcpStream::connect(state.target)?;
+    let first = state.accepted.fetch_add(1, Ordering::SeqCst) % state.targets.len();
+    let (later, sooner) = (&state.targets[..first], &state.targets[first..]);
+    let mut found = sooner.iter().chain(later).map(TcpStream::connect);
+    let server = found.find_map(Result::ok).ok_or(io::ErrorKind::ConnectionRefused)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut streams = state.streams();

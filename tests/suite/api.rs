@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 mod changes;
+mod contention;
 mod damage;
 mod framing;
 mod pages;

@@ -1,6 +1,8 @@
 //! A process killed at every crash point, started again, and the database compared with one that was never
 //! disturbed. The process is this very program, told by the environment to migrate.
 
+mod online;
+
 use std::process::Command;
 
 use bbs::migrate::fault::{AFTER_RENAMING, POINTS};

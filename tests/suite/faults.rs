@@ -119,7 +119,7 @@ async fn a_master_that_froze_changes_nothing_more(kind: Kind) {
 }
 
 /// Waits until the process has stopped; gives whether it did, and did not end instead.
-fn stops(process: &mut Child) -> bool {
+pub(super) fn stops(process: &mut Child) -> bool {
     loop {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
         let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
@@ -133,7 +133,7 @@ fn stops(process: &mut Child) -> bool {
     }
 }
 
-fn signal(name: &str, process: &Child) {
+pub(super) fn signal(name: &str, process: &Child) {
     let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", process.id())]).status();
     assert!(sent.unwrap().success());
 }

@@ -5,13 +5,14 @@
 //! `BBS_RANDOM_RUNS` sets the number of runs on each database, `BBS_RANDOM_SEED` the first seed. A failure tells its seed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs::migrate::fault;
 use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
@@ -27,6 +28,7 @@ const EVENTS: usize = 8;
 /// Where a migration down may end.
 const OLDER: [u64; 3] = [VERSION, 1_529_530_809, 1_471_030_898];
 const CALLS_BETWEEN_EVENTS: u64 = 60;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -66,7 +68,10 @@ struct World {
     random: Rng,
     server: Option<Engine>,
     proxy: Option<Arc<Proxy>>,
-    installation: Arc<Installation>,
+    /// As hosts reach it.
+    database: TestDatabase,
+    /// The folders of every host that was started.
+    installations: Vec<Arc<Installation>>,
     host: Host,
     address: watch::Sender<String>,
 }
@@ -79,11 +84,12 @@ impl World {
             .map_or_else(|| TestDatabase::new(Kind::Sqlite), |server| TestDatabase::on(kind, server.address()));
         fixture::write_to(&database).await;
         let proxy = server.as_ref().map(|server| Arc::new(Proxy::to(server.address())));
-        let reached = proxy.as_ref().map_or_else(|| database.clone(), |proxy| database.through(proxy.address()));
-        let installation = Arc::new(Installation::on(reached, &modules::modules()));
+        let database = proxy.as_ref().map_or_else(|| database.clone(), |proxy| database.through(proxy.address()));
+        let installation = Arc::new(Installation::on(database.clone(), &modules::modules()));
         let host = serve(&installation).await;
         let address = watch::channel(host.url("")).0;
-        Self { seed, random: Rng::with_seed(seed), server, proxy, installation, host, address }
+        let installations = vec![installation];
+        Self { seed, random: Rng::with_seed(seed), server, proxy, database, installations, host, address }
     }
 
     async fn run(mut self) {
@@ -102,6 +108,7 @@ impl World {
             self.address.send_replace(self.host.url(""));
             load.calls(CALLS_BETWEEN_EVENTS).await;
         }
+        self = self.served_again().await;
         let (report, model) = load.stop().await;
         let case = format!("seed {}, {told:?}", self.seed);
         assert_eq!(report.differences, 0, "{case}: {report}");
@@ -109,41 +116,51 @@ impl World {
         found.extend(model.differences_of_instances(&caller).await.expect("and every instance"));
         assert_eq!(found, Vec::<String>::new(), "{case}");
         assert!(self.host.terminate().success(), "{case}");
+        self.installations[0].succeed(&["migrate", "up"]);
     }
 
     async fn happen(mut self, event: Event, load: &mut Load) -> Self {
         match event {
             Event::Kill => {
+                let next = self.installation();
                 self.host.kill();
-                self.host = serve(&self.installation).await;
+                self.host = serve(&next).await;
             }
             Event::Restart => {
+                let next = self.installation();
                 assert!(block_in_place(|| self.host.terminate()).success());
-                self.host = serve(&self.installation).await;
+                self.host = serve(&next).await;
             }
             Event::TakeOver => {
-                let standby = tokio::spawn(serve_owned(Arc::clone(&self.installation)));
+                let standby = tokio::spawn(serve_owned(self.installation()));
                 load.calls(CALLS_BETWEEN_EVENTS / 2).await;
                 self.host.kill();
                 self.host = standby.await.expect("the standby serves");
             }
             Event::Migrate => {
+                let (there, back) = (self.installation(), self.installation());
                 assert!(block_in_place(|| self.host.terminate()).success());
+                // What an earlier event left halfway.
+                block_in_place(|| there.succeed(&["migrate", "up"]));
                 let version = OLDER[self.random.usize(..OLDER.len())].to_string();
                 let down = ["migrate", "down", "--to", &version];
                 // Killed once or twice, or not at all.
                 for _ in 0..self.random.usize(..3) {
-                    let mut killed = self.installation.command(&down);
+                    let mut killed = there.command(&down);
                     killed.env("BBS_FAULT", point(&mut self.random));
                     block_in_place(|| killed.output()).expect("the executable starts");
                 }
-                block_in_place(|| self.installation.succeed(&down));
-                let mut up = self.installation.command(&["serve"]);
+                block_in_place(|| there.succeed(&down));
+                let mut up = back.command(&["serve"]);
                 up.env("BBS_FAULT", point(&mut self.random));
-                self.host = match start(up).await {
-                    Ok(host) => host,
-                    Err(_) => serve(&self.installation).await,
-                };
+                match start(up).await {
+                    Ok(host) => {
+                        self.host = host;
+                        self.arrival().await;
+                    }
+                    // Whatever comes next finds it at work again.
+                    Err(_) => self.host = serve(&back).await,
+                }
             }
             Event::Cut => {
                 let proxy = Arc::clone(self.proxy.as_ref().expect("a server is reached through a proxy"));
@@ -158,32 +175,54 @@ impl World {
             }
             Event::Freeze => {
                 self.host.signal("STOP");
-                // On a machine of its own: the frozen one keeps what it has on this one.
-                let elsewhere = Arc::new(Installation::on(self.installation.database.clone(), &modules::modules()));
+                let elsewhere = self.installation();
                 let successor = serve(&elsewhere).await;
                 let frozen = std::mem::replace(&mut self.host, successor);
                 self.address.send_replace(self.host.url(""));
                 frozen.signal("CONT");
                 let said = tokio::task::spawn_blocking(|| frozen.last_words()).await.expect("it ends by itself");
                 assert!(said.iter().any(|line| line.contains("lock")), "seed {}: {said:#?}", self.seed);
-                self.installation = elsewhere;
             }
         }
         self
     }
 
-    /// After a while without its database, a host serves again, or has ended for the sake of its lock.
+    /// Waits until the migration has arrived, or until the host has ended; then it is started again.
+    async fn arrival(&mut self) {
+        self.address.send_replace(self.host.url(""));
+        let opened = self.database.open().await;
+        while texts(&opened, "SELECT id FROM bbs_migration").await != Vec::<String>::new() {
+            if self.host.has_ended() {
+                let next = self.installation();
+                self.host = serve(&next).await;
+                break;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        opened.close().await;
+    }
+
+    /// For one more host, that migrates before it serves or while it does.
+    fn installation(&mut self) -> Arc<Installation> {
+        let mode = if self.random.bool() { "online" } else { "offline" };
+        let installation = Installation::on(self.database.clone(), &modules::modules()).set("migration_mode", mode);
+        self.installations.push(Arc::new(installation));
+        Arc::clone(&self.installations[self.installations.len() - 1])
+    }
+
+    /// After whatever happened, a host serves again, or has ended and is started again.
     async fn served_again(mut self) -> Self {
         loop {
             if self.host.has_ended() {
-                self.host = serve(&self.installation).await;
-                return self;
+                let next = self.installation();
+                self.host = serve(&next).await;
             }
+            self.address.send_replace(self.host.url(""));
             let caller = Caller::new(self.address.subscribe());
             if caller.get(b"nothing").await.is_ok() {
                 return self;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 }

@@ -16,15 +16,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &["pace", "progress"]),
     ("pace", &["progress"]),
     ("progress", &[]),
+    ("quiet", &[]),
     ("model", &[]),
     ("layout", &[]),
     ("database", &["layout"]),
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
     ("lock", &["config", "database", "layout"]),
-    ("modules", &["layout", "lens", "progress"]),
+    ("modules", &["layout", "lens", "progress", "quiet"]),
     ("units", &["database", "layout", "lens", "record"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "record", "units"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "quiet", "record", "units"]),
     (
         "migrate",
         &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
@@ -167,6 +168,23 @@ fn functions_are_short() {
                     path.display(),
                     start + 1
                 ));
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn every_test_of_a_kind_of_database_is_run() {
+    let mut problems = Vec::new();
+    for path in rust_files(&workspace().join("tests/suite")) {
+        let text = read(&path);
+        for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
+            let Some(name) = line.strip_prefix("async fn ").and_then(|rest| rest.split('(').next()) else { continue };
+            let runs =
+                ["on_each_database", "on_each_server"].iter().any(|run| text.contains(&format!("{run}!({name});")));
+            if !runs {
+                problems.push(format!("{}: `{name}` is a test that nothing runs", path.display()));
             }
         }
     }

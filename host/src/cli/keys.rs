@@ -22,10 +22,10 @@ use crate::startup::{Prepared, StartupError};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 To replace the key `old` by `new`:
-  1. In the configuration of every host: add `new` to `encryption_keys`, keep `old` there, and set
-     `active_key_label` to `new`. Restart the hosts, one after another.
-  2. The host that holds the lock re-seals everything under `new`, in the background.
-     `bbs keys status` shows how far it is.
+  1. Add `new` to `encryption_keys` of every host, beside `old`, and restart them: each has to
+     be able to read what another has written.
+  2. Set `active_key_label` to `new` and restart them. The host that holds the lock brings
+     everything under `new` while it serves. `bbs keys status` shows how far it is.
   3. `bbs keys verify --label old` succeeds once nothing is left under `old`.
      Only then remove `old` from `encryption_keys`.
 It may be killed at any time: the next start goes on where it was.")]

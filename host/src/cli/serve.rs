@@ -31,6 +31,12 @@ pub struct ServeCommand {
     /// the key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
+    /// Migrate no further than to this version, and serve it. The same as the key `pin_data_version`.
+    #[arg(long, value_name = "VERSION")]
+    pin_data_version: Option<DataVersion>,
+    /// Serve no newer version of the API than this one, such as 0.10. The same as the key `pin_api_version`.
+    #[arg(long, value_name = "VERSION")]
+    pin_api_version: Option<String>,
 }
 
 impl ServeCommand {
@@ -38,6 +44,8 @@ impl ServeCommand {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
+        config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
+        config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
         log_to_stderr(config.log_level);
         for key in &config.ignored {
             tracing::warn!(key, "this configuration key has no meaning here and is ignored");

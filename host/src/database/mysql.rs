@@ -58,5 +58,11 @@ async fn begin_session(connection: &mut MySqlConnection, limits: &Limits) -> Res
         let statement_ms = limits.statement_timeout.as_millis();
         format!("SET SESSION wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
     };
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await.map(drop)
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
+    let galera = connection.fetch_optional("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").await?;
+    if galera.map(|row| row.try_get_unchecked::<String, _>(1)).transpose()?.as_deref() == Some("ON") {
+        // What one node acknowledged is read on every other: connections of one host may end at different nodes.
+        connection.execute("SET SESSION wsrep_sync_wait = 1").await?;
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! One transaction on one of the three databases. Dropping it undoes it.
 
+use std::any::Any;
+
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
@@ -8,7 +10,10 @@ use super::statement::{IntoStatement, Statement};
 use super::{Dialect, Row, SqlError};
 
 #[derive(Debug)]
-pub struct Transaction(pub(super) Inner);
+pub struct Transaction(pub(super) Inner, Option<Kept>);
+
+/// Dropped when the transaction is over.
+type Kept = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
@@ -31,19 +36,19 @@ impl std::fmt::Debug for Inner {
 
 impl From<sqlx::Transaction<'static, Sqlite>> for Transaction {
     fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
-        Self(Inner::Sqlite(tx))
+        Self(Inner::Sqlite(tx), None)
     }
 }
 
 impl From<sqlx::Transaction<'static, Postgres>> for Transaction {
     fn from(tx: sqlx::Transaction<'static, Postgres>) -> Self {
-        Self(Inner::Postgres(tx))
+        Self(Inner::Postgres(tx), None)
     }
 }
 
 impl From<sqlx::Transaction<'static, MySql>> for Transaction {
     fn from(tx: sqlx::Transaction<'static, MySql>) -> Self {
-        Self(Inner::Mysql(tx))
+        Self(Inner::Mysql(tx), None)
     }
 }
 
@@ -55,6 +60,11 @@ impl Transaction {
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
         }
+    }
+
+    /// Keeps something for as long as the transaction lasts.
+    pub fn keep(&mut self, kept: impl Any + Send + Sync) {
+        self.1 = Some(Box::new(kept));
     }
 
     /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.

@@ -145,6 +145,7 @@ async fn seal(
         let mut sealed = Sealed { last, rows: Vec::new(), unreadable: Vec::new() };
         for row in resealed.await.map_err(|_| KeysError::Interrupted)? {
             match row {
+                Ok(row) if row.changes.iter().all(Option::is_none) => {}
                 Ok(row) => sealed.rows.push(row),
                 Err(row) => sealed.unreadable.push(format!("{table} {}: {}", row.key.name(), row.reason)),
             }
@@ -214,8 +215,7 @@ async fn try_write_batch(
     if dialect == Dialect::Postgres {
         tx.fetch(statement::by_index()).await.map_err(KeysError::sql(&table.name))?;
     }
-    for rows in statement::portions(dialect, table, &batch.rows) {
-        let update = statement::update(dialect, table, rows);
+    for update in statement::updates(dialect, table, &batch.rows) {
         rewritten += tx.execute(update).await.map_err(KeysError::sql(&table.name))?;
     }
     state::advance(&mut tx, table, &batch.last, rewritten, context.clock.now_ns()).await?;

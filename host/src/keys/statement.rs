@@ -185,15 +185,28 @@ pub(super) fn fetch_others(dialect: Dialect, table: &SealedTable, column: &str, 
 /// The most values in one statement of SQLite's.
 const MOST_VALUES: usize = 32_766;
 const MOST_ROWS: usize = 256;
-/// Well below the smallest `max_allowed_packet` that anybody runs with.
+/// Bounds what is bound at once.
 const STATEMENT_BYTES: usize = 1 << 20;
 
-/// The rows as [`update`] takes them. Where the number of rows is part of the text it is a power of two, so that few
-/// different statements ever have to be prepared.
-pub(super) fn portions<'a>(dialect: Dialect, table: &SealedTable, rows: &'a [Resealed]) -> Vec<&'a [Resealed]> {
-    if dialect == Dialect::Postgres {
-        return if rows.is_empty() { Vec::new() } else { vec![rows] };
+/// Gives rows their new texts, each only where the old one still is: what was written meanwhile stays.
+pub(super) fn updates<'a>(
+    dialect: Dialect,
+    table: &'a SealedTable,
+    rows: &'a [Resealed],
+) -> Box<dyn Iterator<Item = Sql> + Send + 'a> {
+    match dialect {
+        // An array a column: the statement is the same for any number of rows.
+        Dialect::Postgres => Box::new((!rows.is_empty()).then(|| update_many(dialect, table, rows)).into_iter()),
+        Dialect::Sqlite => {
+            Box::new(portions(table, rows).into_iter().map(move |rows| update_many(dialect, table, rows)))
+        }
+        // A derived table of many rows costs it more than as many statements that are prepared once.
+        Dialect::Mysql => Box::new(rows.iter().map(move |row| update_one(dialect, table, row))),
     }
+}
+
+/// The number of rows is part of the text, so it is a power of two: few different statements have to be prepared.
+fn portions<'a>(table: &SealedTable, rows: &'a [Resealed]) -> Vec<&'a [Resealed]> {
     let most = (MOST_VALUES / (table.key.len() + 2 * table.columns.len())).clamp(1, MOST_ROWS);
     let (mut portions, mut rest) = (Vec::new(), rows);
     while !rest.is_empty() {
@@ -211,29 +224,18 @@ pub(super) fn portions<'a>(dialect: Dialect, table: &SealedTable, rows: &'a [Res
     portions
 }
 
-/// For the rest of a transaction on PostgreSQL: rows are found by their key. Its planner does not know how many rows
-/// an array has, and without statistics a table may look small enough to be read whole.
+/// For the rest of a transaction on PostgreSQL: rows are found by their key, and nothing is compiled first. Its planner
+/// does not know how many rows an array has, and without statistics a table may look small enough to be read whole.
 pub(super) fn by_index() -> Sql {
-    sql("SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), \
-         set_config('enable_seqscan', 'off', true)")
+    let settings = ["enable_hashjoin", "enable_mergejoin", "enable_seqscan", "jit"];
+    let set: Vec<_> = settings.map(|name| format!("set_config('{name}', 'off', true)")).into();
+    sql(format!("SELECT {}", set.join(", ")))
 }
 
-/// Gives rows their new texts, each only where the old one still is: what was written meanwhile stays.
-pub(super) fn update(dialect: Dialect, table: &SealedTable, rows: &[Resealed]) -> Sql {
+fn update_many(dialect: Dialect, table: &SealedTable, rows: &[Resealed]) -> Sql {
     let quote = |name: &str| quoted(dialect, name);
     let target = quote(&table.name);
     let mut words = Words::default();
-    if dialect == Dialect::Mysql {
-        words.add(format!("UPDATE {target} AS t JOIN "));
-        derived(&mut words, table, rows);
-        words.add(" AS v ON ");
-        match_rows(&mut words, dialect, "t", table);
-        words.add(" SET ").list(", ", table.columns.iter().enumerate(), |words, (at, column)| {
-            let column = quote(column);
-            words.add(format!("t.{column} = CASE WHEN v.n{at} = '' THEN t.{column} ELSE v.n{at} END"));
-        });
-        return words.finish();
-    }
     words.add(format!("UPDATE {target} SET "));
     words.list(", ", table.columns.iter().enumerate(), |words, (at, column)| {
         let column = quote(column);
@@ -262,18 +264,11 @@ fn match_rows(words: &mut Words, dialect: Dialect, target: &str, table: &SealedT
     });
     for (at, column) in table.columns.iter().enumerate() {
         let column = format!("{target}.{}", quoted(dialect, column));
-        words.add(match dialect {
-            Dialect::Sqlite | Dialect::Postgres => {
-                format!(" AND (v.o{at} = '' OR substr({column}, 1, length(v.o{at})) = v.o{at})")
-            }
-            Dialect::Mysql => format!(
-                " AND (v.o{at} = '' OR CAST(LEFT({column}, CHAR_LENGTH(v.o{at})) AS BINARY) = CAST(v.o{at} AS BINARY))"
-            ),
-        });
+        words.add(format!(" AND (v.o{at} = '' OR substr({column}, 1, length(v.o{at})) = v.o{at})"));
     }
 }
 
-/// PostgreSQL: an array a column, so that the statement is the same for any number of rows.
+/// PostgreSQL: an array a column.
 fn unnested(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
     words.add("UNNEST(");
     words.list(", ", table.key.iter().enumerate(), |words, (at, column)| {
@@ -323,19 +318,25 @@ fn listed(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
     words.add(")) AS v");
 }
 
-/// MySQL: rows of a union that begins with the table itself, and no row of it, so that each column has the type and
-/// the collation of the one that it is compared with.
-fn derived(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
-    let quote = |name: &str| quoted(Dialect::Mysql, name);
-    let columns = table.columns.iter().flat_map(|column| [quote(column), quote(column)]);
-    let sources = table.key.iter().map(|column| quote(&column.name)).chain(columns);
-    let named: Vec<_> = sources.zip(names(table)).map(|(source, name)| format!("{source} AS {name}")).collect();
-    words.add(format!("(SELECT {} FROM {} WHERE 1 = 0", named.join(", "), quote(&table.name)));
-    for row in rows {
-        words.add(" UNION ALL SELECT ");
-        bind_row(words, Dialect::Mysql, row);
+fn update_one(dialect: Dialect, table: &SealedTable, row: &Resealed) -> Sql {
+    let columns = table.columns.iter().map(|column| quoted(dialect, column));
+    let changes: Vec<_> =
+        columns.zip(&row.changes).filter_map(|(name, change)| Some((name, change.as_ref()?))).collect();
+    let mut words = Words::default();
+    words.add(format!("UPDATE {} SET ", quoted(dialect, &table.name)));
+    words.list(", ", &changes, |words, (name, change)| {
+        words.add(format!("{name} = ")).bind(change.text.as_str());
+    });
+    words.add(" WHERE ");
+    words.list(" AND ", table.key.iter().zip(&row.key.0), |words, (column, part)| {
+        words.add(format!("{} = ", quoted(dialect, &column.name)));
+        bind_part(words, dialect, part);
+    });
+    for (name, change) in &changes {
+        words.add(format!(" AND CAST(LEFT({name}, {}) AS BINARY) = ", change.identity.len()));
+        words.bind(change.identity.as_str());
     }
-    words.add(")");
+    words.finish()
 }
 
 fn bind_row(words: &mut Words, dialect: Dialect, row: &Resealed) {
@@ -366,35 +367,37 @@ mod tests {
     }
 
     /// A statement has as many places as values, in every dialect, or the database refuses it.
+    fn all_updates(dialect: Dialect, table: &SealedTable, rows: &[Resealed]) -> Vec<String> {
+        updates(dialect, table, rows).map(|statement| format!("{statement:?}")).collect()
+    }
+
     #[test]
-    fn names_are_quoted_and_nothing_else_is_in_the_text() {
+    fn names_are_quoted_and_no_value_is_in_the_text() {
         let mut odd = table();
         odd.name = "a\"b`c".into();
         for dialect in DIALECTS {
-            let text = format!("{:?}", update(dialect, &odd, &[row("02new")]));
-            let quoted = if dialect == Dialect::Mysql { "`a\\\"b``c`" } else { "\\\"a\\\"\\\"b`c\\\"" };
-            assert!(text.contains(quoted), "{text}");
-            let text = text.split("values").next().unwrap();
+            let statement = &all_updates(dialect, &odd, &[row("02new")])[0];
+            let quoted = if dialect == Dialect::Mysql { r#"`a\"b``c`"# } else { r#"\"a\"\"b`c\""# };
+            assert!(statement.contains(quoted), "{statement}");
+            let text = statement.split("values").next().unwrap();
             assert!(!text.contains("02new") && !text.contains("02old"), "{text}");
         }
     }
 
     #[test]
-    fn portions_are_powers_of_two_and_lose_no_row() {
+    fn no_row_is_lost_whatever_goes_together() {
         let rows: Vec<_> = (0..700).map(|_| row("02new")).collect();
-        for dialect in [Dialect::Sqlite, Dialect::Mysql] {
-            let sizes: Vec<_> = portions(dialect, &table(), &rows).iter().map(|portion| portion.len()).collect();
-            assert_eq!(sizes, [256, 256, 128, 32, 16, 8, 4]);
-        }
-        assert_eq!(portions(Dialect::Postgres, &table(), &rows).len(), 1);
-        assert!(DIALECTS.into_iter().all(|dialect| portions(dialect, &table(), &[]).is_empty()));
+        let sizes: Vec<_> = portions(&table(), &rows).iter().map(|portion| portion.len()).collect();
+        assert_eq!(sizes, [256, 256, 128, 32, 16, 8, 4]);
+        let count = |dialect| all_updates(dialect, &table(), &rows).len();
+        assert_eq!(DIALECTS.map(count), [7, 1, 700]);
+        assert!(DIALECTS.into_iter().all(|dialect| all_updates(dialect, &table(), &[]).is_empty()));
     }
 
     #[test]
     fn a_large_row_goes_alone() {
         let large = "x".repeat(STATEMENT_BYTES);
         let rows = [row("02new"), row(&large), row(&large), row("02new")];
-        let sizes: Vec<_> = portions(Dialect::Mysql, &table(), &rows).iter().map(|portion| portion.len()).collect();
-        assert_eq!(sizes, [1, 1, 1, 1]);
+        assert!(portions(&table(), &rows).iter().all(|portion| portion.len() == 1));
     }
 }

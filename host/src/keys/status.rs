@@ -19,7 +19,7 @@ pub struct KeysStatus {
     pub active: String,
     /// Every key of the configuration.
     pub known: Vec<String>,
-    /// Labels that are in use and not in the configuration.
+    /// Labels that are in use, or promised, and not in the configuration.
     pub unknown: Vec<String>,
     pub rotation: Option<UnderWay>,
     /// Sealed texts by label: of each table, and of the replay files.
@@ -55,7 +55,8 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Re
     drop(tx);
     let known: Vec<_> = keyring.labels().map(str::to_owned).collect();
     let places = count::by_label(database, scope, &known).await?;
-    let used: BTreeSet<_> = places.iter().flat_map(|place| place.labels.keys().cloned()).collect();
+    let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
+    let used: BTreeSet<_> = counted.chain(label.clone()).collect();
     let cursors = cursors.into_iter().map(|cursor| TableCursor { table: cursor.table, last_key: cursor.last_key });
     Ok(KeysStatus {
         label,

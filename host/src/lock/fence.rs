@@ -4,18 +4,22 @@
 //! Raising takes the fence's row for itself, and every fenced transaction shares it: so the fence is raised before or
 //! after a transaction, never during one. A host that froze within a transaction loses that, and its share, to the
 //! timeout for idle transactions that every connection has.
+//!
+//! In a Galera cluster a row that is only locked is locked on one node alone. There a transaction changes one of several
+//! rows instead, and raising changes them all: of two that change the same row, the cluster lets one commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::database::{Database, DatabaseError, Dialect, SqlError, Transaction, is_transient, schema, sql};
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::database::{Database, DatabaseError, Dialect, Sql, SqlError, Transaction, is_transient, schema, sql};
+use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
-/// One row: the token of the newest master.
+/// The token of the newest master: in one row, or in Galera in as many as there are transactions at once.
 pub const FENCE_TABLE: &str = "bbs_fence";
+const SHARDS: i64 = 64;
 
 /// Between two tries to raise a fence that a transaction of the master before still holds.
 const RAISE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -30,7 +34,35 @@ pub struct Fence(Arc<Inner>);
 struct Inner {
     database: Database,
     token: i64,
+    /// In a Galera cluster.
+    shards: Option<Arc<Shards>>,
     lost: watch::Sender<Option<i64>>,
+}
+
+/// The rows that no transaction of this host changes at the moment.
+#[derive(Debug)]
+struct Shards(Mutex<Vec<i64>>);
+
+/// A row that no other transaction of this host changes. With more transactions than rows some wait for each other.
+struct Shard {
+    shards: Arc<Shards>,
+    id: i64,
+    ours: bool,
+}
+
+impl Shards {
+    fn take(self: &Arc<Self>) -> Shard {
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Shard { shards: Arc::clone(self), id: free.unwrap_or(1), ours: free.is_some() }
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        if self.ours {
+            self.shards.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,12 +94,12 @@ fn table() -> Table {
         name: name.to_owned(),
         kind: ColumnType::BigInteger,
         nullable: false,
-        default: None,
+        default: Some(Literal::Integer(0)),
         sealing: Sealing::Plain,
     };
     Table {
         name: FENCE_TABLE.to_owned(),
-        columns: vec![column("id"), column("token")],
+        columns: vec![column("id"), column("token"), column("uses")],
         primary_key: vec!["id".to_owned()],
         indexes: Vec::new(),
         partition_key: None,
@@ -79,9 +111,10 @@ impl Fence {
     /// taken the lock.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
+        let in_cluster = is_in_cluster(database).await?;
         loop {
-            match raised(database).await {
-                Ok(token) => return Ok(Self::of(database, token)),
+            match raised(database, in_cluster).await {
+                Ok(token) => return Ok(Self::of(database, token, in_cluster)),
                 Err(fault) if fault.is_transient() => {
                     tracing::warn!(
                         fault = &fault as &dyn std::error::Error,
@@ -105,11 +138,13 @@ impl Fence {
             false => None,
         };
         let token = token.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten();
-        Ok(Self::of(database, token.unwrap_or_default()))
+        drop(tx);
+        Ok(Self::of(database, token.unwrap_or_default(), is_in_cluster(database).await?))
     }
 
-    fn of(database: &Database, token: i64) -> Self {
-        Self(Arc::new(Inner { database: database.clone(), token, lost: watch::Sender::new(None) }))
+    fn of(database: &Database, token: i64, in_cluster: bool) -> Self {
+        let shards = in_cluster.then(|| Arc::new(Shards(Mutex::new((1..=SHARDS).collect()))));
+        Self(Arc::new(Inner { database: database.clone(), token, shards, lost: watch::Sender::new(None) }))
     }
 
     pub fn token(&self) -> i64 {
@@ -126,19 +161,31 @@ impl Fence {
     /// A write transaction in which this host is proven to be the master until it ends.
     pub async fn begin(&self) -> Result<Transaction, FenceError> {
         let mut tx = self.0.database.write().await?;
-        let token = match tx.dialect() {
+        let token = match (tx.dialect(), &self.0.shards) {
+            (_, Some(shards)) => return self.change_shard(tx, shards.take()).await,
             // The one writer cannot be another one meanwhile.
-            Dialect::Sqlite => "SELECT token FROM bbs_fence WHERE id = 1",
-            Dialect::Postgres => "SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE",
-            Dialect::Mysql => "SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE",
+            (Dialect::Sqlite, _) => sql("SELECT token FROM bbs_fence WHERE id = 1"),
+            (Dialect::Postgres, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE"),
+            (Dialect::Mysql, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE"),
         };
-        let row = tx.fetch_optional(sql(token)).await.map_err(FenceError::Read)?;
-        let theirs = row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default();
-        if theirs == self.0.token {
+        let theirs = token_in(&mut tx, token).await?;
+        if theirs == self.0.token { Ok(tx) } else { Err(self.found_lost(theirs)) }
+    }
+
+    async fn change_shard(&self, mut tx: Transaction, shard: Shard) -> Result<Transaction, FenceError> {
+        let change = sql("UPDATE bbs_fence SET uses = uses + 1 WHERE id = ? AND token = ?");
+        let changed = tx.execute(change.bind(shard.id).bind(self.0.token)).await.map_err(FenceError::Read)?;
+        if changed == 1 {
+            tx.keep(shard);
             return Ok(tx);
         }
+        let theirs = token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = ?").bind(shard.id)).await?;
+        Err(self.found_lost(theirs))
+    }
+
+    fn found_lost(&self, theirs: i64) -> FenceError {
         self.0.lost.send_replace(Some(theirs));
-        Err(FenceError::Lost { ours: self.0.token, theirs })
+        FenceError::Lost { ours: self.0.token, theirs }
     }
 
     /// Changes the schema as the master, each statement safe to repeat.
@@ -190,17 +237,44 @@ async fn create_table(database: &Database) -> Result<(), FenceError> {
     Ok(())
 }
 
-async fn raised(database: &Database) -> Result<i64, FenceError> {
-    let mut tx = database.write().await?;
-    let changed = tx.execute(sql("UPDATE bbs_fence SET token = token + 1 WHERE id = 1")).await;
-    if changed.map_err(FenceError::Raise)? == 0 {
-        let insert = sql("INSERT INTO bbs_fence (id, token) VALUES (1, ?)").bind(first_token());
-        tx.execute(insert).await.map_err(FenceError::Raise)?;
+async fn is_in_cluster(database: &Database) -> Result<bool, FenceError> {
+    if database.dialect() != Dialect::Mysql {
+        return Ok(false);
     }
-    let row = tx.fetch_one(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Raise)?;
-    let token = row.integer(0).map_err(FenceError::Raise)?.unwrap_or_default();
+    let mut tx = database.read().await?;
+    let row = tx.fetch_optional(sql("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")).await.map_err(FenceError::Read)?;
+    let value = row.as_ref().map(|row| row.text(1)).transpose().map_err(FenceError::Read)?.flatten();
+    Ok(value == Some("ON"))
+}
+
+async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {
+    let mut tx = database.write().await?;
+    let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1")).await.map_err(FenceError::Raise)?;
+    if raised == 0 {
+        insert(&mut tx, 1, first_token()).await?;
+    }
+    let token = token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = 1")).await?;
+    if in_cluster {
+        for id in 2..=SHARDS {
+            if token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = ?").bind(id)).await? == 0 {
+                insert(&mut tx, id, token).await?;
+            }
+        }
+    }
     tx.commit().await.map_err(FenceError::Raise)?;
     Ok(token)
+}
+
+async fn insert(tx: &mut Transaction, id: i64, token: i64) -> Result<(), FenceError> {
+    let statement = sql("INSERT INTO bbs_fence (id, token) VALUES (?, ?)").bind(id).bind(token);
+    tx.execute(statement).await.map_err(FenceError::Raise)?;
+    Ok(())
+}
+
+/// The token in a row; zero, which is nobody's, where there is none.
+async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceError> {
+    let row = tx.fetch_optional(statement).await.map_err(FenceError::Read)?;
+    Ok(row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default())
 }
 
 /// Where the count begins. Not always at the same number, so that a master whose row was removed does not find its own

@@ -82,7 +82,10 @@ impl Locket {
             r#type: TYPE.to_owned(),
             type_code: TypeCode::Lock.into(),
         };
-        let uuid = owner.parse().map_err(|_| LocketError::Name(owner))?;
+        let uuid = match owner.parse() {
+            Ok(uuid) if owner.chars().all(|character| character.is_ascii_graphic()) => uuid,
+            _ => return Err(LocketError::Name(owner)),
+        };
         // Locket counts in whole seconds.
         let ttl = Duration::from_secs(config.ttl.as_secs().max(1));
         let ttl_s = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::limits::Limits;
+use crate::quiet::gets_a_line;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
@@ -11,11 +12,17 @@ pub(super) enum Level {
     Warn,
 }
 
+/// Lines of one instance, after which only now and then one is kept: a migration calls it once for each batch, and the
+/// log is not to grow with the table.
+const PLENTY: u64 = 1000;
+
 /// What is left of one call's lines.
 pub(super) struct LogBudget {
     module: Arc<str>,
     lines: u32,
     left: u32,
+    /// In all calls.
+    said: u64,
     line_bytes: usize,
 }
 
@@ -25,6 +32,7 @@ impl LogBudget {
             module: Arc::clone(module),
             lines: limits.log_lines,
             left: limits.log_lines,
+            said: 0,
             line_bytes: limits.log_line_bytes,
         }
     }
@@ -37,12 +45,19 @@ impl LogBudget {
     pub(super) fn write(&mut self, level: Level, message: &str) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
+        self.said += 1;
+        if self.said > PLENTY && !gets_a_line(self.said) {
+            return;
+        }
         let module = &*self.module;
         let message = cut(message, self.line_bytes);
         match level {
             Level::Debug => tracing::debug!(module, "{message}"),
             Level::Info => tracing::info!(module, "{message}"),
             Level::Warn => tracing::warn!(module, "{message}"),
+        }
+        if self.said == PLENTY {
+            tracing::warn!(module, "said {PLENTY} lines; from now on only a few of its lines are kept");
         }
         if left == 0 {
             tracing::warn!(module, "said {} lines in one call; the rest of them is left out", self.lines);

@@ -204,6 +204,9 @@ impl Subject {
         let migrations = line.base.iter().chain(modules).cloned().collect();
         let mut stored = Stored::open(&copy, migrations).await;
         stored.context.tuning = Tuning::default();
+        if let Ok(megabytes) = std::env::var("BBS_BENCH_BATCH_MB") {
+            stored.context.tuning.batch_bytes = megabytes.parse::<u64>().expect("a number") << 20;
+        }
         let progress = stored.context.progress.clone();
         let watch = tokio::spawn(async move {
             let mut phases = BTreeMap::<String, Duration>::new();

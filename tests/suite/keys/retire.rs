@@ -14,6 +14,8 @@ async fn an_unknown_label_is_refused_before_anything_changes(kind: Kind) {
     assert!(keys::rotate(&context, &case.fence).await.is_err());
     assert_eq!(case.messages().await, before);
     assert_eq!(case.label().await.as_deref(), Some("lost"));
+    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
+    assert_eq!(status.unknown, ["lost"]);
 }
 
 on_each_database!(a_key_removed_too_early_is_refused_and_named);

@@ -65,7 +65,7 @@ fn table(status: &KeysStatus) -> String {
 fn next(status: &KeysStatus) -> String {
     if !status.unknown.is_empty() {
         return format!(
-            "put {} back into `encryption_keys`: nothing else opens what is under it.",
+            "put {} back into `encryption_keys`: the host does not start without it, and nothing else opens what is under it.",
             status.unknown.join(", ")
         );
     }

@@ -55,7 +55,7 @@ pub(super) fn lowered(
 fn alike(one: Value<'_>, other: Value<'_>) -> bool {
     let is_empty = |value: Value<'_>| match value {
         Value::Null => true,
-        Value::Text(text) => [&b""[..], b"[]", b"{}"].contains(&text),
+        Value::Text(text) => [&b""[..], b"[]", b"{}", b"null"].contains(&text),
         Value::Boolean(_) | Value::Integer(_) => false,
     };
     one == other || (is_empty(one) && is_empty(other))

@@ -1,0 +1,176 @@
+//! Locket as far as locks go, on a free port, with the certificates of `tests/fixtures/certificates`. Owns what it says and
+//! when; a test may take its lock away, or its voice.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bbs::lock::locket::messages::{LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource};
+use serde_json::{Value, json};
+use tonic::body::Body;
+use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
+use tonic::codegen::{Context, Pin, Poll, Service};
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+
+pub fn certificate(name: &str) -> PathBuf {
+    super::workspace().join("tests/fixtures/certificates").join(name)
+}
+
+fn read(name: &str) -> Vec<u8> {
+    std::fs::read(certificate(name)).expect("a file of the repository")
+}
+
+#[derive(Clone)]
+pub struct Locket {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    held: BTreeMap<String, (Resource, Instant)>,
+    /// The `uuid` of each request.
+    callers: Vec<String>,
+    silent: bool,
+}
+
+impl Locket {
+    /// Serves until the runtime of the test ends.
+    pub fn start() -> Self {
+        let incoming = TcpIncoming::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("there are free ports");
+        let address = incoming.local_addr().expect("a listener has an address");
+        let locket = Self { address, state: Arc::default() };
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(read("server.crt"), read("server.key")))
+            .client_ca_root(Certificate::from_pem(read("ca.crt")));
+        let server = Server::builder().tls_config(tls).expect("the certificates are sound").add_service(locket.clone());
+        tokio::spawn(server.serve_with_incoming(incoming));
+        locket
+    }
+
+    /// The keys of a configuration that name this service.
+    pub fn configuration(&self) -> Value {
+        json!({
+            "locket_address": self.address.to_string(),
+            "locket_ca_cert_file": certificate("ca.crt"),
+            "locket_client_cert_file": certificate("client.crt"),
+            "locket_client_key_file": certificate("client.key"),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no request panics")
+    }
+
+    /// Who holds the lock, if anybody still does.
+    pub fn holder(&self) -> Option<String> {
+        let state = self.state();
+        let (resource, until) = state.held.get("bbs")?;
+        (*until > Instant::now()).then(|| resource.owner.clone())
+    }
+
+    pub fn callers(&self) -> Vec<String> {
+        self.state().callers.clone()
+    }
+
+    /// Gives the lock to somebody for an hour.
+    pub fn give_to(&self, owner: &str) {
+        let resource = Resource { key: "bbs".to_owned(), owner: owner.to_owned(), ..Resource::default() };
+        self.state().held.insert("bbs".to_owned(), (resource, Instant::now() + Duration::from_secs(3600)));
+    }
+
+    /// From now on every request fails, or is answered again.
+    pub fn be_silent(&self, silent: bool) {
+        self.state().silent = silent;
+    }
+
+    fn hear<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let uuid = request.metadata().get("uuid").and_then(|uuid| uuid.to_str().ok()).unwrap_or_default();
+        let mut state = self.state();
+        state.callers.push(uuid.to_owned());
+        if state.silent { Err(Status::unavailable("the database is away")) } else { Ok(()) }
+    }
+
+    fn lock(&self, request: LockRequest) -> Result<(), Status> {
+        let resource = request.resource.ok_or_else(|| Status::invalid_argument("no resource"))?;
+        if request.ttl_in_seconds <= 0 || resource.owner.is_empty() || resource.r#type != "lock" {
+            return Err(Status::invalid_argument("not a lock that lasts"));
+        }
+        let ttl = Duration::from_secs(request.ttl_in_seconds.unsigned_abs());
+        let mut state = self.state();
+        match state.held.get(&resource.key) {
+            Some((held, until)) if held.owner != resource.owner && *until > Instant::now() => {
+                Err(Status::already_exists("lock-collision"))
+            }
+            _ => {
+                state.held.insert(resource.key.clone(), (resource, Instant::now() + ttl));
+                Ok(())
+            }
+        }
+    }
+
+    fn release(&self, request: ReleaseRequest) {
+        let Some(resource) = request.resource else { return };
+        let mut state = self.state();
+        if state.held.get(&resource.key).is_some_and(|(held, _)| held.owner == resource.owner) {
+            state.held.remove(&resource.key);
+        }
+    }
+}
+
+impl NamedService for Locket {
+    const NAME: &'static str = "models.Locket";
+}
+
+impl Service<HttpRequest<Body>> for Locket {
+    type Response = HttpResponse<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
+        let locket = self.clone();
+        Box::pin(async move {
+            Ok(match request.uri().path() {
+                "/models.Locket/Lock" => Grpc::new(ProstCodec::default()).unary(Lock(locket), request).await,
+                "/models.Locket/Release" => Grpc::new(ProstCodec::default()).unary(Release(locket), request).await,
+                _ => Status::unimplemented("locks only").into_http(),
+            })
+        })
+    }
+}
+
+struct Lock(Locket);
+
+impl UnaryService<LockRequest> for Lock {
+    type Response = LockResponse;
+    type Future = Answer<Response<LockResponse>>;
+
+    fn call(&mut self, request: Request<LockRequest>) -> Self::Future {
+        let locked = self.0.hear(&request).and_then(|()| self.0.lock(request.into_inner()));
+        Box::pin(async move { locked.map(|()| Response::new(LockResponse {})) })
+    }
+}
+
+struct Release(Locket);
+
+impl UnaryService<ReleaseRequest> for Release {
+    type Response = ReleaseResponse;
+    type Future = Answer<Response<ReleaseResponse>>;
+
+    fn call(&mut self, request: Request<ReleaseRequest>) -> Self::Future {
+        let heard = self.0.hear(&request).map(|()| self.0.release(request.into_inner()));
+        Box::pin(async move { heard.map(|()| Response::new(ReleaseResponse {})) })
+    }
+}

@@ -1,0 +1,54 @@
+//! Calls that meet somebody else's transaction in the database: they wait, or lose and are done again, and the client
+//! notices neither.
+
+use std::time::Duration;
+
+use bbs::database::sql;
+use bbs_proto::models as proto;
+
+use super::{desire, get, lrp};
+use crate::harness::database::{Kind, on_each_server};
+use crate::harness::server::Server;
+
+/// Long enough for a call to reach the row that is locked. Were it not, nothing would be tested, and nothing fail.
+const MEANWHILE: Duration = Duration::from_millis(500);
+
+fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
+    let update = proto::DesiredLrpUpdate { annotation: Some(text.into()), ..Default::default() };
+    proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) }
+}
+
+on_each_server!(a_row_that_somebody_holds_only_delays);
+async fn a_row_that_somebody_holds_only_delays(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    let mut other = server.database.write().await.unwrap();
+    other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
+    let release = async {
+        tokio::time::sleep(MEANWHILE).await;
+        other.commit().await.unwrap();
+    };
+    let request = annotate("ours");
+    let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), release);
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    assert_eq!(get(&server, "guid").await.annotation, b"ours");
+}
+
+on_each_server!(a_deadlock_is_tried_again);
+/// The call holds the fence and wants the row; the other has the row and wants the fence.
+async fn a_deadlock_is_tried_again(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    let mut other = server.database.write().await.unwrap();
+    other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
+    let cross = async {
+        tokio::time::sleep(MEANWHILE).await;
+        // Whichever of the two the database lets go on: this one has nothing to lose.
+        let _ = other.execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1")).await;
+        drop(other);
+    };
+    let request = annotate("ours");
+    let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), cross);
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    assert_eq!(get(&server, "guid").await.annotation, b"ours");
+}

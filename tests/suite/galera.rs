@@ -1,0 +1,143 @@
+//! A host on a Galera cluster: connections go to every node in turn, and nodes go and come back.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bbs::database::sql;
+use bbs::lock::fence::{Fence, FenceError};
+use bbs::migrate::fault;
+use tokio::sync::watch;
+
+use super::crash::{OLDEST, command, look, run};
+use super::faults::{signal, stops};
+use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, texts};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::galera::Cluster;
+use crate::harness::host::Installation;
+use crate::harness::load::calls::Caller;
+use crate::harness::load::listing::everything;
+use crate::harness::load::model::Model;
+use crate::harness::load::{Aim, Load, Settings};
+use crate::harness::modules;
+use crate::harness::proxy::Proxy;
+use crate::harness::stored::Rows;
+
+const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 11 };
+
+/// The rows after a migration on one server that nothing happened to.
+async fn undisturbed(direction: &str, version: u64) -> Rows {
+    let database = TestDatabase::new(Kind::Mysql);
+    fixture::write_to(&database).await;
+    assert!(!run("down", OLDEST, &database, None));
+    if direction == "up" {
+        assert!(!run("up", version, &database, None));
+    }
+    look(&database, version).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    let (one, other) = (database.open().await, database.through(cluster.node(1)).open().await);
+    execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
+    let old = Fence::raise(&one).await.unwrap();
+    let mut open = Vec::new();
+    for number in 0..3 {
+        let mut tx = old.begin().await.expect("transactions of one master are not in each other's way");
+        tx.execute(sql("INSERT INTO t (a) VALUES (?)").bind(number)).await.unwrap();
+        open.push(tx);
+    }
+    open.pop().expect("one of them").commit().await.unwrap();
+    let new = Fence::raise(&other).await.unwrap();
+    for mut tx in open {
+        let more = tx.execute(sql("SELECT 1")).await;
+        assert!(more.is_err() || tx.commit().await.is_err(), "it was begun before the fence was raised");
+    }
+    assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { theirs, .. } if theirs == new.token()));
+    new.begin().await.unwrap().commit().await.unwrap();
+    assert_eq!(texts(&one, "SELECT a FROM t").await, ["2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_outlives_its_node_and_its_balancer() {
+    let cluster = Arc::new(Cluster::start());
+    let database = cluster.database();
+    fixture::write_to(&database).await;
+    let balancer = Arc::new(cluster.balancer());
+    let balanced = database.through(balancer.address());
+    for (direction, version, node) in [("down", OLDEST, 1), ("up", VERSION, 2)] {
+        let wanted = undisturbed(direction, version).await;
+        let before = balancer.sent();
+        // A node goes while rows are copied, and the balancer a moment later; then the host is started again, as its
+        // supervisor does until it has done its work.
+        let crash = crash_after(&cluster, node, &balancer, before + 200_000);
+        let mut starts = 0;
+        while !command(direction, version, &balanced).output().unwrap().status.success() {
+            starts += 1;
+            assert!(starts < 50, "{direction}: it does not get on");
+            balancer.heal();
+        }
+        crash.join().expect("the node goes");
+        assert!(look(&balanced, version).await == wanted, "{direction}");
+        cluster.restart(node);
+        let through = database.through(cluster.node(node));
+        assert!(look(&through, version).await == wanted, "{direction}: the node that came back has it all");
+    }
+}
+
+fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
+    let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
+    std::thread::spawn(move || {
+        while balancer.sent() < bytes {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cluster.crash(node);
+        balancer.cut();
+        balancer.heal();
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_froze_on_one_node_changes_nothing_that_another_did() {
+    let cluster = Cluster::start();
+    let wanted = undisturbed("down", OLDEST).await;
+    for point in [fault::AFTER_BATCH, fault::BEFORE_CUT_OVER_COMMIT, fault::AFTER_CUT_OVER] {
+        let database = cluster.database();
+        fixture::write_to(&database).await;
+        let mut frozen = command("down", OLDEST, &database.through(cluster.node(2)));
+        frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
+        let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(stops(&mut frozen), "{point}: no migration comes by this point");
+        assert!(!run("down", OLDEST, &database.through(cluster.node(1)), None), "{point}");
+        signal("CONT", &frozen);
+        let woken = frozen.wait_with_output().unwrap();
+        assert!(!woken.status.success(), "{point}: it went on as if nothing had happened");
+        assert!(look(&database, OLDEST).await == wanted, "{point}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_serves_on_while_a_node_goes_and_comes_back() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_to(&database).await;
+    let balancer = cluster.balancer();
+    let installation = Installation::on(database.through(balancer.address()), &modules::modules());
+    let host = installation.set("lock_ttl", "60s").serve();
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    let model = Model::of(&caller).await.unwrap();
+    let mut load = Load::start(&caller, model, &Aim::default(), SETTINGS);
+    load.calls(100).await;
+    tokio::task::block_in_place(|| cluster.crash(1));
+    load.calls(100).await;
+    tokio::task::block_in_place(|| cluster.restart(1));
+    load.calls(100).await;
+    let (report, after) = load.stop().await;
+    assert_eq!(report.differences, 0, "{report}");
+    assert!(report.writes.len() > 100, "{report}");
+    let everywhere = everything(&caller).await.unwrap();
+    assert_eq!(after.differences(&everywhere), Vec::<String>::new());
+    assert!(host.terminate().success());
+}

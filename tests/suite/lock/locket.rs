@@ -1,0 +1,93 @@
+//! The same under Locket, which Diego's BBS locks too.
+
+use serde_json::Value;
+
+use super::{domains, host, standby, upsert_domain};
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::host::{Host, Installation};
+use crate::harness::locket::{Locket, certificate};
+
+fn under(locket: &Locket, installation: Installation) -> Installation {
+    let Value::Object(keys) = locket.configuration() else { panic!("keys are an object") };
+    keys.into_iter().fold(installation, |installation, (key, value)| installation.set(&key, value))
+}
+
+async fn end(host: Host) -> String {
+    let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(!status.success() && log.contains("serves no more"), "{log}");
+    log
+}
+
+on_each_database!(one_host_has_the_lock_and_gives_it_back);
+async fn one_host_has_the_lock_and_gives_it_back(kind: Kind) {
+    let (locket, database) = (Locket::start(), TestDatabase::new(kind));
+    let (one, other) = (under(&locket, host(&database, "one")), under(&locket, host(&database, "other")));
+    let master = tokio::task::spawn_blocking(move || one.serve()).await.unwrap();
+    assert_eq!(locket.holder().as_deref(), Some("one"));
+    let refused = {
+        let same = under(&locket, host(&database, "one"));
+        tokio::task::spawn_blocking(move || same.run(&["migrate", "up"])).await.unwrap()
+    };
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("another host holds the lock"), "a command is not the host of its name: {said}");
+    let waiting = standby(&other);
+    while !locket.callers().iter().any(|caller| caller == "other") {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waiting.is_finished());
+    tokio::task::spawn_blocking(move || master.terminate()).await.unwrap();
+    let host = waiting.await.unwrap();
+    assert_eq!(locket.holder().as_deref(), Some("other"));
+    upsert_domain(host.address, "after").await.unwrap();
+    assert_eq!(domains(host.address).await, ["after"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_another_has_or_that_cannot_be_renewed_ends_its_host() {
+    let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
+    let serve = || {
+        let installation = under(&locket, host(&database, "one"));
+        tokio::task::spawn_blocking(move || installation.serve())
+    };
+    let master = serve().await.unwrap();
+    locket.give_to("diego");
+    let said = end(master).await;
+    assert!(said.contains("lock-collision"), "{said}");
+    locket.give_to("one");
+    let master = serve().await.unwrap();
+    locket.be_silent(true);
+    let said = end(master).await;
+    assert!(said.contains("could not be renewed for 2s"), "{said}");
+    // A standby waits for a service that does not answer.
+    let waiting = serve();
+    let before = locket.callers().len();
+    while locket.callers().len() < before + 3 {
+        tokio::task::yield_now().await;
+    }
+    locket.be_silent(false);
+    waiting.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_way_to_locket_is_said() {
+    let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
+    let path = |name: &str| Value::from(certificate(name).display().to_string());
+    for (changes, wanted) in [
+        (vec![("locket_ca_cert_file", "/nonexistent/ca.crt".into())], "/nonexistent/ca.crt"),
+        (vec![("locket_address", "127.0.0.1:1".into())], "cannot connect to Locket at 127.0.0.1:1"),
+        (vec![("locket_address", "not an address".into())], "is not an address"),
+        (vec![("locket_ca_cert_file", path("stranger.crt"))], "cannot connect to Locket"),
+        (
+            vec![("locket_client_cert_file", path("stranger.crt")), ("locket_client_key_file", path("stranger.key"))],
+            "Locket",
+        ),
+        (vec![("uuid", "ü".into())], "use letters, digits and dashes"),
+    ] {
+        let installation = under(&locket, host(&database, "one"));
+        let installation = changes.into_iter().fold(installation, |all, (key, value): (_, Value)| all.set(key, value));
+        let output = tokio::task::spawn_blocking(move || installation.run(&["migrate", "up"])).await.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wanted), "{wanted}: {said}");
+    }
+    assert_eq!(locket.holder(), None);
+}

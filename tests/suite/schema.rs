@@ -1,0 +1,195 @@
+//! What each database makes of a layout, and says of it afterwards.
+
+use bbs::database::schema::{self, ColumnChange, PhysicalTable};
+use bbs::database::{Database, Dialect, sql};
+use bbs::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
+
+fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
+    Column { name: name.into(), kind, nullable, default, sealing: Sealing::Plain }
+}
+
+/// Every type, with and without everything that a column can have.
+fn sample() -> Table {
+    Table {
+        name: "sample".into(),
+        columns: vec![
+            column("guid", ColumnType::Varchar(255), false, None),
+            column("place", ColumnType::Integer, false, Some(Literal::Integer(-3))),
+            column("flag", ColumnType::Boolean, true, Some(Literal::Boolean(true))),
+            column("off", ColumnType::Boolean, false, Some(Literal::Boolean(false))),
+            column("note", ColumnType::LongText, false, Some(Literal::Text(r"it's a \'note\'".into()))),
+            column("short", ColumnType::Varchar(1024), false, Some(Literal::Text(String::new()))),
+            column("medium", ColumnType::MediumText, true, None),
+            column("plain", ColumnType::Text, true, Some(Literal::Text("x".into()))),
+            column("time", ColumnType::BigInteger, true, Some(Literal::Integer(i64::MAX))),
+            column("order", ColumnType::BigInteger, true, None),
+        ],
+        primary_key: vec!["place".into(), "guid".into()],
+        indexes: vec![
+            Index { name: "sample_time_idx".into(), columns: vec!["time".into(), "order".into()] },
+            Index { name: "sample_flag_idx".into(), columns: vec!["flag".into()] },
+        ],
+        partition_key: None,
+    }
+}
+
+async fn run(database: &Database, statements: impl IntoIterator<Item = String>) {
+    for statement in statements {
+        execute(database, &statement).await;
+    }
+}
+
+fn creation(dialect: Dialect, table: &Table) -> Vec<String> {
+    let indexes = table.indexes.iter().map(|index| schema::create_index(dialect, &table.name, index));
+    [schema::create_table(dialect, table, &table.name)].into_iter().chain(indexes).collect()
+}
+
+async fn found(database: &Database, name: &str) -> Option<PhysicalTable> {
+    schema::read_back(&mut database.read().await.unwrap(), name).await.unwrap()
+}
+
+async fn differences(database: &Database, name: &str, table: &Table) -> Vec<String> {
+    let found = found(database, name).await.expect("the table is there");
+    schema::differences(&found, &schema::expected(database.dialect(), table))
+}
+
+const NONE: Vec<String> = Vec::new();
+
+on_each_database!(what_is_created_reads_back_without_a_difference);
+async fn what_is_created_reads_back_without_a_difference(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    assert_eq!(found(&database, "sample").await, None);
+    run(&database, creation(database.dialect(), &sample())).await;
+    assert_eq!(differences(&database, "sample", &sample()).await, NONE);
+    let read = found(&database, "sample").await.unwrap();
+    assert_eq!(read, schema::expected(database.dialect(), &sample()), "the words are one and the same");
+    execute(&database, "INSERT INTO sample (guid, place) VALUES ('g', 1)").await;
+    let mut tx = database.read().await.unwrap();
+    let row = tx.fetch_one(sql("SELECT note, flag, off, short FROM sample")).await.unwrap();
+    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'note\'"), "a default is what it was in the layout");
+    assert_eq!((row.flag(1).unwrap(), row.flag(2).unwrap()), (Some(true), Some(false)));
+    assert_eq!(row.text(3).unwrap(), Some(""));
+}
+
+on_each_database!(a_column_that_was_added_reads_back_as_one_that_was_created);
+async fn a_column_that_was_added_reads_back_as_one_that_was_created(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let (mut before, mut added) = (sample(), sample().columns.split_off(4));
+    before.columns.truncate(4);
+    before.indexes.truncate(0);
+    run(&database, creation(database.dialect(), &before)).await;
+    run(&database, added.iter().map(|column| schema::add_column(database.dialect(), "sample", column))).await;
+    before.columns.append(&mut added);
+    assert_eq!(differences(&database, "sample", &before).await, NONE);
+}
+
+on_each_database!(a_table_takes_the_place_of_another_with_all_its_names);
+async fn a_table_takes_the_place_of_another_with_all_its_names(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let (dialect, table) = (database.dialect(), sample());
+    run(&database, creation(dialect, &table)).await;
+    run(&database, [schema::create_table(dialect, &table, "sample__2")]).await;
+    run(&database, schema::index_ahead(dialect, &table, "sample__2", &table.indexes)).await;
+    if dialect == Dialect::Mysql {
+        let pairs = [("sample", "sample__1"), ("sample__2", "sample")].map(|(from, to)| (from.into(), to.into()));
+        run(&database, [schema::rename_tables(&pairs)]).await;
+    } else {
+        run(&database, schema::set_aside(dialect, &table, "sample__1")).await;
+        run(&database, schema::take_place(dialect, &table, "sample__2")).await;
+    }
+    assert_eq!(differences(&database, "sample", &table).await, NONE);
+    assert_eq!(found(&database, "sample__2").await, None);
+    assert!(found(&database, "sample__1").await.is_some());
+    if kind == Kind::Postgres {
+        let keys = "SELECT conrelid::regclass::text || ' ' || conname FROM pg_constraint \
+                    WHERE contype = 'p' AND conname LIKE 'sample%' ORDER BY 1";
+        let keys = crate::harness::database::texts(&database, keys).await;
+        assert_eq!(keys, ["sample sample_pkey", "sample__1 sample__1_pkey"]);
+    }
+}
+
+on_each_server!(a_widening_happens_where_the_column_is);
+async fn a_widening_happens_where_the_column_is(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let dialect = database.dialect();
+    let mut table = sample();
+    run(&database, creation(dialect, &table)).await;
+    let wide = column("short", ColumnType::Varchar(4096), false, Some(Literal::Text("new".into())));
+    assert_eq!(schema::column_change(dialect, table.column("short").unwrap(), &wide), ColumnChange::Widening);
+    // Twice: whoever was killed in between does it again.
+    for _ in 0..2 {
+        run(&database, [schema::alter_column(dialect, "sample", &wide)]).await;
+    }
+    *table.columns.iter_mut().find(|column| column.name == "short").unwrap() = wide;
+    assert_eq!(differences(&database, "sample", &table).await, NONE);
+}
+
+on_each_server!(a_difference_is_named_in_the_words_of_the_server);
+async fn a_difference_is_named_in_the_words_of_the_server(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let statements = creation(database.dialect(), &sample());
+    for (is, other, said) in [
+        ("VARCHAR(255) NOT NULL", "VARCHAR(191) NOT NULL", "column guid is VARCHAR(191) NOT NULL, not VARCHAR(255)"),
+        ("NOT NULL DEFAULT -3", "NOT NULL DEFAULT -4", "NOT NULL DEFAULT -4, not"),
+        ("VARCHAR(1024) NOT NULL", "VARCHAR(1024)", "column short is VARCHAR(1024) NULL DEFAULT '', not"),
+        ("BIGINT,", "TIMESTAMP NULL,", "column order is TIMESTAMP"),
+    ] {
+        execute(&database, "DROP TABLE IF EXISTS sample").await;
+        let mut changed = statements.clone();
+        changed[0] = match changed[0].rsplit_once(is) {
+            // The last of the columns that are written so, but the first for the key.
+            Some(_) if is.starts_with("VARCHAR(255)") => changed[0].replacen(is, other, 1),
+            Some((before, after)) => format!("{before}{other}{after}"),
+            None => panic!("{is} is not in {}", changed[0]),
+        };
+        run(&database, changed).await;
+        let differences = differences(&database, "sample", &sample()).await.join("; ");
+        assert!(differences.contains(said), "{differences}");
+    }
+    execute(&database, "DROP TABLE sample").await;
+    run(&database, statements.clone()).await;
+    execute(&database, "CREATE UNIQUE INDEX sample_more_idx ON sample (time)").await;
+    let said = differences(&database, "sample", &sample()).await;
+    assert_eq!(said, ["index sample_more_idx is not in the layout"]);
+}
+
+on_each_server!(a_table_of_somebody_else_on_the_same_server_is_not_seen);
+async fn a_table_of_somebody_else_on_the_same_server_is_not_seen(kind: Kind) {
+    let (test, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
+    let (database, elsewhere) = (test.open().await, other.open().await);
+    run(&elsewhere, creation(elsewhere.dialect(), &sample())).await;
+    if kind == Kind::Postgres {
+        execute(&database, "CREATE SCHEMA foreign_one; CREATE TABLE foreign_one.sample (a TEXT)").await;
+    }
+    assert_eq!(found(&database, "sample").await, None);
+    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap());
+    execute(&database, "CREATE VIEW sample AS SELECT 1 AS a").await;
+    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap(), "a view is no table");
+}
+
+on_each_server!(a_table_that_numbers_its_rows_is_diegos_health_check);
+/// Diego's own is made so; ours is not, and Diego writes the number itself.
+async fn a_table_that_numbers_its_rows_is_diegos_health_check(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let id = if kind == Kind::Postgres { "SERIAL" } else { "INT AUTO_INCREMENT" };
+    execute(&database, &format!("CREATE TABLE bbs_health_check (id {id} PRIMARY KEY, time BIGINT NOT NULL)")).await;
+    let table = Table {
+        name: "bbs_health_check".into(),
+        columns: vec![
+            column("id", ColumnType::Integer, false, None),
+            column("time", ColumnType::BigInteger, false, None),
+        ],
+        primary_key: vec!["id".into()],
+        indexes: Vec::new(),
+        partition_key: None,
+    };
+    assert_eq!(differences(&database, "bbs_health_check", &table).await, NONE);
+}
