@@ -159,12 +159,6 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
-    /// Sends a signal, such as `STOP`.
-    pub fn signal(&self, name: &str) {
-        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(signal.expect("a shell starts").success());
-    }
-
     /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.
     #[track_caller]
     pub fn signal(&self, name: &str) {
