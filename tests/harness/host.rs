@@ -159,6 +159,12 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
+    /// What it has said so far.
+    pub fn said(&mut self) -> &[String] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
     /// Sends a signal, such as `STOP`, which takes the air away, and `CONT`, which gives it back.
     #[track_caller]
     pub fn signal(&self, name: &str) {
