@@ -133,6 +133,7 @@ impl Engine {
     }
 
     /// Runs the server until it takes logins; gives whether its port was free.
+    #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
     fn try_run(&self, largest_file: Option<u64>, arguments: &[&str]) -> bool {
         let log_before = self.log().len();
         let mut command = Command::new("sh");
