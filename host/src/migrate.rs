@@ -248,10 +248,14 @@ impl Work {
         format!("{} {} to {}", self.lens.direction, self.from, self.to)
     }
 
-    /// Of the ends and of every module between them.
+    /// Of the ends, of every module between them, and of whether clients write to the copies, too: then these hold rows
+    /// that lie ahead of the cursor, and only a copier that expects them may take the work up.
     fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.describe());
+        if self.following.is_some() {
+            hash.update(" online");
+        }
         for step in self.lens.steps() {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
         }

@@ -73,7 +73,7 @@ async fn measure(kind: Kind, rows: usize) {
     println!("{kind:?}, before        {}", describe(&quiet));
     for table in tables() {
         let name = table.name.clone();
-        let context = context(&server, vec![table.clone()]);
+        let context = context(&server, vec![table]);
         let rotation = async {
             execute(&server.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
             let began = Instant::now();
@@ -83,7 +83,7 @@ async fn measure(kind: Kind, rows: usize) {
         };
         let ((rewritten, spent), calls) = loaded(&server, rotation).await;
         let rate = rewritten as f64 / spent.as_secs_f64();
-        let own = own_update(&server, &context(&server, vec![table]).scope.tables[0]).await;
+        let own = own_update(&server, &context.scope.tables[0]).await;
         println!(
             "{kind:?}, {name:<14}{}   {rewritten} rows, {rate:.0} rows/s, {:.2} x the database's own UPDATE",
             describe(&calls),

@@ -159,11 +159,10 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
-    /// What it says until it ends by itself.
-    #[track_caller]
-    pub fn last_words(mut self) -> Vec<String> {
-        assert_eq!(self.next_line(|_| false), None);
-        std::mem::take(&mut self.seen)
+    /// Sends a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        assert!(signal.expect("a shell starts").success());
     }
 
     /// Such as `STOP`, which takes the air away, and `CONT`, which gives it back.

@@ -31,7 +31,8 @@ pub struct ServeCommand {
     /// the key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
-    /// Migrate no further than to this version, and serve it. The same as the key `pin_data_version`.
+    /// Keep the database at this version: records are raised to what this host speaks in memory, and saved as they
+    /// are there. The same as the key `pin_data_version`.
     #[arg(long, value_name = "VERSION")]
     pin_data_version: Option<DataVersion>,
     /// Serve no newer version of the API than this one, such as 0.10. The same as the key `pin_api_version`.

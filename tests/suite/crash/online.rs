@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs::migrate::fault::{AFTER_BATCH, AFTER_COPY};
 use tokio::sync::watch;
 
 use super::{OLDEST, look, points, run, with_fixture};
@@ -24,31 +25,43 @@ on_each_database!(a_kill_while_serving_costs_nothing);
 async fn a_kill_while_serving_costs_nothing(kind: Kind) {
     let start = with_fixture(kind).await;
     assert!(!run("down", OLDEST, &start, None));
-    let newest = fixture::migrations().last().expect("there are migrations").manifest().version;
     let before = at_rest(&start.copy()).await;
     for point in points(kind) {
-        let installation = Installation::on(start.copy(), &modules::modules());
-        let installation =
-            Arc::new(installation.set("migration_mode", "online").set("migration_units_per_second", UNITS_PER_SECOND));
-        let (address, at) = watch::channel("http://127.0.0.1:1".to_owned());
-        let caller = Caller::new(at);
-        let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
-        if let Ok(host) = serve(&installation, Some(point)).await {
-            address.send_replace(host.url(""));
-            tokio::task::spawn_blocking(|| host.last_words()).await.expect("the migration comes by the point");
-        }
-        let host = serve(&installation, None).await.unwrap_or_else(|said| panic!("{point}: {said:#?}"));
-        address.send_replace(host.url(""));
-        arrival(&installation.database).await;
-        load.calls(CALLS_AFTER).await;
-        let (report, model) = load.stop().await;
-        assert_eq!(report.differences, 0, "{point}: {report}");
-        let mut found = model.differences(&everything(&caller).await.unwrap());
-        found.extend(model.differences_of_instances(&caller).await.unwrap());
-        assert_eq!(found, Vec::<String>::new(), "{point}");
-        assert!(host.terminate().success(), "{point}");
-        look(&installation.database, newest).await;
+        killed_at(point, ["online", "online"], &start, &before).await;
     }
+    // What one left, the other finds.
+    for point in [AFTER_BATCH, AFTER_COPY] {
+        killed_at(point, ["online", "offline"], &start, &before).await;
+        killed_at(point, ["offline", "online"], &start, &before).await;
+    }
+}
+
+async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: &Model) {
+    let case = format!("{point}, {modes:?}");
+    let database = start.copy();
+    let [first, second] = modes.map(|mode| {
+        let installation = Installation::on(database.clone(), &modules::modules()).set("migration_mode", mode);
+        Arc::new(installation.set("migration_units_per_second", UNITS_PER_SECOND))
+    });
+    let (address, at) = watch::channel("http://127.0.0.1:1".to_owned());
+    let caller = Caller::new(at);
+    let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
+    if let Ok(host) = serve(&first, Some(point)).await {
+        address.send_replace(host.url(""));
+        tokio::task::spawn_blocking(|| host.wait_for_end()).await.expect("the migration comes by the point");
+    }
+    let host = serve(&second, None).await.unwrap_or_else(|said| panic!("{case}: {said:#?}"));
+    address.send_replace(host.url(""));
+    arrival(&database).await;
+    load.calls(CALLS_AFTER).await;
+    let (report, model) = load.stop().await;
+    assert_eq!(report.differences, 0, "{case}: {report}");
+    let mut found = model.differences(&everything(&caller).await.unwrap());
+    found.extend(model.differences_of_instances(&caller).await.unwrap());
+    assert_eq!(found, Vec::<String>::new(), "{case}");
+    assert!(host.terminate().success(), "{case}");
+    let newest = fixture::migrations().last().expect("there are migrations").manifest().version;
+    look(&database, newest).await;
 }
 
 /// What the API answers of these records, at whatever version they are.
