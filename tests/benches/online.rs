@@ -26,8 +26,8 @@ use harness::stored::Stored;
 use subject::{Line, Place, Subject, kinds};
 use tokio::sync::watch;
 
-/// From before seven row functions of the default modules.
-const FROM: u64 = 1_471_030_898;
+/// From before every desired LRP is decoded, split and sealed again.
+const FROM: u64 = 1_698_182_853;
 
 #[tokio::main]
 async fn main() {
@@ -56,14 +56,14 @@ async fn main() {
 
         let installation = installation.set("migration_mode", "online");
         let began = Instant::now();
-        let host = installation.serve();
+        let mut host = installation.serve();
         println!("serving after {:.2} s", began.elapsed().as_secs_f64());
-        match migration(&installation, &host, before, line.newest, settings).await {
-            Err(failure) => println!("the run could not be finished: {failure}"),
+        match migration(&installation, &mut host, before, line.newest, settings).await {
+            Err(failure) => println!("the run could not be finished: {failure}\n{}", host.said().join("\n")),
             Ok(outcome) => {
                 let part = outcome.began_at.map_or("no part".to_owned(), |part| format!("{:.0} %", part * 100.0));
                 println!("migrated after {:.1} s, calls began at {part} of the copy", outcome.migrating.as_secs_f64());
-                println!("{}", outcome.report);
+                println!("{}\n{}", outcome.cut_over, outcome.report);
                 println!("{} differences from what was acknowledged", outcome.differences.len());
                 outcome.differences.iter().take(20).for_each(|difference| println!("  {difference}"));
             }

@@ -25,6 +25,8 @@ use model::Model;
 
 /// How many failures and differences are told; all are counted.
 const TOLD: usize = 20;
+/// Latencies above are counted as this.
+const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -65,7 +67,8 @@ pub struct Report {
 
 impl Report {
     fn new() -> Self {
-        let empty = || Histogram::new(3).expect("three digits");
+        let longest = u64::try_from(LONGEST.as_micros()).expect("minutes");
+        let empty = || Histogram::new_with_bounds(1, longest, 3).expect("bounds in order");
         Self { reads: empty(), writes: empty(), elapsed: Duration::ZERO, failures: 0, differences: 0, told: Vec::new() }
     }
 

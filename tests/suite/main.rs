@@ -23,6 +23,7 @@ mod load;
 mod lock;
 mod migrate;
 mod mirror;
+mod online;
 mod quarantine;
 mod random;
 mod sandbox;

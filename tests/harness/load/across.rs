@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bbs::admin::{Client, Command};
 use bbs::database::Database;
+use bbs::progress::Snapshot;
 use tokio::sync::watch;
 
 use super::calls::{Caller, Failure};
@@ -26,13 +27,15 @@ pub struct Outcome {
     pub migrating: Duration,
     /// How much of the copy was done when the calls began, as far as the host said.
     pub began_at: Option<f64>,
+    /// What the host said of the moment in which nobody could write.
+    pub cut_over: String,
 }
 
 /// Loads a host that has just begun to serve and to migrate, until its database is at `version` and a little longer.
 /// `before` is what the API answered at the version that it comes from.
 pub async fn migration(
     installation: &Installation,
-    host: &Host,
+    host: &mut Host,
     before: Model,
     version: u64,
     settings: Settings,
@@ -44,17 +47,21 @@ pub async fn migration(
         async move { slowly(&caller, hurried).await }
     });
     let aim = Aim::default();
-    let began_at = part_done(installation).await;
+    let began_at = progress(installation).await.as_ref().and_then(part_done);
     let mut load = Load::start(&caller, before, &aim, settings);
     let began = Instant::now();
     let database = installation.database.open().await;
     while current_version(&database).await != version {
-        if let Some(part) = part_done(installation).await {
-            aim.at(part);
+        if let Some(progress) = progress(installation).await {
+            if progress.phase == "stopped" {
+                return Err(Failure::Answer(format!("the migration stopped: {}", progress.detail)));
+            }
+            aim.at(part_done(&progress).unwrap_or_default());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let migrating = began.elapsed();
+    let cut_over = host.wait_for_line(|line| line.contains("cut over"));
     database.close().await;
     load.calls(CALLS_AFTER).await;
     hurry.send_replace(true);
@@ -63,7 +70,7 @@ pub async fn migration(
     let mut differences = model.differences(&everything(&caller).await?);
     differences.extend(model.differences_of_instances(&caller).await?);
     differences.extend(model.differences_of_untouched(&slow));
-    Ok(Outcome { report, differences, migrating, began_at })
+    Ok(Outcome { report, differences, migrating, began_at, cut_over })
 }
 
 async fn current_version(database: &Database) -> u64 {
@@ -72,10 +79,13 @@ async fn current_version(database: &Database) -> u64 {
     row["CurrentVersion"].as_u64().expect("a number")
 }
 
-/// How much of the copy the host has done, while it copies and can be asked.
-async fn part_done(installation: &Installation) -> Option<f64> {
+/// What the host is doing, while it can be asked.
+async fn progress(installation: &Installation) -> Option<Snapshot> {
     let mut client = Client::ask(&installation.admin_socket(), Command::Status).await.ok()?;
-    let progress = client.next().await.ok()??.progress;
+    Some(client.next().await.ok()??.progress)
+}
+
+fn part_done(progress: &Snapshot) -> Option<f64> {
     let total = progress.total.filter(|total| *total > 0 && progress.phase == "copy")?;
     Some(progress.done as f64 / total as f64)
 }
