@@ -414,6 +414,7 @@ async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: 
     }
     fault::point(fault::AFTER_VERIFY);
     cut_over::cut_over(context, fence, work).await?;
+    cut_over::check_names(context, work).await?;
     cut_over::clean_up(context, fence).await
 }
 

@@ -13,6 +13,9 @@ use rate::Rate;
 /// The phase in which no work is left but to answer requests.
 pub const SERVING: &str = "serving";
 
+/// The phase in which the host serves, and the work was given up until the next start.
+pub const STOPPED: &str = "stopped";
+
 /// A shared handle; clones see the same work.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<State>>);
@@ -99,7 +102,7 @@ pub struct Waiting {
 impl Snapshot {
     /// Whether there is nothing left to wait for.
     pub fn is_over(&self) -> bool {
-        self.phase == SERVING
+        [SERVING, STOPPED].contains(&self.phase.as_str())
     }
 }
 

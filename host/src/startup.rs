@@ -224,7 +224,8 @@ impl Prepared {
         let line = self.catalog.line();
         if Lenses::are_needed(line, &context.migrations, version) {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(version), arguments);
+            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(version), arguments)
+                .pinned(self.config.pin_data_version == Some(version));
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(Access::through(lenses, dialect));
         }

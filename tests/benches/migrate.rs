@@ -43,7 +43,9 @@ async fn main() {
         let place = Place::new(kind);
         for part in parts.split(',') {
             match part {
-                "table" => drop(table(&place, &line, rows, true).await),
+                "table" => {
+                    table(&place, &line, rows, true).await;
+                }
                 "records" => records(&place, &line, rows).await,
                 "chain" => chain(&place, &line, rows.min(CHAIN_ROWS)).await,
                 "upward" => upward(&place, &line, rows).await,

@@ -223,7 +223,7 @@ impl TestDatabase {
     pub fn address(&self) -> Address {
         match &*self.place {
             Place::File { path, .. } => Address::Sqlite(path.clone()),
-            Place::Server { address, name, .. } => Address::Server(Server {
+            Place::Server { address, name, .. } => Address::Server(Box::new(Server {
                 dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
                 host: address.ip().to_string(),
                 port: address.port(),
@@ -233,7 +233,7 @@ impl TestDatabase {
                 database: name.clone(),
                 tls: Tls::Off,
                 limits: Limits { max_connections: CONNECTIONS, ..limits() },
-            }),
+            })),
         }
     }
 

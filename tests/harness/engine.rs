@@ -41,13 +41,16 @@ wait "$server"
 [ -n "$word" ] || rm -rf "$folder"
 "#;
 
+/// Makes a command run as the server's user.
+pub type AsUser<'a> = &'a dyn Fn(&mut Command);
+
 /// How one kind of server is made and run.
 pub struct Recipe {
     pub name: &'static str,
     /// Servers refuse to run as root; the first of these that the machine has is used instead.
     pub users: &'static [&'static str],
-    /// Makes `<folder>/data`, as the user whom `as_user` makes of a command.
-    pub initialise: fn(&Path, &dyn Fn(&mut Command)),
+    /// Makes `<folder>/data`.
+    pub initialise: fn(&Path, AsUser<'_>),
     pub version: fn() -> String,
     /// Program and arguments.
     pub command: fn(&Path, u16) -> Vec<OsString>,
@@ -133,6 +136,7 @@ impl Engine {
     }
 
     /// Runs the server until it takes logins; gives whether its port was free.
+    #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
     fn try_run(&self, largest_file: Option<u64>, arguments: &[&str]) -> bool {
         let log_before = self.log().len();
         let mut command = Command::new("sh");

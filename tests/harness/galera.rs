@@ -83,6 +83,7 @@ impl Cluster {
         self.wait_for_size(NODES);
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing to wait on but the servers")]
     fn wait_for_size(&self, size: usize) {
         let deadline = Instant::now() + PATIENCE;
         let ready = || self.nodes.iter().filter(|node| sees(node.address(), size)).count() == size;

@@ -159,16 +159,17 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
-    /// Sends a signal, such as `STOP`.
-    pub fn signal(&self, name: &str) {
-        let signal = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
-        assert!(signal.expect("a shell starts").success());
-    }
-
     /// What it has said so far.
     pub fn said(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());
         &self.seen
+    }
+
+    /// Sends a signal, such as `STOP`, which takes the air away, and `CONT`, which gives it back.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        assert!(sent.expect("a shell starts").success());
     }
 
     pub fn pid(&self) -> u32 {

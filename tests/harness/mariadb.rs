@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::engine::{PASSWORD, Recipe, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, USER, output_of, program};
 
 pub static MARIADB: Recipe = Recipe {
     name: "mariadb",
@@ -41,7 +41,7 @@ fn find(name: &str) -> PathBuf {
     program(name, &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()], "mariadb-server")
 }
 
-fn initialise(folder: &Path, as_user: &dyn Fn(&mut Command)) {
+fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut install = Command::new(find("mariadb-install-db"));
     install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
     install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");

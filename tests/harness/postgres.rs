@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::engine::{PASSWORD, Recipe, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, USER, output_of, program};
 
 pub static POSTGRES: Recipe = Recipe {
     name: "postgres",
@@ -38,7 +38,7 @@ fn find(name: &str) -> PathBuf {
     program(name, &folders, "postgresql")
 }
 
-fn initialise(folder: &Path, as_user: &dyn Fn(&mut Command)) {
+fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let data = folder.join("data");
     let password = folder.join("password");
     std::fs::write(&password, PASSWORD).expect("the new folder can be written");

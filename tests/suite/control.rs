@@ -67,11 +67,6 @@ fn version(installation: &Installation) -> u64 {
     status["found"]["versioned"]["current"].as_u64().unwrap()
 }
 
-fn signal(host: &Host) {
-    let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", host.pid())]).status();
-    assert!(sent.expect("a shell starts").success());
-}
-
 on_each_database!(a_migration_is_paused_resumed_bounded_and_watched_while_it_runs);
 async fn a_migration_is_paused_resumed_bounded_and_watched_while_it_runs(kind: Kind) {
     let installation = behind(kind).await.set("migration_units_per_second", 1);
@@ -189,7 +184,7 @@ async fn a_way_back_that_was_cut_short_is_finished_only_by_who_is_told_to(kind: 
     };
     let installation = told(installation);
     let host = installation.serve();
-    signal(&host);
+    host.signal("TERM");
     refused_until(&host, waits_for("rate")).await;
     assert!(!host.terminate().success(), "the second signal ends it");
     assert!(version(&installation) > VERSION);

@@ -84,6 +84,7 @@ fn process() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 fn a_server_does_not_outlive_a_killed_test() {
     use std::io::{BufRead, BufReader};
     for kind in ["postgres", "mysql"] {

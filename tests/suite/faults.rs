@@ -83,6 +83,7 @@ async fn a_server_that_crashes_anywhere_costs_nothing(kind: Kind) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 fn crash_after(server: &Arc<Engine>, proxy: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
     let (server, proxy) = (Arc::clone(server), Arc::clone(proxy));
     std::thread::spawn(move || {
@@ -119,6 +120,7 @@ async fn a_master_that_froze_changes_nothing_more(kind: Kind) {
 }
 
 /// Waits until the process has stopped; gives whether it did, and did not end instead.
+#[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 pub(super) fn stops(process: &mut Child) -> bool {
     loop {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();

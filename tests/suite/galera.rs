@@ -87,6 +87,7 @@ async fn a_migration_outlives_its_node_and_its_balancer() {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing to wait on but the servers")]
 fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
     let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
     std::thread::spawn(move || {

@@ -5,10 +5,12 @@ use std::process::Output;
 
 use bbs::layout::schema::Sealing;
 use bbs::record::Keyring;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
 
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 
@@ -194,7 +196,9 @@ async fn units_that_do_not_go_are_left_out_shown_tried_again_and_given_back(kind
             "left out of the tables",
         ],
     );
+    let serving = host.serve();
     let refused = host.run(&["migrate", "quarantine", "retry", unit]);
+    assert!(serving.terminate().success());
     says(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  stays: {REASON}")]);
     says(&said(&refused), &["1 of 1 units stay in quarantine"]);
     says(&damaged.refused(&["migrate", "quarantine", "show", "nobody"]), &["there is no unit \"nobody\""]);
@@ -245,4 +249,41 @@ async fn a_unit_in_quarantine_comes_under_a_new_key_with_everything_else(kind: K
     let rows = texts(&stored.context.database, &query).await;
     let keyring = Keyring::new([("key-2026", "another passphrase")], "key-2026").unwrap();
     assert_eq!(keyring.open(Sealing::Enveloped, rows[0].as_bytes()).unwrap(), UNREADABLE);
+}
+
+/// Whether the host has a desired LRP.
+async fn has(host: &Host, guid: &str) -> bool {
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.as_bytes().to_vec() };
+    let url = host.url("/v1/desired_lrps/get_by_process_guid.r3");
+    let reply = reqwest::Client::new().post(url).body(request.encode_to_vec()).send().await.unwrap();
+    let answer = proto::DesiredLrpResponse::decode(&reply.bytes().await.unwrap()[..]).unwrap();
+    answer.desired_lrp.is_some()
+}
+
+on_each_database!(a_record_whose_key_comes_back_is_put_back_while_a_host_serves);
+async fn a_record_whose_key_comes_back_is_put_back_while_a_host_serves(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+    fixture::write_to(&installation.database).await;
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let found = texts(&stored.context.database, "SELECT process_guid FROM desired_lrps ORDER BY process_guid").await;
+    let guid = found[9].as_str();
+    let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'");
+    let sealed = texts(&stored.context.database, &query).await;
+    let plain = fixture::keyring().open(Sealing::Enveloped, sealed[0].as_bytes()).unwrap();
+    let lost = Keyring::new([("lost", "a passphrase")], "lost").unwrap().seal(Sealing::Enveloped, &plain);
+    let lost = String::from_utf8(lost).unwrap();
+    stored.execute(&format!("UPDATE desired_lrps SET run_info = '{lost}' WHERE process_guid = '{guid}'")).await;
+    stored.context.database.close().await;
+
+    let up = installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    says(&up, &["1 units are in quarantine"]);
+    let host = installation.serve();
+    assert!(has(&host, &found[8]).await && !has(&host, guid).await);
+    let refused = installation.run(&["migrate", "quarantine", "retry", guid]);
+    says(&String::from_utf8_lossy(&refused.stdout), &["stays: `run_info` of `desired_lrps` does not open"]);
+    let keys = serde_json::json!({"key-2024": "correct horse battery staple", "lost": "a passphrase"});
+    let installation = installation.set("encryption_keys", keys);
+    let retried = installation.succeed(&["migrate", "quarantine", "retry", guid]);
+    says(&retried, &[&format!("{guid}  is back in its tables")]);
+    assert!(has(&host, guid).await, "the host knows only the active key, and that is what it was sealed with");
 }

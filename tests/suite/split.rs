@@ -145,8 +145,12 @@ async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
 async fn assert_both_list_the_same(one: &Host, other: &Host) {
     for path in LISTS {
         let expected = listed(one, path).await;
+        let found = listed(other, path).await;
         assert!(!expected.is_empty(), "{path}");
-        assert!(listed(other, path).await == expected, "{path} is answered otherwise");
+        let differing = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+        let differing =
+            differing.map(|(found, expected)| format!("{}\n{}", found.escape_ascii(), expected.escape_ascii()));
+        assert!(found == expected, "{path}: {} elements of {}\n{differing:?}", found.len(), expected.len());
     }
 }
 

@@ -28,16 +28,19 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
 
 /// Standard error, drawn on until this is dropped.
 pub(super) enum Screen {
-    Bar {
-        bar: ClearOnDrop,
-        counted: ProgressStyle,
-        open: ProgressStyle,
-    },
+    Bar(Box<Bar>),
     /// One line when a phase or the reason for waiting changes, and one every few seconds: short work prints little,
     /// long work is seen to live.
     Lines {
         last: Option<(Instant, String)>,
     },
+}
+
+/// A bar, and how it looks with and without an end in sight.
+pub(super) struct Bar {
+    bar: ClearOnDrop,
+    counted: ProgressStyle,
+    open: ProgressStyle,
 }
 
 impl Screen {
@@ -46,16 +49,17 @@ impl Screen {
             return Self::Lines { last: None };
         }
         let style = |template| ProgressStyle::with_template(template).expect("a valid template");
-        Self::Bar {
+        Self::Bar(Box::new(Bar {
             bar: ClearOnDrop(ProgressBar::new_spinner()),
             counted: style("{spinner} {prefix} [{bar:30}] {pos}/{len} {msg}"),
             open: style("{spinner} {prefix} {pos} {msg}"),
-        }
+        }))
     }
 
     pub(super) fn show(&mut self, now: &Snapshot) {
         match self {
-            Self::Bar { bar, counted, open } => {
+            Self::Bar(bar) => {
+                let Bar { bar, counted, open } = &mut **bar;
                 match now.total {
                     Some(total) => {
                         bar.0.set_style(counted.clone());

@@ -55,7 +55,7 @@ impl DatabaseKeys {
         let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
         let dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
         let ignored = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
-        Ok((Address::Server(self.server(dialect, dsn, base, lock)), ignored))
+        Ok((Address::Server(Box::new(self.server(dialect, dsn, base, lock))), ignored))
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, base: &Path, lock: &Lock) -> Server {

@@ -25,7 +25,7 @@ fn server(driver: &str, connection_string: &str, keys: &str) -> Server {
         r#"{{"database_driver":"{driver}","database_connection_string":"{connection_string}","modules_dir":"m"{keys}}}"#
     );
     match read(&json).unwrap().database {
-        Address::Server(server) => server,
+        Address::Server(server) => *server,
         Address::Sqlite(path) => panic!("a file: {}", path.display()),
     }
 }

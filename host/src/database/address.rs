@@ -10,7 +10,7 @@ use super::Dialect;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     Sqlite(PathBuf),
-    Server(Server),
+    Server(Box<Server>),
 }
 
 impl Address {

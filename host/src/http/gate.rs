@@ -48,8 +48,8 @@ impl Gate {
         self.open.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    pub(super) fn api(&self) -> Result<Arc<Api>, Snapshot> {
+    pub(super) fn api(&self) -> Result<Arc<Api>, Box<Snapshot>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(|| self.progress.snapshot())
+        open.clone().ok_or_else(|| Box::new(self.progress.snapshot()))
     }
 }

@@ -17,7 +17,7 @@ const LONGEST_RETRY_AFTER_S: u64 = 60;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("the host is not serving yet")]
-    NotServing(Snapshot),
+    NotServing(Box<Snapshot>),
     #[error("404 page not found")]
     NotFound,
     #[error("Method Not Allowed")]

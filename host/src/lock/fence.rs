@@ -112,13 +112,9 @@ impl Fence {
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
         let in_cluster = is_in_cluster(database).await?;
-        let shards = in_cluster.then(|| Arc::new(Shards(Mutex::new((1..=SHARDS).collect()))));
         loop {
             match raised(database, in_cluster).await {
-                Ok(token) => {
-                    let lost = watch::Sender::new(None);
-                    return Ok(Self(Arc::new(Inner { database: database.clone(), token, shards, lost })));
-                }
+                Ok(token) => return Ok(Self::of(database, in_cluster, token)),
                 Err(fault) if fault.is_transient() => {
                     tracing::warn!(
                         fault = &fault as &dyn std::error::Error,
@@ -129,6 +125,26 @@ impl Fence {
                 Err(fault) => return Err(fault),
             }
         }
+    }
+
+    /// The fence of whoever is the master, for a command that adds to what is served: what it does is done while that
+    /// one is the master, or not at all. It raises nothing, and needs no lock.
+    pub async fn beside(database: &Database) -> Result<Self, FenceError> {
+        let mut tx = database.read().await?;
+        let token = match schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)? {
+            true => {
+                tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Read)?
+            }
+            false => None,
+        };
+        let token = token.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten();
+        drop(tx);
+        Ok(Self::of(database, is_in_cluster(database).await?, token.unwrap_or_default()))
+    }
+
+    fn of(database: &Database, in_cluster: bool, token: i64) -> Self {
+        let shards = in_cluster.then(|| Arc::new(Shards(Mutex::new((1..=SHARDS).collect()))));
+        Self(Arc::new(Inner { database: database.clone(), token, shards, lost: watch::Sender::new(None) }))
     }
 
     pub fn token(&self) -> i64 {

@@ -98,7 +98,7 @@ impl Lease {
             statement_timeout: server.limits.statement_timeout.min(config.ttl),
             ..server.limits.clone()
         };
-        let database = Database::open(&Address::Server(Server { limits, ..server.clone() })).await?;
+        let database = Database::open(&Address::Server(Box::new(Server { limits, ..server.clone() }))).await?;
         Self::on(database, config).await
     }
 

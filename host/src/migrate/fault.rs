@@ -97,8 +97,10 @@ pub fn point(name: &'static str) {
         };
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
         // The signal is on its way; nothing more may happen here, unless somebody continues the process.
-        while signal == "KILL" {
-            std::thread::park();
+        if signal == "KILL" {
+            loop {
+                std::thread::park();
+            }
         }
     }
 }

@@ -91,6 +91,7 @@ impl Online {
 
     /// Removes what the migration replaced.
     pub async fn clean_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+        cut_over::check_names(context, &self.work).await?;
         cut_over::clean_up(context, fence).await
     }
 

@@ -9,6 +9,7 @@ use super::{Prepared, StartupError};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError};
+use crate::progress::STOPPED;
 use crate::store::Store;
 
 /// How long writing a batch may take while clients write, too: whoever wants a unit of the batch waits about this long.
@@ -115,7 +116,7 @@ impl Prepared {
         // Only once the database says that the copies are given up may a write leave them out.
         online.give_up(&self.online_context(), fence).await?;
         *current = access;
-        self.progress.enter("stopped", reason, None);
+        self.progress.enter(STOPPED, reason, None);
         Ok(())
     }
 }

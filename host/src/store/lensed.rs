@@ -29,6 +29,7 @@ use crate::units::{self, Batch, Key, Place, UnitsError, Wanted, residue};
 /// Both ways between the data and the handlers.
 pub struct Lenses {
     version: DataVersion,
+    is_pinned: bool,
     /// From the data to the handlers.
     lift: Lens,
     /// From the handlers to the data.
@@ -85,7 +86,8 @@ impl Lenses {
         let lower = Lens::restoring(line, migrations, NATIVE, version);
         let place = Place::new(lift.near.clone()).stamping(record_version);
         let clusters = clusters(&lift, &lower);
-        Self { version, lift, lower, arguments, place, clusters }
+        let is_pinned = version < NATIVE;
+        Self { version, is_pinned, lift, lower, arguments, place, clusters }
     }
 
     /// The versions of the migrations in between, whose run arguments the lenses need.
@@ -93,8 +95,12 @@ impl Lenses {
         version.min(NATIVE) + 1..=version.max(NATIVE)
     }
 
-    fn is_pinned(&self) -> bool {
-        self.version < NATIVE
+    /// Whether what the data's layout has no place for is refused. Otherwise it is kept beside the record, for when
+    /// the data comes to the handlers' version: on the way there, nobody is refused anything.
+    #[must_use]
+    pub fn pinned(mut self, is_pinned: bool) -> Self {
+        self.is_pinned = is_pinned && self.version < NATIVE;
+        self
     }
 
     /// The tables of the database that hold what entities are made of.

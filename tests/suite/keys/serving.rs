@@ -77,7 +77,8 @@ async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>)
         }
         let guid = format!("ours-{}", number % 20);
         let value = format!("write {number}");
-        if !model.contains_key(&guid) {
+        let is_new = !model.contains_key(&guid);
+        if is_new {
             let annotation = value.clone().into_bytes();
             let desired = proto::DesiredLrp { annotation, routes: Some(route(&value)), ..lrp(&guid) };
             let request = proto::DesireLrpRequest { desired_lrp: Some(desired) };

@@ -1,7 +1,7 @@
-//! What goes wrong on the way: records that the lens cannot take, removed
-//! records that something was kept of, transactions that lose to others.
+//! What goes wrong on the way: records that the lens cannot take, removed records that something was kept of,
+//! transactions that lose to others.
 
-use bbs::database::{Dialect, is_transient, sql};
+use bbs::database::{is_transient, sql};
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
@@ -97,7 +97,7 @@ async fn a_change_that_loses_to_another_transaction_is_made_again(kind: Kind) {
             assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
         };
         let lost = async {
-            while !waits(&server).await {
+            while !is_locked(&server, &guid).await {
                 tokio::task::yield_now().await;
             }
             let update = "UPDATE desired_lrps SET instances = 1 WHERE process_guid = ?";
@@ -121,16 +121,11 @@ async fn a_change_that_loses_to_another_transaction_is_made_again(kind: Kind) {
     panic!("the database never ended the host's transaction");
 }
 
-/// Whether a transaction waits for another's lock.
-async fn waits(server: &Server) -> bool {
-    let query = match server.database.dialect() {
-        Dialect::Postgres => {
-            "SELECT pid::text FROM pg_stat_activity \
-             WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        }
-        Dialect::Mysql | Dialect::Sqlite => {
-            "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        }
-    };
-    !server.texts(query).await.is_empty()
+/// Whether the host has begun to remove the record.
+async fn is_locked(server: &Server, guid: &str) -> bool {
+    let mut probe = server.database.write().await.unwrap();
+    let free = "SELECT process_guid FROM desired_lrps WHERE process_guid = ? FOR UPDATE SKIP LOCKED";
+    let found = probe.fetch(sql(free).bind(guid.to_owned())).await.unwrap();
+    probe.commit().await.unwrap();
+    found.is_empty()
 }

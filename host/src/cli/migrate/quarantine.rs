@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::existing;
 use crate::lens::transform::Transform;
+use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry};
 use crate::modules::Module;
 use crate::modules::sandbox::{Limits, Sandbox};
@@ -17,7 +18,7 @@ use crate::modules::sandbox::{Limits, Sandbox};
 /// Units that a migration could not take, and left out since it was told to.
 ///
 /// Each is kept whole and sealed. Going back below the migration that it failed at puts it back by itself; so does
-/// `retry`, once a record opens again or with a corrected module.
+/// `retry`, once a record opens again or with a corrected module. All of them may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
@@ -142,15 +143,10 @@ fn long(entry: &QuarantineEntry) -> String {
 async fn retry(Retried { units, module, listed: Listed { config, json } }: Retried) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config.module_cache_dir)).transpose()?;
-    let (lock, fence) = prepared.lock_now().await?;
-    let context = prepared.context();
-    let tried = tokio::select! {
-        tried = migrate::retry(&context, &fence, &units, instead) => tried.map_err(anyhow::Error::from),
-        lost = lock.lost() => Err(lost.into()),
-    };
+    // Nothing that is served changes, so whoever serves goes on meanwhile.
+    let fence = Fence::beside(&prepared.database).await?;
+    let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;
     prepared.database.close().await;
-    lock.release().await;
-    let fates = tried?;
     if json {
         let fates: Vec<_> =
             fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();

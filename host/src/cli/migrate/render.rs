@@ -24,7 +24,11 @@ pub(super) fn status(status: &Status, database: &str) -> String {
     line!(
         out,
         "Key        {}",
-        label.unwrap_or("no label: records may be under several keys, the next start settles it")
+        label.unwrap_or(if status.found == Found::Fresh {
+            "none yet: nothing is sealed"
+        } else {
+            "no label: records may be under several keys, the next start settles it"
+        })
     );
     let rows: Vec<_> = status.rows.iter().map(|table| format!("{} {}", table.rows, table.table)).collect();
     line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
@@ -136,6 +140,7 @@ fn table(change: &TableChange) -> String {
         Some(Strategy::InPlace) => return format!("changed in place ({rows} rows, none rewritten)"),
         Some(Strategy::Create) => return "created".to_owned(),
         None => return format!("goes away ({rows} rows, kept sealed for the way back)"),
+        Some(Strategy::Copy) if *rows == 0 => return "made anew (it has no rows)".to_owned(),
         Some(Strategy::Copy) => format!("copied ({rows} rows, {})", bytes(change.bytes)),
     };
     if !computed.is_empty() {

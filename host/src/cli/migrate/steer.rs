@@ -6,8 +6,9 @@ use std::str::FromStr;
 use clap::Args;
 
 use super::super::progress::{Screen, line};
-use crate::admin::{Client, Command, Report};
+use crate::admin::{Client, ClientError, Command, Report};
 use crate::config::Config;
+use crate::progress::STOPPED;
 
 #[derive(Debug, Args)]
 pub(super) struct Steered {
@@ -103,13 +104,19 @@ pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
         match host.next().await {
             Ok(Some(report)) => last = report,
             // A host that was killed breaks the connection, one that ends closes it.
-            Ok(None) | Err(crate::admin::ClientError::Broken(_)) => break,
+            Ok(None) | Err(ClientError::Broken(_)) => break,
             Err(other) => return Err(other.into()),
         }
     }
     drop(screen);
+    if last.progress.phase == STOPPED {
+        anyhow::bail!(
+            "the host serves the version found and has given the migration up until the next start: {}",
+            last.progress.detail
+        );
+    }
     if !last.progress.is_over() {
-        return Err(crate::admin::ClientError::Ended.into());
+        return Err(ClientError::Ended.into());
     }
     if !steered.json {
         println!("The host serves.");

@@ -18,7 +18,7 @@ use crate::lens::{AppliedTable, LensError, Provenance};
 use crate::lock::fence::Fence;
 use crate::migrate::plan::TablePlan;
 use crate::migrate::read::is_unit;
-use crate::migrate::state::{self, current_of};
+use crate::migrate::state::{self, Phase, current_of};
 use crate::migrate::transform::sealed;
 use crate::migrate::{Context, MigrateError, Work, line, residue, versions};
 
@@ -144,6 +144,11 @@ async fn try_put_back(
     let versions = versions(entry.from, current);
     let direction = if current >= entry.from { Direction::Up } else { Direction::Down };
     let mut tx = fence.begin().await?;
+    let underway = state::underway(&mut tx).await?;
+    let settled = underway.is_none_or(|underway| underway.phase == Phase::CleaningUp);
+    if !settled || current_of(&state::found(&mut tx).await?) != current {
+        return Err(MigrateError::QuarantineUnderway);
+    }
     let restorable = residue::present(&mut tx, residue::opposite(direction), versions.clone()).await?;
     let mut work = Work::new(context, &line, entry.from, current, restorable);
     for step in work.lens.steps() {

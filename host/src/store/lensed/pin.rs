@@ -23,7 +23,7 @@ pub(super) fn lowered(
 ) -> Result<(Batch, Vec<Kept>), StoreError> {
     let lowered = lenses.lower(keyring, cluster, now, kept);
     let (after, mut left) = lowered.map_err(|fault| lenses.not_written(fault))?;
-    if !lenses.is_pinned() || left.iter().all(|kept| kept.table.is_empty()) {
+    if !lenses.is_pinned || left.iter().all(|kept| kept.table.is_empty()) {
         return Ok((after, left));
     }
     let of_modules = left.iter().filter(|kept| kept.table.is_empty()).cloned().collect();
@@ -68,7 +68,7 @@ impl Lenses {
             UnitsError::TooLong { table, column } => {
                 StoreError::NotHeld { fields: format!("{table}.{column}"), version: self.version }
             }
-            UnitsError::Lens(fault) if self.is_pinned() => {
+            UnitsError::Lens(fault) if self.is_pinned => {
                 StoreError::NotHeld { fields: fault.to_string(), version: self.version }
             }
             fault => failed("write a record through the lens")(fault),
