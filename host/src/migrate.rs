@@ -345,7 +345,7 @@ async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) 
     if !matches!(decision, Decision::ShutDown(_)) {
         check_history(context, &applied)?;
         state::create_tables(context, fence).await?;
-        cut_over::finish_renaming(context, fence, line).await?;
+        cut_over::end_arrived(context, fence, line).await?;
     }
     Ok(decision)
 }

@@ -11,6 +11,7 @@ use super::{Context, MigrateError, Work, fault, line, quarantine, residue};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::fold::Line;
+use crate::layout::manifest::Direction;
 use crate::lock::fence::Fence;
 
 fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
@@ -135,8 +136,17 @@ async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> 
     super::same_schema(context.database.dialect(), &plan.table.name, found, &plan.table)
 }
 
+/// Brings a migration that has arrived to its end, before anything else begins.
+pub(super) async fn end_arrived(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
+    finish_renaming(context, fence, line).await?;
+    let mut reader = context.database.read().await?;
+    let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
+    drop(reader);
+    if phase == Some(Phase::CleaningUp) { clean_up(context, fence).await } else { Ok(()) }
+}
+
 /// Changes the names that a finished migration has not changed yet.
-pub(super) async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
+async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let Some(underway) = state::underway(&mut reader).await?.filter(|found| found.phase == Phase::Renaming) else {
         return Ok(());
@@ -200,7 +210,7 @@ fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&Phys
         .collect()
 }
 
-/// The version, the history, and what the way back had left: all of it true only now.
+/// The version and the history: true only now.
 async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Phase) -> Result<(), MigrateError> {
     for step in work.lens.steps() {
         let manifest = step.manifest();
@@ -215,9 +225,7 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
         state::write_history(tx, &ran).await?;
     }
     quarantine::settle(tx, work).await?;
-    residue::remove(tx, residue::opposite(work.lens.direction), work.versions()).await?;
     state::write_version(tx, work.to, work.to).await?;
-    state::forget_underway(tx).await?;
     let underway = Underway {
         from: work.from,
         to: work.to,
@@ -237,6 +245,12 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     quarantine::give_back(context, fence).await?;
     let mut tx = fence.begin().await?;
     quarantine::forget_pending(&mut tx).await?;
+    if let Some(arrived) = state::underway(&mut tx).await?.filter(|underway| underway.phase == Phase::CleaningUp) {
+        // What the way back had left has been given back. There may be much of it, and clients do not wait for this.
+        let direction = if arrived.to >= arrived.from { Direction::Up } else { Direction::Down };
+        let versions = super::versions(arrived.from, arrived.to);
+        residue::remove(&mut tx, residue::opposite(direction), versions).await?;
+    }
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
     tx.commit().await.map_err(failed("bbs_migration"))?;
