@@ -25,7 +25,7 @@ pub struct Outcome {
     pub differences: Vec<String>,
     /// From the first call until the database was at the version.
     pub migrating: Duration,
-    /// How much of the copy was done when the calls began, as far as the host said.
+    /// How much of the copy was done when the calls first met it, as far as the host said.
     pub began_at: Option<f64>,
     /// What the host said of the moment in which nobody could write.
     pub cut_over: String,
@@ -47,7 +47,7 @@ pub async fn migration(
         async move { slowly(&caller, hurried).await }
     });
     let aim = Aim::default();
-    let began_at = progress(installation).await.as_ref().and_then(part_done);
+    let mut began_at = progress(installation).await.as_ref().and_then(part_done);
     let mut load = Load::start(&caller, before, &aim, settings);
     let began = Instant::now();
     let database = installation.database.open().await;
@@ -56,6 +56,7 @@ pub async fn migration(
             if progress.phase == "stopped" {
                 return Err(Failure::Answer(format!("the migration stopped: {}", progress.detail)));
             }
+            began_at = began_at.or(part_done(&progress));
             aim.at(part_done(&progress).unwrap_or_default());
         }
         tokio::time::sleep(LOOK_EVERY).await;
