@@ -16,6 +16,7 @@ mod subject;
 
 use std::time::Instant;
 
+use bbs::migrate::Tuning;
 use harness::host::Installation;
 use harness::load::across::migration;
 use harness::load::calls::Caller;
@@ -50,7 +51,8 @@ async fn main() {
         println!("{}, {rows} desired LRPs, at rest:\n{}", kind.name(), load.stop().await.0);
         let before = Model::of(&caller).await.expect("everything can be listed");
         host.terminate();
-        let stored = Stored::open(&installation.database, line.base.clone()).await;
+        let mut stored = Stored::open(&installation.database, line.base.clone()).await;
+        stored.context.tuning = Tuning::default();
         stored.down(FROM).await.expect("the line is reversible");
         stored.context.database.close().await;
 

@@ -22,6 +22,7 @@ use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
 
+/// Nor do batches get smaller than the first: what a batch costs however small it is would soon be all that is done.
 const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
@@ -180,7 +181,8 @@ async fn write_batches(
         context.progress.quarantined(batch.transformed.refused.len() as u64);
         let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
         let next = (batch.units as f64 * ratio) as u64;
-        size.store(next.clamp(1, context.tuning.batch_units), Ordering::Relaxed);
+        let most = context.tuning.batch_units;
+        size.store(next.clamp(FIRST_BATCH.min(most), most), Ordering::Relaxed);
         left_out += batch.transformed.refused.len();
         stale += batch.transformed.stale;
     }
