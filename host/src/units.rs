@@ -7,6 +7,7 @@
 mod batch;
 mod capacity;
 mod compare;
+pub mod digest;
 mod key;
 mod read;
 mod replace;

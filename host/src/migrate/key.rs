@@ -1,10 +1,9 @@
 //! The key of a unit: the value of the partition key, or the primary key of a row that has no
 //! partition. Owns its name for people, and how a cursor is kept. In which order keys come is the database's alone to say.
 
-use sha2::{Digest, Sha256};
-
 use crate::database::{Row, SqlError};
 use crate::layout::values::{Encoding, Value};
+pub(super) use crate::units::digest::{digest_of, from_hex, to_hex};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Part {
@@ -81,24 +80,6 @@ impl Key {
         }
         Some(Self(parts))
     }
-}
-
-/// A name of fixed length for what may be of any.
-pub(super) fn digest_of(bytes: &[u8]) -> String {
-    to_hex(&Sha256::digest(bytes))
-}
-
-pub(super) fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
 }
 
 #[cfg(test)]

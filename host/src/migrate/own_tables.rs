@@ -3,7 +3,7 @@
 
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
-pub(super) const RESIDUE: &str = "bbs_residue";
+pub(super) use crate::units::residue::TABLE as RESIDUE;
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 
 const KEY: ColumnType = ColumnType::Varchar(255);

@@ -16,6 +16,7 @@ use crate::layout::columns::RunArguments;
 use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
+pub(super) use crate::units::digest::signed;
 
 /// Tables whose rows make a database without a version somebody's. Everything else may be foreign.
 pub(super) const COUNTED_TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
@@ -324,11 +325,6 @@ pub(super) fn current_of(found: &Found) -> DataVersion {
         Found::Fresh | Found::Unversioned { .. } => 0,
         Found::Versioned { current, .. } => *current,
     }
-}
-
-/// Versions are timestamps: far below where the sign would matter.
-pub(super) fn signed(version: DataVersion) -> i64 {
-    i64::try_from(version).unwrap_or(i64::MAX)
 }
 
 /// The label that the database says all records are under.

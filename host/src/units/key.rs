@@ -44,6 +44,6 @@ pub(super) fn among(column: &str, keys: &[Key], dialect: Dialect) -> Expr {
 pub fn name(key: &Key) -> String {
     match std::str::from_utf8(key) {
         Ok(text) => text.to_owned(),
-        Err(_) => format!("x'{}'", super::residue::to_hex(key)),
+        Err(_) => format!("x'{}'", super::digest::to_hex(key)),
     }
 }

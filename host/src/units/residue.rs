@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 use sea_query::{Cond, Expr, ExprTrait, Query};
-use sha2::{Digest, Sha256};
 
 use super::UnitsError;
+use super::digest::{digest_of, from_hex, signed, to_hex};
 use crate::database::{Row, SqlError, Transaction};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -134,26 +134,4 @@ pub async fn replace(
 
 fn run(done: Result<u64, SqlError>) -> Result<(), UnitsError> {
     done.map(drop).map_err(UnitsError::Residue)
-}
-
-fn signed(version: DataVersion) -> i64 {
-    i64::try_from(version).unwrap_or(i64::MAX)
-}
-
-/// A name of fixed length for what may be of any.
-fn digest_of(bytes: &[u8]) -> String {
-    to_hex(&Sha256::digest(bytes))
-}
-
-pub(super) fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
 }
