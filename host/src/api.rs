@@ -17,10 +17,12 @@ use tokio::sync::Semaphore;
 pub use line::{ApiError, Target};
 pub use pages::Pages;
 
-use crate::domain::Page;
+use crate::domain::{Page, Service};
+use crate::model::TraceId;
 use crate::modules::sandbox::Limits;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
-use crate::store::{Key, Store};
+use crate::store::Key;
+use handlers::Call;
 use line::Line;
 
 /// What the compiled handlers speak.
@@ -31,7 +33,7 @@ const PAGE_UNITS: u32 = 250;
 
 /// Everything that answers calls, for as long as this host is the master.
 pub struct Api {
-    store: Store,
+    service: Service,
     line: Line,
     page_units: u32,
     /// As many runs as there are instances of each translator, so that a run which has begun never waits
@@ -41,7 +43,7 @@ pub struct Api {
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("store", &self.store).field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Api").field("service", &self.service).field("line", &self.line).finish_non_exhaustive()
     }
 }
 
@@ -58,6 +60,13 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotHeld(String);
+
+/// What a method is called with.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub body: Bytes,
+    pub trace_id: TraceId,
+}
 
 /// How much of a list one run of the chain is for.
 #[derive(Debug)]
@@ -91,11 +100,11 @@ impl Window {
 impl Api {
     /// `translators` go from the oldest version to the native one without a gap. With a pin, no version
     /// above it is served.
-    pub fn new(store: Store, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
+    pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
         let mut line = Line::new(translators, NATIVE)?;
         pin.map_or(Ok(()), |pin| line.pin(pin))?;
         let chains = Semaphore::new(Limits::default().instances);
-        Ok(Self { store, line, page_units: PAGE_UNITS, chains })
+        Ok(Self { service, line, page_units: PAGE_UNITS, chains })
     }
 
     /// How many partition keys there are on one page of a list.
@@ -106,7 +115,7 @@ impl Api {
 
     /// How often a record was left out of an answer because it could not be read.
     pub fn left_out(&self) -> u64 {
-        self.store.left_out()
+        self.service.store().left_out()
     }
 
     pub fn window(&self) -> Window {
@@ -123,7 +132,7 @@ impl Api {
         Answer::Whole(errors::broken_off())
     }
 
-    pub async fn call(self: &Arc<Self>, target: Target, request: Bytes) -> Answer {
+    pub async fn call(self: &Arc<Self>, target: Target, request: Request) -> Answer {
         if target.is_paged() {
             let mut pages = Pages::new(Arc::clone(self), target, request);
             let first = pages.next().await.unwrap_or_default();
@@ -133,7 +142,7 @@ impl Api {
         refused.map_or_else(|| Answer::Whole(answer.unwrap_or_else(errors::fault)), Answer::NotHeld)
     }
 
-    async fn run(self: &Arc<Self>, target: Target, request: Bytes, extent: Extent) -> Run {
+    async fn run(self: &Arc<Self>, target: Target, request: Request, extent: Extent) -> Run {
         // Before the page, which holds a connection: whoever waits for instances must hold nothing that
         // those who have them may need.
         let _reserved = match &target {
@@ -142,20 +151,20 @@ impl Api {
         };
         let mut page = match extent {
             Extent::Whole => None,
-            Extent::Page { after } => match Page::begin(&self.store, after, self.page_units).await {
+            Extent::Page { after } => match Page::begin(self.service.store(), after, self.page_units).await {
                 Ok(page) => Some(page),
                 Err(error) => return Run { answer: Ok(errors::answer(&error.into())), next: None, refused: None },
             },
         };
         if let Target::Native(method) = target {
-            let answer = handlers::answer(&self.store, method, &request, page.as_mut()).await;
+            let answer = handlers::answer(&self.service, method, Call::of(&request), page.as_mut()).await;
             let refused = answer.as_ref().err().cloned();
             return Run { answer: Ok(answer.unwrap_or_default()), next: page.and_then(Page::next), refused };
         }
         let (api, handle) = (Arc::clone(self), Handle::current());
         let chain = move || {
             let mut refused = None;
-            let answer = api.run_chain(&handle, target, &request, &mut page, &mut refused);
+            let answer = api.run_chain(&handle, target, Call::of(&request), &mut page, &mut refused);
             Run { answer, next: page.and_then(Page::next), refused }
         };
         tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
@@ -168,13 +177,13 @@ impl Api {
         &self,
         handle: &Handle,
         target: Target,
-        request: &[u8],
+        call: Call<'_>,
         page: &mut Option<Page>,
         refused: &mut Option<NotHeld>,
     ) -> Result<Vec<u8>, TranslateError> {
         match target {
             Target::Native(method) => {
-                let answer = handle.block_on(handlers::answer(&self.store, method, request, page.as_mut()));
+                let answer = handle.block_on(handlers::answer(&self.service, method, call, page.as_mut()));
                 answer.map_err(|not_held| {
                     let reason = not_held.to_string();
                     *refused = Some(not_held);
@@ -182,9 +191,9 @@ impl Api {
                 })
             }
             Target::Translated { step, method, .. } => {
-                self.line.translator(step).call(&method, request, &mut |name, request| {
+                self.line.translator(step).call(&method, call.body, &mut |name, body| {
                     let next = self.line.next(step, name)?;
-                    self.run_chain(handle, next, request, page, refused)
+                    self.run_chain(handle, next, Call { body, ..call }, page, refused)
                 })
             }
         }

@@ -6,10 +6,14 @@ mod attempts;
 pub mod desired_lrps;
 pub mod domains;
 mod page;
+mod service;
 pub mod tasks;
+mod turns;
 pub mod validation;
 
 pub use page::Page;
+pub use service::{Policy, Service};
+pub use turns::Turn;
 
 use crate::store::StoreError;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,8 +22,9 @@ use tracing::Instrument;
 
 pub use gate::Gate;
 
-use crate::api::{Answer, Api, Target};
+use crate::api::{self, Answer, Api, Target};
 use crate::metrics::{self, Metrics};
+use crate::model::TraceId;
 use refusal::Refusal;
 use request::Asked;
 
@@ -68,18 +69,19 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id);
-    let response = respond(gate, request).instrument(span).await.unwrap_or_else(IntoResponse::into_response);
+    let response =
+        respond(gate, request, TraceId(trace_id)).instrument(span).await.unwrap_or_else(IntoResponse::into_response);
     let route = response.extensions().get::<Route>().map_or(NO_METHOD, |route| route.0.name());
     metrics.answered(route, response.status().as_u16(), began.elapsed());
     response
 }
 
-async fn respond(gate: Gate, request: Request) -> Result<Response, Refusal> {
+async fn respond(gate: Gate, request: Request, trace_id: TraceId) -> Result<Response, Refusal> {
     let api = gate.api().map_err(Refusal::NotServing)?;
     let target = find(&api, &request)?;
     let route = Route(target.clone());
     let answer = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
-        Ok(body) => run_to_the_end(api, target, body).await?,
+        Ok(body) => run_to_the_end(api, target, api::Request { body, trace_id }).await?,
         Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
         Err(_) => api.broken_off(),
     };
@@ -108,7 +110,7 @@ fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {
 }
 
 /// A client that goes away does not stop what it has begun: changes are made whole.
-async fn run_to_the_end(api: Arc<Api>, target: Target, body: Bytes) -> Result<Answer, Refusal> {
-    let call = async move { api.call(target, body).await };
+async fn run_to_the_end(api: Arc<Api>, target: Target, request: api::Request) -> Result<Answer, Refusal> {
+    let call = async move { api.call(target, request).await };
     tokio::spawn(call.in_current_span()).await.map_err(Refusal::Panicked)
 }

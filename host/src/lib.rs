@@ -4,10 +4,12 @@
 pub mod admin;
 pub mod api;
 pub mod cli;
+pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod database;
 pub mod domain;
+pub mod events;
 pub mod http;
 pub mod keys;
 pub mod layout;
@@ -23,4 +25,5 @@ pub mod quiet;
 pub mod record;
 pub mod startup;
 pub mod store;
+pub mod tls;
 pub mod units;

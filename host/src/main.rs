@@ -4,6 +4,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     let cli = bbs::cli::Cli::parse();
+    bbs::tls::choose_cryptography();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),

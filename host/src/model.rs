@@ -5,9 +5,11 @@
 //! messages that they rest as.
 
 pub mod actual_lrp;
+pub mod change;
 pub mod desired_lrp;
 pub mod json;
 pub mod routes;
+pub mod slot;
 pub mod tags;
 pub mod task;
 
@@ -26,4 +28,12 @@ impl ModificationTag {
     pub fn begin() -> Self {
         Self { epoch: uuid::Uuid::new_v4().to_string().into(), index: 0 }
     }
+}
+
+/// What a client calls the request that began something; empty where that is not passed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TraceId(pub String);
+
+impl TraceId {
+    pub const NONE: Self = Self(String::new());
 }

@@ -17,9 +17,12 @@ use tracing::Instrument;
 
 use crate::admin::{self, AdminError};
 use crate::api::{self, Api, NATIVE};
+use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, MigrationMode, OnUnreadable};
 use crate::database::{Database, DatabaseError};
+use crate::domain::{Policy, Service};
+use crate::events::Events;
 use crate::http::{self, Gate};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
@@ -244,7 +247,8 @@ impl Prepared {
 
     fn api(&self, store: Store) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        Ok(Api::new(store, translators.collect(), self.config.pin_api_version.as_deref())?)
+        let service = Service::new(store, Events::default(), Clients::default(), Policy::default());
+        Ok(Api::new(service, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
 

@@ -27,3 +27,9 @@ pub fn workspace() -> PathBuf {
 pub fn bbs() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_bbs"))
 }
+
+/// A client for plain HTTP.
+pub fn http_client() -> reqwest::Client {
+    bbs::tls::choose_cryptography();
+    reqwest::Client::new()
+}

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bbs::api::Api;
+use bbs::clients::Clients;
 use bbs::clock::StoppedClock;
 use bbs::database::Database;
+use bbs::domain::{Policy, Service};
+use bbs::events::Events;
 use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs::lens::transform::Transform;
@@ -40,6 +43,8 @@ pub struct Options {
     pub page_units: Option<u32>,
     /// Absent: the fixture's one key.
     pub keyring: Option<Keyring>,
+    pub clients: Clients,
+    pub policy: Policy,
 }
 
 pub struct Server {
@@ -47,6 +52,7 @@ pub struct Server {
     pub progress: Progress,
     pub api: Arc<Api>,
     pub store: Store,
+    pub service: Service,
     pub database: Database,
     pub fence: Fence,
     pub clock: Arc<StoppedClock>,
@@ -131,7 +137,8 @@ impl Server {
         let clock = Arc::new(StoppedClock::at(NOW_NS));
         let keyring = Arc::new(options.keyring.unwrap_or_else(fixture::keyring));
         let store = Store::new(database.clone(), fence.clone(), keyring, clock.clone(), access);
-        let mut api = Api::new(store.clone(), options.translators, options.pin).unwrap();
+        let service = Service::new(store.clone(), Events::default(), options.clients, options.policy);
+        let mut api = Api::new(service.clone(), options.translators, options.pin).unwrap();
         if let Some(units) = options.page_units {
             api = api.with_page_units(units);
         }
@@ -143,8 +150,20 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
-        let client = reqwest::Client::new();
-        Self { gate, progress, api: Arc::new(api), store, database, fence, clock, address, client, _kept: kept }
+        let client = super::http_client();
+        Self {
+            gate,
+            progress,
+            api: Arc::new(api),
+            store,
+            service,
+            database,
+            fence,
+            clock,
+            address,
+            client,
+            _kept: kept,
+        }
     }
 
     pub fn url(&self, path: &str) -> String {

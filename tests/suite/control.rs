@@ -31,7 +31,7 @@ async fn behind(kind: Kind) -> Installation {
 
 /// Asks until the body of the 503 that a client gets is what is waited for.
 async fn refused_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
-    let client = reqwest::Client::new();
+    let client = crate::harness::http_client();
     loop {
         let response = client.post(host.url("/v1/domains/list")).send().await.unwrap();
         // A host that has just been told to end still serves for a moment.
@@ -142,7 +142,7 @@ async fn prometheus_has_a_listener_of_its_own() {
     let metrics = format!("http://{}/metrics", host.address);
     let serving = host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
     let api = serving.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
-    let client = reqwest::Client::new();
+    let client = crate::harness::http_client();
     let listed = client.post(format!("http://{api}/v1/domains/list")).send().await.unwrap();
     assert_eq!(listed.status(), 200);
     let hidden = client.get(format!("http://{api}/metrics")).send().await.unwrap();

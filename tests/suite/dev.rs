@@ -25,7 +25,7 @@ async fn follow(line: &str) -> Vec<u8> {
         }
     };
     let url = curl.split_whitespace().find(|word| word.starts_with("http://")).expect("the line has a URL");
-    let response = reqwest::Client::new().post(url).body(body).send().await.expect("the host answers");
+    let response = crate::harness::http_client().post(url).body(body).send().await.expect("the host answers");
     assert!(response.status().is_success(), "{line}: {}", response.status());
     response.bytes().await.expect("a whole answer").to_vec()
 }

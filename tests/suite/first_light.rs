@@ -20,7 +20,8 @@ const OLDEST: u64 = 1_471_030_898;
 /// Sends what Diego's client sent; gives the host's answer and Diego's.
 async fn both<M: Message + Default>(address: SocketAddr, call: &str, path: &str) -> (M, M) {
     let (request, expected) = fixture::expected(call);
-    let response = reqwest::Client::new().post(format!("http://{address}{path}")).body(request).send().await.unwrap();
+    let response =
+        crate::harness::http_client().post(format!("http://{address}{path}")).body(request).send().await.unwrap();
     let answer = response.bytes().await.unwrap();
     (M::decode(&answer[..]).unwrap(), M::decode(&expected[..]).unwrap())
 }
@@ -141,11 +142,11 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kin
     let standby = installation.command(&["serve"]);
     let taken_over = tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
     // The standby says nothing while it waits; the master answers.
-    assert!(reqwest::Client::new().post(master.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(crate::harness::http_client().post(master.url("/v1/ping")).send().await.unwrap().status().is_success());
     assert!(!taken_over.is_finished());
     master.kill();
     let host = taken_over.await.unwrap();
-    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(crate::harness::http_client().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
 }
 
 on_each_database!(from_the_moment_it_is_the_master_a_host_says_how_far_it_is);
@@ -162,7 +163,7 @@ async fn from_the_moment_it_is_the_master_a_host_says_how_far_it_is(kind: Kind) 
     }
 
     let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
-    let reply = reqwest::Client::new().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    let reply = crate::harness::http_client().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
     assert_eq!(reply.status(), 503);
     assert!(reply.headers().contains_key("retry-after"));
     let progress: serde_json::Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();

@@ -27,7 +27,7 @@ fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
 
 async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(), String> {
     let request = proto::UpsertDomainRequest { domain: domain.into(), ttl: 0 };
-    let call = reqwest::Client::new().post(format!("http://{address}/v1/domains/upsert"));
+    let call = crate::harness::http_client().post(format!("http://{address}/v1/domains/upsert"));
     let response = call.body(request.encode_to_vec()).send().await.map_err(|error| error.to_string())?;
     let (status, body) = (response.status(), response.bytes().await.map_err(|error| error.to_string())?);
     let answer = proto::UpsertDomainResponse::decode(&body[..]).map_err(|_| format!("{status}: {body:?}"))?;
@@ -38,7 +38,8 @@ async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(), String> 
 }
 
 async fn domains(address: SocketAddr) -> Vec<String> {
-    let response = reqwest::Client::new().post(format!("http://{address}/v1/domains/list")).send().await.unwrap();
+    let response =
+        crate::harness::http_client().post(format!("http://{address}/v1/domains/list")).send().await.unwrap();
     let answer = proto::DomainsResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
     assert_eq!(answer.error, None);
     answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()

@@ -255,7 +255,7 @@ async fn a_unit_in_quarantine_comes_under_a_new_key_with_everything_else(kind: K
 async fn has(host: &Host, guid: &str) -> bool {
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.as_bytes().to_vec() };
     let url = host.url("/v1/desired_lrps/get_by_process_guid.r3");
-    let reply = reqwest::Client::new().post(url).body(request.encode_to_vec()).send().await.unwrap();
+    let reply = crate::harness::http_client().post(url).body(request.encode_to_vec()).send().await.unwrap();
     let answer = proto::DesiredLrpResponse::decode(&reply.bytes().await.unwrap()[..]).unwrap();
     answer.desired_lrp.is_some()
 }

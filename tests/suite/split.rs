@@ -127,7 +127,7 @@ const LISTS: [&str; 9] = [
 
 /// The elements of a list, each as its bytes, in order.
 async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
-    let reply = reqwest::Client::new().post(host.url(path)).send().await.unwrap();
+    let reply = crate::harness::http_client().post(host.url(path)).send().await.unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = reply.bytes().await.unwrap();
     let (mut rest, mut elements) = (&answer[..], Vec::new());

@@ -11,7 +11,9 @@ const LONGEST_FUNCTION: usize = 70;
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["pace", "progress"]),
+    ("clients", &["config", "model", "tls"]),
     ("clock", &[]),
+    ("events", &["model"]),
     ("config", &["database"]),
     ("metrics", &["pace", "progress"]),
     ("pace", &["progress"]),
@@ -24,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lens", &["layout", "record"]),
     ("lock", &["config", "database", "layout"]),
     ("modules", &["layout", "lens", "progress", "quiet"]),
+    ("tls", &[]),
     ("units", &["database", "layout", "lens", "record"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "quiet", "record", "units"]),
     (
@@ -31,9 +34,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
     ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
-    ("domain", &["clock", "model", "store"]),
-    ("api", &["clock", "domain", "model", "modules", "store"]),
-    ("http", &["api", "domain", "metrics", "model", "modules", "progress"]),
+    ("domain", &["clients", "clock", "events", "model", "store"]),
+    ("api", &["clock", "domain", "events", "model", "modules", "store"]),
+    ("http", &["api", "domain", "metrics", "model", "modules", "progress", "tls"]),
 ];
 
 /// Which module alone may know a crate.

@@ -31,10 +31,15 @@ pub enum Get {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    UpsertDomain,
-    DesireDesiredLrp,
-    UpdateDesiredLrp,
-    RemoveDesiredLrp,
+    Domain,
+    DesiredLrp(DesiredLrpChange),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DesiredLrpChange {
+    Desire,
+    Update,
+    Remove,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,7 @@ const fn change(method: Change, name: &'static str, path: &'static str) -> Regis
 pub(super) const METHODS: [Registered; 14] = [
     Registered { method: Native::Ping, name: "Ping", path: "ping" },
     get(Get::Domains, "Domains", "domains/list"),
-    change(Change::UpsertDomain, "UpsertDomain", "domains/upsert"),
+    change(Change::Domain, "UpsertDomain", "domains/upsert"),
     list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),
     list(List::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
     list(List::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
@@ -72,10 +77,10 @@ pub(super) const METHODS: [Registered; 14] = [
     list(List::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
     list(List::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
     get(Get::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
-    change(Change::DesireDesiredLrp, "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
+    change(Change::DesiredLrp(DesiredLrpChange::Desire), "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
     // Diego's name really lacks the d.
-    change(Change::UpdateDesiredLrp, "UpdateDesireLRP", "desired_lrp/update"),
-    change(Change::RemoveDesiredLrp, "RemoveDesiredLRP", "desired_lrp/remove"),
+    change(Change::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
+    change(Change::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
     list(List::Tasks, "Tasks_r3", "tasks/list.r3"),
 ];
 

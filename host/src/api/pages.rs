@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-use super::{Api, Extent, Run, Target, errors};
+use super::{Api, Extent, Request, Run, Target, errors};
 use crate::modules::translate::TranslateError;
 use crate::store::Key;
 
@@ -18,7 +18,7 @@ const ERROR_FIELD: u32 = 1;
 pub struct Pages {
     api: Arc<Api>,
     target: Target,
-    request: Bytes,
+    request: Request,
     /// Read already, not yet given.
     ready: Option<Vec<u8>>,
     state: State,
@@ -31,7 +31,7 @@ enum State {
 }
 
 impl Pages {
-    pub(super) fn new(api: Arc<Api>, target: Target, request: Bytes) -> Self {
+    pub(super) fn new(api: Arc<Api>, target: Target, request: Request) -> Self {
         Self { api, target, request, ready: None, state: State::After(None) }
     }
 

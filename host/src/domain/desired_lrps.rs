@@ -2,10 +2,11 @@
 //! them; those that a cell runs are that cell's to stop.
 
 use super::attempts::repeated;
-use super::{DomainError, Page};
+use super::{DomainError, Page, Service};
+use crate::model::change::Change;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::tags::MetricTag;
-use crate::model::{ModificationTag, Text};
+use crate::model::{ModificationTag, Text, TraceId};
 use crate::store::{Reader, Store};
 
 const SOURCE_ID: &[u8] = b"source_id";
@@ -14,7 +15,9 @@ const SOURCE_ID: &[u8] = b"source_id";
 const INSTANCES_AT_ONCE: i32 = 500;
 
 /// Makes a new one, with its instances waiting for cells.
-pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainError> {
+pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) -> Result<(), DomainError> {
+    let store = service.store();
+    let turn = service.turn(&lrp.scheduling.process_guid).await;
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
@@ -24,6 +27,9 @@ pub async fn desire(store: &Store, mut lrp: DesiredLrp) -> Result<(), DomainErro
     if first < info.instances {
         create_instances(store, &info.process_guid, &info.domain, first).await?;
     }
+    let trace_id = trace_id.clone();
+    service.events().publish(Change::DesiredLrp { before: None, after: Some(Box::new(lrp)), trace_id });
+    drop(turn);
     Ok(())
 }
 
@@ -38,7 +44,8 @@ async fn insert(store: &Store, lrp: &DesiredLrp, instances: i32) -> Result<(), D
 }
 
 /// Changes what the update names, and how many instances wait.
-pub async fn update(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<(), DomainError> {
+pub async fn update(service: &Service, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<(), DomainError> {
+    let store = service.store();
     let before = repeated(|| change(store, process_guid, update)).await?;
     let (old, new) = (before.instances, update.instances.unwrap_or(before.instances));
     if new > old {
@@ -68,7 +75,8 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
 }
 
 /// Removes it and the instances that no cell runs.
-pub async fn remove(store: &Store, process_guid: &[u8]) -> Result<(), DomainError> {
+pub async fn remove(service: &Service, process_guid: &[u8]) -> Result<(), DomainError> {
+    let store = service.store();
     repeated(|| async move {
         let mut writer = store.writer(process_guid).await?;
         if !writer.delete_desired_lrp(process_guid).await? {

@@ -1,9 +1,9 @@
 //! Domains: while one is fresh, what it desires is complete, so that surplus instances may go.
 
-use super::DomainError;
 use super::attempts::repeated;
+use super::{DomainError, Service};
 use crate::model::Text;
-use crate::store::{Reader, Store};
+use crate::store::Reader;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -14,7 +14,8 @@ pub async fn list(reader: &mut Reader) -> Result<Vec<Text>, DomainError> {
 }
 
 /// Keeps a domain fresh for this long; zero is for ever.
-pub async fn upsert(store: &Store, domain: &[u8], ttl_s: u32) -> Result<(), DomainError> {
+pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), DomainError> {
+    let store = service.store();
     let expire_time_ns = match ttl_s {
         0 => i64::MAX,
         ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),

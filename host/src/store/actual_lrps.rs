@@ -10,7 +10,7 @@ use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
 use super::writer::Conflict;
 use super::{StoreError, Table, Writer};
-use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, CRASHED, ORDINARY, UNCLAIMED};
+use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use crate::model::{ModificationTag, tags};
 
 const TABLE: Table = Table {
@@ -73,12 +73,12 @@ impl Writer {
                 ("process_guid", guid.clone()),
                 ("instance_index", number(index)),
                 ("domain", domain.clone()),
-                ("state", Cell::Text(UNCLAIMED.to_owned())),
+                ("state", Cell::Text(State::Unclaimed.name().to_owned())),
                 ("since", number(since_ns)),
                 ("net_info", message(&ActualLrpNetInfo::default())),
                 ("modification_tag_epoch", Cell::Text(epoch)),
                 ("modification_tag_index", number(0)),
-                ("presence", number(ORDINARY)),
+                ("presence", number(Presence::Ordinary as i32)),
                 ("internal_routes", json(*b"[]")),
                 ("metric_tags", json(*b"{}")),
                 ("routable", Cell::Flag(false)),
@@ -91,8 +91,8 @@ impl Writer {
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
         let waiting = Filter::everything()
             .at_least("instance_index", from_index)
-            .is("presence", ORDINARY)
-            .one_of("state", &[UNCLAIMED.into(), CRASHED.into()]);
+            .is("presence", Presence::Ordinary as i32)
+            .one_of("state", &[State::Unclaimed.name().into(), State::Crashed.name().into()]);
         self.delete(TABLE, process_guid, waiting).await.map(drop)
     }
 }

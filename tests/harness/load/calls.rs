@@ -41,7 +41,7 @@ impl Failure {
 impl Caller {
     /// `address` is such as `http://127.0.0.1:8889`.
     pub fn new(address: watch::Receiver<String>) -> Self {
-        Self { client: reqwest::Client::new(), address }
+        Self { client: crate::harness::http_client(), address }
     }
 
     /// A call whose answer is read in pieces.

@@ -136,7 +136,7 @@ async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
         desire(&server, lrp(guid)).await;
     }
     // The first page is read before the table goes; the client takes its time over it.
-    let response = reqwest::Client::new().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    let response = crate::harness::http_client().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
     server.sql("ALTER TABLE desired_lrps RENAME TO gone").await;
     let body = response.bytes().await.unwrap();
     let answer = proto::DesiredLrPsResponse::decode(body).unwrap();
@@ -155,7 +155,7 @@ async fn a_list_is_cut_off_when_the_gate_closes(kind: Kind) {
             proto::DesiredLrp { instances: 0, annotation: annotation.clone(), ..lrp(&format!("guid-{number:04}")) };
         desire(&server, lrp).await;
     }
-    let response = reqwest::Client::new().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    let response = crate::harness::http_client().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
     assert_eq!(response.status(), 200);
     server.gate.close();
     assert!(response.bytes().await.is_err(), "a list that is not whole must not look whole");

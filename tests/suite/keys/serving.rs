@@ -69,7 +69,7 @@ fn route(value: &str) -> proto::ProtoRoutes {
 
 /// Creates, updates and removes until told to stop; gives what has to be there in the end.
 async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>) -> BTreeMap<String, String> {
-    let client = reqwest::Client::new();
+    let client = crate::harness::http_client();
     let mut model = BTreeMap::new();
     for number in 0_usize.. {
         if *stop.borrow_and_update() && number > 60 {
@@ -131,14 +131,18 @@ async fn a_host_rotates_while_it_serves_and_then_the_old_key_may_go(kind: Kind) 
     // The old key is not needed any more.
     let installation = only(installation, AFTER, "another passphrase");
     let host = installation.serve();
-    assert_eq!(annotations(&reqwest::Client::new(), &format!("http://{}", host.address)).await, model);
+    assert_eq!(annotations(&crate::harness::http_client(), &format!("http://{}", host.address)).await, model);
 }
 
 /// The lists of the fixture's records, with those of the load taken out.
 async fn answers_as_diego_did_beside_ours(address: std::net::SocketAddr) {
     let (request, expected) = fixture::expected("tasks_list.r3");
-    let response =
-        reqwest::Client::new().post(format!("http://{address}/v1/tasks/list.r3")).body(request).send().await.unwrap();
+    let response = crate::harness::http_client()
+        .post(format!("http://{address}/v1/tasks/list.r3"))
+        .body(request)
+        .send()
+        .await
+        .unwrap();
     let answer = proto::TasksResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
     let expected = proto::TasksResponse::decode(&expected[..]).unwrap();
     assert_eq!(answer.tasks.len(), expected.tasks.len());
@@ -200,7 +204,7 @@ async fn a_damaged_record_is_told_and_keeps_the_host_serving(kind: Kind) {
     let mut host = installation.serve();
     let line = host.wait_for_line(|line| line.contains("do not open"));
     assert!(line.contains("unreadable=1") && line.contains("tasks "), "{line}");
-    let response = reqwest::Client::new().post(host.url("/v1/domains/list")).send().await.unwrap();
+    let response = crate::harness::http_client().post(host.url("/v1/domains/list")).send().await.unwrap();
     assert_eq!(response.status(), 200);
     let status = installation.succeed(&["keys", "status"]);
     assert!(status.contains("Promise    none") && status.contains("(no key)"), "{status}");

@@ -68,7 +68,7 @@ async fn what_was_kept_of_a_record_goes_with_it() {
     };
     assert_eq!((kept(&guids[0]).await, kept(&guids[1]).await), (1, 1));
     let host = installation.serve();
-    let client = reqwest::Client::new();
+    let client = crate::harness::http_client();
     let request = proto::RemoveDesiredLrpRequest { process_guid: guids[0].clone().into_bytes() };
     let body = bbs_proto::prost::Message::encode_to_vec(&request);
     let url = format!("http://{}/v1/desired_lrp/remove", host.address);

@@ -1,0 +1,73 @@
+//! Calls about desired LRPs, whole and in parts.
+
+use super::{Call, DomainError, Message, Page, Reader, Service, proto, wire};
+use crate::api::methods::DesiredLrpChange;
+use crate::domain::desired_lrps;
+use crate::model::desired_lrp::DesiredLrpFilter;
+
+/// Diego's BBS would fault.
+const NO_UPDATE: &str = "Invalid field: update";
+
+pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
+    let desired_lrps = lrps.into_iter().map(wire::desired_lrp_to).collect();
+    Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
+}
+
+pub(super) async fn scheduling_infos(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let filter = DesiredLrpFilter { app_guids: Vec::new(), ..filter(call.decode()?) };
+    let infos = desired_lrps::scheduling_infos(page, &filter).await?;
+    let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
+    Ok(proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec())
+}
+
+pub(super) async fn routing_infos(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let process_guids = call.decode::<proto::DesiredLrPsRequest>()?.process_guids;
+    let filter = DesiredLrpFilter { process_guids, ..Default::default() };
+    let infos = desired_lrps::routing_infos(page, &filter).await?;
+    let desired_lrps = infos.into_iter().map(wire::routing_info_to).collect();
+    Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
+}
+
+pub(super) async fn scheduling_info(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
+    let info = wire::scheduling_info_to(desired_lrps::scheduling_info(reader, &process_guid).await?);
+    let desired_lrp_scheduling_info = Some(info);
+    let answer = proto::DesiredLrpSchedulingInfoByProcessGuidResponse { error: None, desired_lrp_scheduling_info };
+    Ok(answer.encode_to_vec())
+}
+
+pub(super) async fn get(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
+    let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?));
+    Ok(proto::DesiredLrpResponse { error: None, desired_lrp }.encode_to_vec())
+}
+
+/// Answers with nothing but its error.
+pub(super) async fn change(
+    service: &Service,
+    method: DesiredLrpChange,
+    call: Call<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    match method {
+        DesiredLrpChange::Desire => {
+            let lrp = call.valid::<proto::DesireLrpRequest>()?.desired_lrp.unwrap_or_default();
+            desired_lrps::desire(service, wire::desired_lrp_from(lrp), call.trace_id).await?;
+        }
+        DesiredLrpChange::Update => {
+            let request: proto::UpdateDesiredLrpRequest = call.valid()?;
+            let update = request.update.ok_or_else(|| DomainError::Invalid(NO_UPDATE.into()))?;
+            desired_lrps::update(service, &request.process_guid, &wire::update_from(update)).await?;
+        }
+        DesiredLrpChange::Remove => {
+            let process_guid = call.valid::<proto::RemoveDesiredLrpRequest>()?.process_guid;
+            desired_lrps::remove(service, &process_guid).await?;
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn filter(request: proto::DesiredLrPsRequest) -> DesiredLrpFilter {
+    let proto::DesiredLrPsRequest { domain, process_guids, app_guids } = request;
+    DesiredLrpFilter { domain, process_guids, app_guids }
+}
