@@ -7,6 +7,7 @@ pub mod module;
 pub mod progress;
 pub mod serve;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +34,11 @@ enum Command {
 }
 
 impl Cli {
+    /// Reads the arguments, of which Diego's own command line is one form: `bbs -config=FILE` serves.
+    pub fn of(arguments: impl Iterator<Item = OsString>) -> Self {
+        Self::parse_from(with_subcommand(arguments.collect()))
+    }
+
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Dev(command) => command.run().await?,
@@ -42,5 +48,50 @@ impl Cli {
             Command::Module(command) => command.run().await?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Go takes an option with one dash or two.
+fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let first = arguments.get(1).and_then(|first| first.to_str()).unwrap_or_default();
+    let option = first.strip_prefix("--").or_else(|| first.strip_prefix('-')).unwrap_or_default();
+    if option == "config" || option.starts_with("config=") {
+        let option = format!("--{option}");
+        arguments.splice(1..2, ["serve".into(), option.into()]);
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(with_subcommand(line.split(' ').map(OsString::from).collect()))
+    }
+
+    #[test]
+    fn diegos_command_line_serves() {
+        for line in [
+            "bbs -config=/a/bbs.json",
+            "bbs --config=/a/bbs.json",
+            "bbs -config /a/bbs.json",
+            "bbs --config /a/bbs.json",
+            "bbs serve --config /a/bbs.json",
+            "bbs -config=/a/bbs.json --pin-api-version 0.10",
+        ] {
+            match read(line).map(|cli| cli.command) {
+                Ok(Command::Serve(serve)) => assert_eq!(serve.config(), "/a/bbs.json", "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_command_line_is_refused() {
+        for line in ["bbs", "bbs -config", "bbs -configuration=x", "bbs -c x", "bbs config=x", "bbs -config=x -verbose"]
+        {
+            assert!(read(line).is_err(), "{line}");
+        }
     }
 }

@@ -1,9 +1,7 @@
 //! The executable. Diego's post-start script looks for a process of this name, so it is called `bbs`.
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
-    let cli = bbs::cli::Cli::parse();
+    let cli = bbs::cli::Cli::of(std::env::args_os());
     bbs::tls::choose_cryptography();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

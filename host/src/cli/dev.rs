@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, Listeners, LogLevel, Logging};
 use crate::database::Address;
 use crate::modules::build::{self, BuildRequest};
 use crate::modules::sandbox::{Limits, Sandbox};
@@ -43,10 +43,10 @@ impl DevCommand {
         };
         let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
-            listen_address: self.listen,
+            listeners: Listeners { api: self.listen, ..Listeners::default() },
             encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
             active_key_label: "dev".to_owned(),
-            log_level: LogLevel::Error,
+            logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };
         startup::serve(config, |served| print!("{}", welcome(served))).await?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, Ignored, LogLevel};
 use crate::layout::manifest::DataVersion;
 use crate::startup;
 
@@ -41,18 +41,32 @@ pub struct ServeCommand {
 }
 
 impl ServeCommand {
+    #[cfg(test)]
+    pub(super) fn config(&self) -> &str {
+        self.config.to_str().expect("the tests' paths are text")
+    }
+
     pub async fn run(self) -> anyhow::Result<()> {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
         config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
-        log_to_stderr(config.log_level);
-        for key in &config.ignored {
-            tracing::warn!(key, "this configuration key has no meaning here and is ignored");
-        }
+        log_to_stderr(config.logging.level);
+        warn_of_ignored(&config.ignored);
         startup::serve(config, |_| {}).await?;
         Ok(())
+    }
+}
+
+/// One line for all of them. Keys that Diego's own BBS does not look at either are in every file that BOSH writes, and
+/// no reason to warn.
+fn warn_of_ignored(ignored: &Ignored) {
+    let Ignored { known, unknown } = ignored;
+    if !unknown.is_empty() {
+        tracing::warn!(?unknown, ?known, "these configuration keys have no meaning here and are ignored");
+    } else if !known.is_empty() {
+        tracing::info!(?known, "these configuration keys have no meaning here and are ignored");
     }
 }
 
@@ -61,7 +75,7 @@ pub(super) fn log_to_stderr(level: LogLevel) {
     let level = match level {
         LogLevel::Debug => "debug",
         LogLevel::Info => "info",
-        LogLevel::Error => "error",
+        LogLevel::Error | LogLevel::Fatal => "error",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
