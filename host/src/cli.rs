@@ -12,6 +12,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::ConfigError;
+use crate::logs::ScrubError;
+use crate::startup;
+
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
@@ -42,12 +46,27 @@ impl Cli {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Dev(command) => command.run().await?,
-            Command::Serve(command) => command.run().await?,
+            Command::Serve(command) => return command.run().await,
             Command::Migrate(command) => return command.run().await,
             Command::Keys(command) => command.run().await?,
             Command::Module(command) => command.run().await?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a command that failed says, and the code that it ends with.
+pub fn failed(error: &anyhow::Error) -> ExitCode {
+    say(error);
+    let could_not_begin = error.is::<ConfigError>() || error.is::<ScrubError>();
+    if could_not_begin { ExitCode::from(startup::COULD_NOT_BEGIN) } else { ExitCode::FAILURE }
+}
+
+/// Errors never print their own sources, so the whole chain is printed here, once.
+fn say(error: &anyhow::Error) {
+    eprintln!("bbs: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
     }
 }
 

@@ -5,19 +5,10 @@ fn main() -> std::process::ExitCode {
     bbs::tls::choose_cryptography();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&error.into()),
+        Err(error) => return bbs::cli::failed(&error.into()),
     };
     match runtime.block_on(cli.run()) {
         Ok(code) => code,
-        Err(error) => failed(&error),
+        Err(error) => bbs::cli::failed(&error),
     }
-}
-
-/// Errors never print their own sources, so the whole chain is printed here, once.
-fn failed(error: &anyhow::Error) -> std::process::ExitCode {
-    eprintln!("bbs: {error}");
-    for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
-    }
-    std::process::ExitCode::FAILURE
 }

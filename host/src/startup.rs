@@ -1,12 +1,14 @@
 //! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
 //! means. The only place where the parts meet; it does no work of its own.
 
+mod doors;
 mod drain;
 mod error;
 mod keys;
 mod master;
 mod online;
 mod prepared;
+mod probe;
 mod signals;
 
 use std::net::SocketAddr;
@@ -16,11 +18,11 @@ use tokio::net::TcpListener;
 
 use crate::admin::AdminError;
 use crate::config::Config;
-use crate::http;
 use crate::layout::manifest::DataVersion;
 use crate::lock::{Held, Purpose};
+use crate::logs::Level;
 use crate::progress::Wait;
-pub use error::StartupError;
+pub use error::{COULD_NOT_BEGIN, StartupError};
 pub use prepared::Prepared;
 use signals::Signals;
 
@@ -37,10 +39,26 @@ pub struct Served {
 }
 
 /// Serves until a signal, a lost lock or a failure ends it; `announce` is called once the API answers.
-pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
+pub async fn serve(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
+    tracing::info!(name: "starting", "starting");
+    let served = run(config, level, announce).await;
+    match &served {
+        Ok(()) => tracing::info!(name: "exited", "ended as it was told to"),
+        Err(error) => error.log(),
+    }
+    served
+}
+
+/// The stages, one after another; what one of them ends with ends the host.
+async fn run(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
     let signals = Signals::listen().map_err(StartupError::Signals)?;
-    let prepared = Prepared::new(config).await?;
-    open_side_doors(&prepared).await?;
+    let front = doors::Front::read(&config)?;
+    doors::open_first(&config, level).await?;
+    let prepared = tokio::select! {
+        prepared = Prepared::new(config) => prepared?,
+        () = signals.reach(1) => return Ok(()),
+    };
+    doors::open_metrics(&prepared).await?;
     let mut admin = match prepared.open_admin().await {
         // On a machine with several hosts the master has it until it ends.
         Err(AdminError::InUse { .. }) => None,
@@ -50,13 +68,13 @@ pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(),
         taken = wait_for_lock(&prepared) => taken?,
         () = signals.reach(1) => return Ok(()),
     };
-    tracing::info!("took the lock");
+    tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
     prepared.metrics.lock_held(true);
     let served = async {
         if admin.is_none() {
             admin = Some(prepared.open_admin().await?);
         }
-        master::serve_as_master(&prepared, &lock, &signals, announce).await
+        master::serve_as_master(&prepared, &front, &lock, &signals, announce).await
     }
     .await;
     prepared.metrics.lock_held(false);
@@ -65,20 +83,6 @@ pub async fn serve(config: Config, announce: impl FnOnce(&Served)) -> Result<(),
     prepared.database.close().await;
     lock.release().await;
     served
-}
-
-/// Health and metrics, which a standby has too.
-async fn open_side_doors(prepared: &Prepared) -> Result<(), StartupError> {
-    if let Some(address) = prepared.config.listeners.health {
-        tokio::spawn(http::serve_health(bind(address).await?));
-    }
-    if let Some(address) = prepared.config.listeners.metrics {
-        let listener = bind(address).await?;
-        let address = listener.local_addr().map_err(StartupError::Server)?;
-        tracing::info!(metrics = %address, "metrics are at /metrics");
-        tokio::spawn(http::serve_metrics(listener, prepared.metrics.clone(), prepared.gate.clone()));
-    }
-    Ok(())
 }
 
 async fn wait_for_lock(prepared: &Prepared) -> Result<Held, StartupError> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::admin::AdminError;
 use crate::api;
 use crate::database::DatabaseError;
+use crate::http::{AccessLogError, TlsError};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
@@ -56,6 +57,68 @@ pub enum StartupError {
          `bbs migrate down --to {to}`, or with a host that is told the same"
     )]
     RollbackCutShort { to: DataVersion },
+    #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
+    #[error(
+        "the database did not do what it was asked as a probe, and this host serves no more; its supervisor may start it \
+         again. It said: {attempts}"
+    )]
+    Unhealthy { attempts: String },
     #[error(transparent)]
     Api(#[from] api::ApiError),
+}
+
+/// What a supervisor is told of a host that never got as far as its first stage.
+pub const COULD_NOT_BEGIN: u8 = 2;
+const FAILED: u8 = 1;
+
+impl StartupError {
+    /// 2 where something has to be put right before another start can succeed, as for Diego's BBS; 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Keyring(_)
+            | Self::Sandbox(_)
+            | Self::Catalog { .. }
+            | Self::NoMigrations { .. }
+            | Self::Database(_)
+            | Self::Lock(_)
+            | Self::Tls(_) => COULD_NOT_BEGIN,
+            Self::Fence(_)
+            | Self::Locked
+            | Self::LockLost(_)
+            | Self::Listen { .. }
+            | Self::Server(_)
+            | Self::Signals(_)
+            | Self::Migrate(_)
+            | Self::ShutDown(_)
+            | Self::Keys(_)
+            | Self::MigrationUnderWay
+            | Self::Admin(_)
+            | Self::RollbackCutShort { .. }
+            | Self::AccessLog(_)
+            | Self::Unhealthy { .. }
+            | Self::Api(_) => FAILED,
+        }
+    }
+
+    /// The last line but one of a log.
+    pub(super) fn log(&self) {
+        let error: &dyn std::error::Error = self;
+        match self {
+            Self::Keyring(_) => {
+                tracing::error!(name: "cannot-setup-encryption", is_fatal = true, error, "cannot begin")
+            }
+            Self::Database(_) => tracing::error!(name: "sql-failed-to-connect", is_fatal = true, error, "cannot begin"),
+            Self::Lock(_) => {
+                tracing::error!(name: "failed-to-connect-to-locket", is_fatal = true, error, "cannot begin")
+            }
+            Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", is_fatal = true, error, "cannot begin"),
+            _ if self.exit_code() == COULD_NOT_BEGIN => {
+                tracing::error!(name: "failed-to-start", is_fatal = true, error, "cannot begin");
+            }
+            _ => tracing::error!(name: "exited-with-failure", error, "ended"),
+        }
+    }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::doors::Front;
 use super::signals::Signals;
-use super::{DRAIN, Prepared, Served, StartupError, bind, drain};
+use super::{DRAIN, Prepared, Served, StartupError, bind, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::lock::Held;
@@ -16,12 +17,14 @@ use crate::lock::fence::Fence;
 use crate::migrate::online::{Online, Start};
 use crate::migrate::{Intent, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
+use crate::store::Store;
 
 /// How often a host that does not serve yet writes to its log how far it has come.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn serve_as_master(
     prepared: &Prepared,
+    front: &Front,
     lock: &Held,
     signals: &Signals,
     announce: impl FnOnce(&Served),
@@ -31,8 +34,12 @@ pub(super) async fn serve_as_master(
     tracing::info!(%address, "listening; every request is answered 503 until the database is ready");
     let gate = &prepared.gate;
     let (end_server, server_stop) = watch::channel(false);
-    let router = http::router(gate.clone(), prepared.metrics.clone());
-    let server = tokio::spawn(http::serve(listener, router, stopped(server_stop)));
+    let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
+    if let Some(certificates) = front.certificates.clone() {
+        tokio::spawn(certificates.watch());
+    }
+    let certificates = front.certificates.clone();
+    let server = tokio::spawn(http::serve_clients(listener, certificates, router, stopped(server_stop), DRAIN));
 
     prepared.progress.enter("fence", "taking over from the host before", None);
     let work = async {
@@ -55,14 +62,10 @@ pub(super) async fn serve_as_master(
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
     let ended = tokio::select! {
-        ended = tokio::time::timeout(DRAIN, server) => ended,
+        ended = server => ended,
         () = signals.reach(2) => return outcome,
     };
-    let ended = match ended {
-        Ok(ended) => ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server),
-        Err(_) => Ok(()),
-    };
-    outcome.and(ended)
+    outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
 }
 
 /// Ends only with a failure, or when the database was found on its way back and is there now.
@@ -86,7 +89,10 @@ async fn work_and_serve(
             tracing::info!(to, "the database was on its way back; this host finishes that and ends");
             return Ok(());
         }
-        Ok(Start::Done(_)) => None,
+        Ok(Start::Done(_)) => {
+            tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
+            None
+        }
         Ok(Start::Follow(online)) => Some(online),
         Err(fault) => return Err(fault),
     };
@@ -104,10 +110,23 @@ async fn work_and_serve(
         migrations: prepared.catalog.migrations().len(),
         translators: prepared.catalog.translators().len(),
     };
-    tracing::info!(%address, data_version = served.data_version, "serving");
+    tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
-    if let Some(online) = &following {
-        if !prepared.follow(fence, online, &store).await? {
+    tokio::select! {
+        outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+    }
+}
+
+/// What is left to do while the API is served.
+async fn finish_beside(
+    prepared: &Prepared,
+    fence: &Fence,
+    following: Option<&Online>,
+    store: &Store,
+) -> Result<(), StartupError> {
+    if let Some(online) = following {
+        if !prepared.follow(fence, online, store).await? {
             return std::future::pending().await;
         }
         prepared.progress.enter(SERVING, "", None);
