@@ -75,7 +75,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: SqlitePool },
+    Sqlite { readers: SqlitePool, writer: SqlitePool, writer_at_ease: SqlitePool },
     Postgres(PgPool),
     Mysql(MySqlPool),
 }
@@ -84,6 +84,7 @@ enum Pools {
 enum Purpose {
     Read,
     Write,
+    WriteAtEase,
 }
 
 impl Pools {
@@ -91,10 +92,18 @@ impl Pools {
         Ok(match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read) => readers.begin().await?.into(),
             (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin_with(sqlite::WRITE).await?.into(),
+            (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
+                // In turn with the other one: SQLite itself would let both try again and again.
+                let turn = writer.acquire().await?;
+                let mut tx = Transaction::from(writer_at_ease.begin_with(sqlite::WRITE).await?);
+                tx.keep(turn);
+                tx
+            }
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
             (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
+            (Self::Postgres(pool), Purpose::WriteAtEase) => pool.begin_with(postgres::WRITE_AT_EASE).await?.into(),
             (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
-            (Self::Mysql(pool), Purpose::Write) => pool.begin().await?.into(),
+            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
         })
     }
 }
@@ -155,6 +164,12 @@ impl Database {
         self.begin(Purpose::Write).await
     }
 
+    /// The same with a commit that does not wait for the disk, where the database has such. A crash of the machine may
+    /// undo it, whole and with everything that came after it, and never what is written by a commit that waits after it.
+    pub async fn write_at_ease(&self) -> Result<Transaction, DatabaseError> {
+        self.begin(Purpose::WriteAtEase).await
+    }
+
     /// In a task of its own, which goes on when nobody waits for it any more: the drivers take a connection whose
     /// `BEGIN` was abandoned halfway for one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
@@ -169,8 +184,9 @@ impl Database {
     pub async fn close(&self) {
         let closed = async {
             match &self.0.pools {
-                Pools::Sqlite { readers, writer } => {
+                Pools::Sqlite { readers, writer, writer_at_ease } => {
                     readers.close().await;
+                    writer_at_ease.close().await;
                     writer.close().await;
                 }
                 Pools::Postgres(pool) => pool.close().await,

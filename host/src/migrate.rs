@@ -58,6 +58,7 @@ use state::Phase;
 pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
 
 /// What a migration works with.
+#[derive(Clone)]
 pub struct Context {
     pub database: Database,
     /// The catalog's migrations, oldest first.
@@ -324,7 +325,7 @@ pub async fn run_part(
         Decision::Serve => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
-            let allowance = Allowance::of(most);
+            let allowance = Arc::new(Allowance::of(most));
             let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &allowance).await?;
             if !complete {
                 return Ok(Progressed::Part(part::counted(context, &work).await?));
@@ -381,7 +382,7 @@ async fn bring_across(
     line: &Line,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-    allowance: &Allowance,
+    allowance: &Arc<Allowance>,
 ) -> Result<(Arc<Work>, bool), MigrateError> {
     check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;

@@ -7,6 +7,8 @@ use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
 use sqlx::query::Query as SqlxQuery;
 use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
 
+use tokio::sync::mpsc;
+
 use super::statement::IntoStatement;
 use super::transaction::Inner;
 use super::{Dialect, SqlError, Transaction};
@@ -20,6 +22,8 @@ const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
 /// Well below the smallest `max_allowed_packet` that anybody runs with.
 const STATEMENT_BYTES: usize = 2 << 20;
+/// What is sent of a `COPY` at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Rows as columns: each column of the table that is written, with its values.
 #[derive(Debug)]
@@ -47,6 +51,25 @@ pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Resul
 async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
     let names: Vec<_> = rows.columns.iter().map(|(column, _)| quoted(&column.name)).collect();
     let statement = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", quoted(table), names.join(", "));
+    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.0, Inner::Lent) else {
+        unreachable!("only PostgreSQL copies")
+    };
+    let (pieces, encoded) = mpsc::channel(1);
+    // In a task of its own, which goes on when nobody waits for it any more: a connection whose `COPY` was abandoned
+    // halfway would take the end of it for the answer to what comes next.
+    let sending = tokio::spawn(async move {
+        let copied = send(&mut lent, &statement, encoded).await;
+        (lent, copied)
+    });
+    let encoded = encode_rows(rows, &pieces).await;
+    drop(pieces);
+    let (back, copied) = sending.await.map_err(|_| SqlError::WorkerCrashed)?;
+    tx.0 = Inner::Postgres(back);
+    encoded.and(copied)
+}
+
+/// A piece after another, so that the server is at work on one while the next is encoded.
+async fn encode_rows(rows: &Rows<'_>, pieces: &mpsc::Sender<Piece>) -> Result<(), SqlError> {
     // Signature, no flags, no header extension.
     let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
     let width = i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
@@ -55,26 +78,38 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
         for (at, (column, _)) in rows.columns.iter().enumerate() {
             encode(&mut buffer, column.kind, rows.value(row, at))?;
         }
+        if buffer.len() >= PIECE_BYTES {
+            let piece = std::mem::replace(&mut buffer, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
+            // Who does not take it any more has failed, and says so itself.
+            let _ = pieces.send(Piece::Rows(piece)).await;
+        }
     }
     buffer.extend_from_slice(&(-1_i16).to_be_bytes());
-    // In a task of its own, which goes on when nobody waits for it any more: a connection whose `COPY` was abandoned
-    // halfway would take the end of it for the answer to what comes next.
-    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.0, Inner::Lent) else {
-        unreachable!("only PostgreSQL copies")
-    };
-    let copied = tokio::spawn(async move {
-        let copied = send(&mut lent, &statement, &buffer).await;
-        (lent, copied)
-    });
-    let (back, copied) = copied.await.map_err(|_| SqlError::WorkerCrashed)?;
-    tx.0 = Inner::Postgres(back);
-    copied
+    let _ = pieces.send(Piece::Last(buffer)).await;
+    Ok(())
 }
 
-async fn send(connection: &mut PgConnection, statement: &str, data: &[u8]) -> Result<(), SqlError> {
+enum Piece {
+    Rows(Vec<u8>),
+    Last(Vec<u8>),
+}
+
+async fn send(
+    connection: &mut PgConnection,
+    statement: &str,
+    mut encoded: mpsc::Receiver<Piece>,
+) -> Result<(), SqlError> {
     let mut sink = connection.copy_in_raw(statement).await?;
-    sink.send(data).await?;
-    sink.finish().await.map(drop)
+    while let Some(piece) = encoded.recv().await {
+        match piece {
+            Piece::Rows(rows) => sink.send(rows).await.map(drop)?,
+            Piece::Last(rows) => {
+                sink.send(rows).await?;
+                return sink.finish().await.map(drop);
+            }
+        }
+    }
+    sink.abort("the rows could not be encoded").await
 }
 
 /// One field of `COPY`'s binary format: its length, then its bytes as the column's type has them.

@@ -8,6 +8,9 @@ use super::{Server, SqlError, Tls};
 /// One state of the database, whatever others commit meanwhile.
 pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+/// Does not wait until its commit is on disk. The log keeps the order: a later commit that waits covers it.
+pub(super) const WRITE_AT_EASE: &str = "BEGIN; SET LOCAL synchronous_commit = off";
+
 pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&server.host)

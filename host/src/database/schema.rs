@@ -20,7 +20,7 @@ use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
 pub use difference::differences;
 pub use mysql::rename_tables;
-pub use names::{index_ahead, set_aside, take_place, waiting};
+pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the schema of table {table:?}")]

@@ -15,6 +15,9 @@ const READERS: u32 = 8;
 const WRITER_CACHE: &str = "-32768";
 /// Pages of write-ahead log between checkpoints: 32 MiB. Each costs a wait for the disk.
 const CHECKPOINT_PAGES: &str = "8192";
+/// For the writer at ease, 256 MiB: what a migration writes again and again, such as pages of an index, is written into
+/// the file less often.
+const CHECKPOINT_PAGES_AT_EASE: &str = "65536";
 
 pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     let options = SqliteConnectOptions::new()
@@ -25,11 +28,15 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
         .foreign_keys(false)
         .busy_timeout(Duration::from_secs(10));
     let writing = options.clone().pragma("cache_size", WRITER_CACHE).pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
-    // The writer opens first: it creates the file that the readers then find.
+    // Its commits are in the log at once and on disk with the next one of the other writer, or a checkpoint.
+    let at_ease =
+        writing.clone().synchronous(SqliteSynchronous::Normal).pragma("wal_autocheckpoint", CHECKPOINT_PAGES_AT_EASE);
+    // The writer opens first: it creates the file that the others then find.
     let writer = SqlitePoolOptions::new().max_connections(1).connect_with(writing).await?;
+    let writer_at_ease = SqlitePoolOptions::new().max_connections(1).connect_with(at_ease).await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)
         .connect_with(options.create_if_missing(false).read_only(true))
         .await?;
-    Ok(Pools::Sqlite { readers, writer })
+    Ok(Pools::Sqlite { readers, writer, writer_at_ease })
 }

@@ -160,7 +160,15 @@ impl Fence {
 
     /// A write transaction in which this host is proven to be the master until it ends.
     pub async fn begin(&self) -> Result<Transaction, FenceError> {
-        let mut tx = self.0.database.write().await?;
+        self.prove(self.0.database.write().await?).await
+    }
+
+    /// The same, with a commit that does not wait for the disk: see [`Database::write_at_ease`].
+    pub async fn begin_at_ease(&self) -> Result<Transaction, FenceError> {
+        self.prove(self.0.database.write_at_ease().await?).await
+    }
+
+    async fn prove(&self, mut tx: Transaction) -> Result<Transaction, FenceError> {
         let token = match (tx.dialect(), &self.0.shards) {
             (_, Some(shards)) => return self.change_shard(tx, shards.take()).await,
             // The one writer cannot be another one meanwhile.

@@ -65,7 +65,7 @@ pub(super) async fn copy(
     context: &Context,
     fence: &Fence,
     work: &Arc<Work>,
-    allowance: &Allowance,
+    allowance: &Arc<Allowance>,
 ) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
@@ -115,52 +115,77 @@ async fn copy_group(
     fence: &Fence,
     work: &Arc<Work>,
     group: usize,
-    allowance: &Allowance,
+    allowance: &Arc<Allowance>,
 ) -> Result<bool, MigrateError> {
-    let mut reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
-    let size = AtomicU64::new(FIRST_BATCH);
+    let reading = Reading { after: cursor(context, group).await?, fitting: u64::MAX };
+    let size = Arc::new(AtomicU64::new(FIRST_BATCH));
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
-    let read = async {
-        let complete = loop {
-            context.pace.ready(&context.progress).await;
-            let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
-            let most = allowance.most(most);
-            // One is looked for, to see whether anything is left.
-            let found = read_batch(context, work, group, &mut reading, most.max(1)).await?;
-            let Some((batch, read)) = found else { break true };
-            if most == 0 {
-                break false;
-            }
-            allowance.spend(batch.keys);
-            context.pace.take(batch.units);
-            if to_transform.send((batch, read)).await.is_err() {
-                break true;
-            }
+    let source =
+        Source { context: context.clone(), work: Arc::clone(work), group, allowance: Arc::clone(allowance), reading };
+    // In tasks of their own, so that one core decodes rows while another encodes them.
+    let read = tokio::spawn(read_batches(source, Arc::clone(&size), to_transform));
+    let transformed = tokio::spawn(transform_batches(Arc::clone(work), group, from_read, to_write));
+    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails, or is not waited
+    // for any more, lets go of its channel, and that ends the others. The last stage knows best what went wrong.
+    let written = write_batches(context, fence, work, group, from_transform, &size).await;
+    let interrupted = |_| MigrateError::Interrupted;
+    let (read, transformed) = (read.await.map_err(interrupted), transformed.await.map_err(interrupted));
+    written.and(transformed?).and(read?)
+}
+
+/// What the first stage reads from, and how far it has come.
+struct Source {
+    context: Context,
+    work: Arc<Work>,
+    group: usize,
+    allowance: Arc<Allowance>,
+    reading: Reading,
+}
+
+/// The first stage. Says whether all there is was read, or as much as is allowed.
+async fn read_batches(
+    mut source: Source,
+    size: Arc<AtomicU64>,
+    to_transform: mpsc::Sender<(Batch, Option<Read>)>,
+) -> Result<bool, MigrateError> {
+    let Source { context, work, group, allowance, reading } = &mut source;
+    loop {
+        context.pace.ready(&context.progress).await;
+        let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
+        let most = allowance.most(most);
+        // One is looked for, to see whether anything is left.
+        let Some((batch, read)) = read_batch(context, work, *group, reading, most.max(1)).await? else {
+            return Ok(true);
         };
-        drop(to_transform);
-        Ok(complete)
-    };
-    let transform = async {
-        let mut from_read = from_read;
-        while let Some((mut batch, read)) = from_read.recv().await {
-            if let Some(read) = read {
-                let work = Arc::clone(work);
-                let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
-                batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
-            }
-            if to_write.send(batch).await.is_err() {
-                break;
-            }
+        if most == 0 {
+            return Ok(false);
         }
-        drop(to_write);
-        Ok(())
-    };
-    let write = write_batches(context, fence, work, group, from_transform, &size);
-    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails lets go of its
-    // channel, and that ends the others. The last stage knows best what went wrong.
-    let (read, transformed, written) = tokio::join!(read, transform, write);
-    written.and(transformed).and(read)
+        allowance.spend(batch.keys);
+        context.pace.take(batch.units);
+        if to_transform.send((batch, read)).await.is_err() {
+            return Ok(true);
+        }
+    }
+}
+
+async fn transform_batches(
+    work: Arc<Work>,
+    group: usize,
+    mut from_read: mpsc::Receiver<(Batch, Option<Read>)>,
+    to_write: mpsc::Sender<Batch>,
+) -> Result<(), MigrateError> {
+    while let Some((mut batch, read)) = from_read.recv().await {
+        if let Some(read) = read {
+            let work = Arc::clone(&work);
+            let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
+            batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
+        }
+        if to_write.send(batch).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The last stage: a batch after another, as large as what they take allows.
@@ -340,7 +365,9 @@ async fn write_batch(
     batch: &Batch,
 ) -> Result<(), MigrateError> {
     work.check_mirror()?;
-    let mut tx = fence.begin().await?;
+    // The cursor is in the same log: what a crash of the machine takes with it is copied again. And the cut-over, whose
+    // commit is waited for, comes after it.
+    let mut tx = fence.begin_at_ease().await?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             let source = &work.lens.near.tables[&plan.sources[0]];

@@ -74,7 +74,7 @@ impl Online {
 
     /// Everything up to copies that are complete and verified, while clients go on reading and writing.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        copy::copy(context, fence, &self.work, &Allowance::of(None)).await?;
+        copy::copy(context, fence, &self.work, &Arc::new(Allowance::of(None))).await?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &self.work).await?;
         cut_over::change_ahead(context, fence, &self.work).await?;

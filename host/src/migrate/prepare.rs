@@ -93,7 +93,11 @@ pub(super) async fn prepare(
     let mut statements = Vec::new();
     for plan in &work.plans {
         match plan.strategy {
-            Strategy::Copy => statements.push(schema::create_table(dialect, &plan.table, &plan.staged(work.to))),
+            Strategy::Copy => {
+                let staged = plan.staged(work.to);
+                statements.push(schema::create_table(dialect, &plan.table, &staged));
+                statements.extend(schema::before_filling(dialect, &plan.table, &staged));
+            }
             Strategy::Create => statements.extend(make_way(&mut reader, &plan.table.name).await?),
             Strategy::Untouched | Strategy::InPlace => {}
         }

@@ -104,7 +104,7 @@ impl Place {
         Self { kind, engine }
     }
 
-    fn database(&self) -> TestDatabase {
+    pub fn database(&self) -> TestDatabase {
         self.engine
             .as_ref()
             .map_or_else(|| TestDatabase::new(self.kind), |engine| TestDatabase::on(self.kind, engine.address()))

@@ -6,7 +6,7 @@
 use super::postgres::identifier;
 use super::{create_index, drop_index, rename_table};
 use crate::database::Dialect;
-use crate::layout::schema::{Index, Table};
+use crate::layout::schema::{Index, Sealing, Table};
 
 /// PostgreSQL cuts off what is longer, in silence.
 const LONGEST_NAME: usize = 63;
@@ -65,9 +65,23 @@ pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> 
             let names = table.indexes.iter().map(|index| index.name.as_str());
             statements.extend(names.map(|name| rename_index(&waiting(name, table, staged), name)));
             statements.push(rename_index(&key_name(staged), &key_name(&table.name)));
+            statements.extend(sealed_storage(table, &table.name, "EXTENDED"));
         }
     }
     statements
+}
+
+/// Before a table that waits under another name is filled: PostgreSQL is not to try and compress what is sealed, which
+/// cannot be compressed. [`take_place`] makes the table like any other again.
+pub fn before_filling(dialect: Dialect, table: &Table, staged: &str) -> Option<String> {
+    if dialect == Dialect::Postgres { sealed_storage(table, staged, "EXTERNAL") } else { None }
+}
+
+fn sealed_storage(table: &Table, name: &str, storage: &str) -> Option<String> {
+    let sealed = table.columns.iter().filter(|column| column.sealing != Sealing::Plain);
+    let changes: Vec<_> =
+        sealed.map(|column| format!("ALTER COLUMN {} SET STORAGE {storage}", identifier(&column.name))).collect();
+    (!changes.is_empty()).then(|| format!("ALTER TABLE {} {}", identifier(name), changes.join(", ")))
 }
 
 /// The constraint of the key as PostgreSQL calls it by itself; Diego's own migrations know it by that name.

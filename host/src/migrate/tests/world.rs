@@ -199,7 +199,8 @@ impl World {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         let line = line(&self.context.migrations).unwrap();
         let ends = (self.version().await.0, to);
-        let work = bring_across(&self.context, &fence, &line, ends, false, &Allowance::of(None)).await.unwrap().0;
+        let work =
+            bring_across(&self.context, &fence, &line, ends, false, &Arc::new(Allowance::of(None))).await.unwrap().0;
         self.execute(damage).await;
         finish(&self.context, &fence, &work, false).await.unwrap_err()
     }

@@ -1,0 +1,182 @@
+//! The API as a Diego under load uses it: desire, claim and start, list what is scheduled, list by cell. Over HTTP,
+//! against this host as a process on each of the databases, and against any other BBS in the same run. Prints rates,
+//! latencies and memory; fails at nothing that is a matter of time.
+//!
+//! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_CLIENTS`: calls at once (32)
+//! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
+//! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: files for talking to it
+//! - `BBS_BENCH_PID`: its process, for its memory
+//! - `TMPDIR`: where the databases are put
+
+#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+
+#[path = "parts/diego.rs"]
+mod diego;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "parts/subject.rs"]
+mod subject;
+
+use std::time::{Duration, Instant};
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use futures_util::{StreamExt, stream};
+use harness::host::Installation;
+use harness::modules;
+use hdrhistogram::Histogram;
+use subject::{Place, kinds};
+
+const CELLS: u64 = 100;
+/// Lists of everything, and lists by cell, that are timed.
+const WHOLE_LISTS: usize = 3;
+const CELL_LISTS: u64 = 300;
+
+#[tokio::main]
+async fn main() {
+    bbs::tls::choose_cryptography();
+    let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+    let numbers = chosen("BBS_BENCH_ROWS", "20000,200000");
+    let sizes: Vec<u64> = numbers.split(',').map(|size| size.parse().expect("BBS_BENCH_ROWS has numbers")).collect();
+    let clients = chosen("BBS_BENCH_CLIENTS", "32").parse().expect("BBS_BENCH_CLIENTS is a number");
+    for size in &sizes {
+        for kind in kinds() {
+            let place = Place::new(kind);
+            let installation = Installation::on(place.database(), &modules::modules());
+            let host = installation.serve();
+            let bbs = Bbs { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients };
+            println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
+            bbs.measure(*size).await;
+            host.terminate();
+        }
+        if let Ok(url) = std::env::var("BBS_BENCH_URL") {
+            let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
+            println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
+            let bbs = Bbs { url, client: other_client(), pid, clients };
+            bbs.measure(*size).await;
+            bbs.empty(*size).await;
+        }
+    }
+}
+
+fn other_client() -> reqwest::Client {
+    let read = |name| std::env::var_os(name).map(|path| std::fs::read(path).expect("a file named by BBS_BENCH_*"));
+    let mut builder = reqwest::Client::builder();
+    if let Some(ca) = read("BBS_BENCH_CA") {
+        let roots = reqwest::Certificate::from_pem_bundle(&ca).expect("BBS_BENCH_CA has certificates");
+        builder = builder.tls_certs_only(roots);
+    }
+    if let (Some(certificate), Some(key)) = (read("BBS_BENCH_CERT"), read("BBS_BENCH_KEY")) {
+        let identity = reqwest::Identity::from_pem(&[certificate, key].concat()).expect("BBS_BENCH_CERT and _KEY fit");
+        builder = builder.identity(identity);
+    }
+    builder.build().expect("a client with these certificates")
+}
+
+/// A BBS that is measured, this host or another.
+struct Bbs {
+    url: String,
+    client: reqwest::Client,
+    pid: Option<u32>,
+    clients: usize,
+}
+
+impl Bbs {
+    async fn measure(&self, rows: u64) {
+        let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", diego::desire(at)));
+        desired.await;
+        let claimed = self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", diego::claim(at, at % CELLS)));
+        claimed.await;
+        let started = |at| self.change("actual_lrps/start.r1", diego::start(at, at % CELLS));
+        self.many("start", 0..rows, started).await;
+        // What a rep says of everything that it runs, over and over.
+        self.many("start, unchanged", 0..rows.min(20_000), started).await;
+        self.lists("list scheduling infos", "desired_lrp_scheduling_infos/list").await;
+        self.lists("list actual LRPs", "actual_lrps/list").await;
+        self.many("list LRPs by cell", 0..CELL_LISTS, |at| async move {
+            self.call("actual_lrps/list", diego::of_cell(at % CELLS)).await.len();
+        })
+        .await;
+    }
+
+    /// Removes what was desired, so that the next size finds the database empty.
+    async fn empty(&self, rows: u64) {
+        self.many("remove", 0..rows, |at| self.change("desired_lrp/remove", diego::remove(at))).await;
+        let gone = |at| self.change("actual_lrps/remove", diego::remove_instance(at, at % CELLS));
+        self.many("remove instances", 0..rows, gone).await;
+    }
+
+    /// Everything once, so many at a time.
+    async fn many<F: Future>(&self, what: &str, of: std::ops::Range<u64>, call: impl Fn(u64) -> F) {
+        let mut times = Histogram::<u64>::new(3).expect("three digits");
+        let count = of.end - of.start;
+        self.forget_peak();
+        let began = Instant::now();
+        let timed = stream::iter(of).map(|at| {
+            let call = call(at);
+            async {
+                let began = Instant::now();
+                call.await;
+                began.elapsed()
+            }
+        });
+        let mut calls = std::pin::pin!(timed.buffer_unordered(self.clients));
+        while let Some(time) = calls.next().await {
+            times.saturating_record(time.as_micros() as u64);
+        }
+        let spent = began.elapsed();
+        let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
+        let rate = count as f64 / spent.as_secs_f64();
+        println!("  {what:<24}{rate:>9.0} /s   p50 {:>8.2} ms   p99 {:>8.2} ms   {}", at(0.5), at(0.99), self.peak());
+    }
+
+    /// A list of everything, read to its end as it comes.
+    async fn lists(&self, what: &str, method: &str) {
+        self.forget_peak();
+        let (mut best, mut bytes) = (Duration::MAX, 0);
+        for _ in 0..WHOLE_LISTS {
+            let began = Instant::now();
+            let mut response = self.send(method, Vec::new()).await;
+            bytes = 0;
+            while let Some(chunk) = response.chunk().await.expect("the list comes whole") {
+                bytes += chunk.len();
+            }
+            best = best.min(began.elapsed());
+        }
+        let megabytes = bytes as f64 / f64::from(1 << 20);
+        println!("  {what:<24}{:>9.2} s    {megabytes:>8.1} MiB   {}", best.as_secs_f64(), self.peak());
+    }
+
+    async fn send(&self, method: &str, body: Vec<u8>) -> reqwest::Response {
+        let request = self.client.post(format!("{}/v1/{method}", self.url)).body(body);
+        let response = request.send().await.unwrap_or_else(|fault| panic!("{method}: {fault:?}"));
+        assert_eq!(response.status(), 200, "{method}");
+        response
+    }
+
+    async fn call(&self, method: &str, body: Vec<u8>) -> Vec<u8> {
+        self.send(method, body).await.bytes().await.expect("the answer comes whole").to_vec()
+    }
+
+    async fn change(&self, method: &str, body: Vec<u8>) {
+        let answer = self.call(method, body).await;
+        let answer = proto::ActualLrpLifecycleResponse::decode(&answer[..]).expect("an answer of the API");
+        assert_eq!(answer.error, None, "{method}");
+    }
+
+    fn forget_peak(&self) {
+        if let Some(pid) = self.pid {
+            // Another's process may not let us; then the peak is that of its whole life.
+            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        }
+    }
+
+    fn peak(&self) -> String {
+        let status = self.pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
+        let line = status.as_deref().and_then(|text| text.lines().find(|line| line.starts_with("VmHWM")));
+        let kb = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse::<u64>().ok());
+        kb.map_or_else(String::new, |kb| format!("peak {} MB", kb / 1024))
+    }
+}
