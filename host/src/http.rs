@@ -1,10 +1,14 @@
 //! The API over HTTP: the gate that is shut until there is something to serve, which version a
 //! request is in, and answers as bodies. Owns status codes and headers; knows no resource.
 
+mod access;
 mod body;
+mod debug;
+mod door;
 mod gate;
 mod refusal;
 mod request;
+mod tls;
 
 use std::error::Error as _;
 use std::io;
@@ -20,7 +24,11 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tracing::Instrument;
 
+pub use access::{AccessLog, AccessLogError, logged};
+pub use debug::serve_debug;
+pub use door::serve_clients;
 pub use gate::Gate;
+pub use tls::{Certificates, TlsError};
 
 use crate::api::{self, Answer, Api, Target};
 use crate::metrics::{self, Metrics};
