@@ -1,11 +1,15 @@
 //! The API over HTTP: the gate that is shut until there is something to serve, which version a
 //! request is in, and answers as bodies. Owns status codes and headers; knows no resource.
 
+mod access;
 mod body;
+mod debug;
+mod door;
 mod gate;
 mod refusal;
 mod request;
 mod stream;
+mod tls;
 
 use std::error::Error as _;
 use std::io;
@@ -21,7 +25,11 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tracing::Instrument;
 
+pub use access::{AccessLog, AccessLogError, logged};
+pub use debug::serve_debug;
+pub use door::serve_clients;
 pub use gate::Gate;
+pub use tls::{Certificates, TlsError};
 
 use crate::api::{self, Answer, Api, Stream, Target};
 use crate::metrics::{self, Metrics};
