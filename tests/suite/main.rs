@@ -13,6 +13,7 @@ mod control;
 mod crash;
 mod databases;
 mod dev;
+mod events;
 mod faults;
 mod fence;
 mod first_light;

@@ -5,7 +5,8 @@ use bbs_proto::models::error::Type;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::Kind;
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
 /// Every route of this release, and whether it reads its body.
@@ -26,7 +27,7 @@ const ROUTES: [(&str, bool); 14] = [
     ("tasks/list.r3", true),
 ];
 
-on_each_database!(until_the_gate_opens_every_path_is_told_to_come_back);
+on_each_layout!(until_the_gate_opens_every_path_is_told_to_come_back);
 async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
     let server = Server::closed(Options { kind, ..Options::default() }).await;
     server.progress.enter("copy", "desired_lrps", Some(10));
@@ -45,7 +46,7 @@ async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
 
-on_each_database!(every_route_answers_a_post_and_no_other_verb);
+on_each_layout!(every_route_answers_a_post_and_no_other_verb);
 async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
     let server = Server::empty(kind).await;
     for (path, _) in ROUTES {
@@ -61,7 +62,7 @@ async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
     }
 }
 
-on_each_database!(a_body_that_is_no_message_is_refused_by_every_route_that_reads_it);
+on_each_layout!(a_body_that_is_no_message_is_refused_by_every_route_that_reads_it);
 async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it(kind: Kind) {
     let server = Server::empty(kind).await;
     for (path, reads_body) in ROUTES {
@@ -77,7 +78,7 @@ async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it(kind:
     }
 }
 
-on_each_database!(other_paths_do_not_exist);
+on_each_layout!(other_paths_do_not_exist);
 async fn other_paths_do_not_exist(kind: Kind) {
     let server = Server::empty(kind).await;
     let paths = [
@@ -102,7 +103,7 @@ async fn other_paths_do_not_exist(kind: Kind) {
     }
 }
 
-on_each_database!(a_body_over_the_limit_is_not_read);
+on_each_layout!(a_body_over_the_limit_is_not_read);
 async fn a_body_over_the_limit_is_not_read(kind: Kind) {
     let server = Server::empty(kind).await;
     let reply = server.post("/v1/domains/upsert", vec![0; bbs::http::LARGEST_BODY + 1]).await;
@@ -111,7 +112,7 @@ async fn a_body_over_the_limit_is_not_read(kind: Kind) {
     assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);
 }
 
-on_each_database!(a_body_that_breaks_off_is_answered_as_diego_does);
+on_each_layout!(a_body_that_breaks_off_is_answered_as_diego_does);
 async fn a_body_that_breaks_off_is_answered_as_diego_does(kind: Kind) {
     let server = Server::empty(kind).await;
     let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
@@ -124,7 +125,7 @@ async fn a_body_that_breaks_off_is_answered_as_diego_does(kind: Kind) {
     assert!(text.contains("the request failed for an unknown reason"), "{text}");
 }
 
-on_each_database!(without_translators_only_the_native_version_is_served);
+on_each_layout!(without_translators_only_the_native_version_is_served);
 async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(server.post("/v1.1/ping", []).await.status, 200);
@@ -147,7 +148,7 @@ async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     assert!(reply.text().contains("major.minor"), "{}", reply.text());
 }
 
-on_each_database!(a_trace_id_of_any_kind_does_no_harm);
+on_each_layout!(a_trace_id_of_any_kind_does_no_harm);
 async fn a_trace_id_of_any_kind_does_no_harm(kind: Kind) {
     let server = Server::empty(kind).await;
     for id in ["", "7f461654-74d1-1ee5-8367-77d85df2cdab", "not hex", "\u{e9}"] {
