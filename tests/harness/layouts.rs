@@ -149,14 +149,14 @@ impl Prepared {
 }
 
 /// Copies beside the test, for the test's end to look at.
-pub(super) fn follow(online: Online, context: Context, server: &Server) {
+pub(super) fn follow(online: Online, context: Context, server: &Server, kept: TestDatabase) {
     let (online, fence) = (Arc::new(online), server.fence.clone());
     let copied = tokio::spawn({
         let (online, context, fence) = (Arc::clone(&online), context.clone(), fence.clone());
         async move { online.copy(&context, &fence).await }
     });
     let (store, api) = (server.store.clone(), Arc::clone(&server.api));
-    let underway = Underway { online, copied, context, fence, store, api };
+    let underway = Underway { online, copied, context, fence, store, api, _kept: kept };
     GROUND.with(|ground| ground.migrations.lock().unwrap().push(underway));
 }
 
@@ -181,6 +181,8 @@ struct Underway {
     fence: Fence,
     store: Store,
     api: Arc<Api>,
+    /// The database outlives the test's server.
+    _kept: TestDatabase,
 }
 
 impl Underway {

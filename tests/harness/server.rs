@@ -114,9 +114,9 @@ impl Server {
         if layout != Ground::Native {
             let prepared = Prepared::new(&kept, layout, options.with_fixture).await;
             let Prepared { context, fence, access, online } = prepared;
-            let server = Self::over(kept, context.database.clone(), fence, access, options);
+            let server = Self::over(kept.clone(), context.database.clone(), fence, access, options);
             if let Some(online) = online {
-                layouts::follow(online, context, &server);
+                layouts::follow(online, context, &server, kept);
             }
             return server;
         }

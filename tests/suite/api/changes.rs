@@ -4,7 +4,7 @@ use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
 use super::{desire, get, guids, list, lrp, routes, tag};
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
 
@@ -42,7 +42,7 @@ async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String)
     server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await.error()
 }
 
-on_each_layout!(what_is_desired_is_got_back_with_what_the_host_adds);
+on_each_database!(what_is_desired_is_got_back_with_what_the_host_adds);
 async fn what_is_desired_is_got_back_with_what_the_host_adds(kind: Kind) {
     let server = Server::empty(kind).await;
     let given = proto::DesiredLrp {
@@ -88,7 +88,7 @@ async fn what_is_desired_is_got_back_with_what_the_host_adds(kind: Kind) {
     assert_eq!(server.texts("SELECT record_version FROM desired_lrps").await, [RECORD_VERSION.to_string()]);
 }
 
-on_each_layout!(instances_wait_from_the_moment_they_are_desired);
+on_each_database!(instances_wait_from_the_moment_they_are_desired);
 async fn instances_wait_from_the_moment_they_are_desired(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
@@ -346,7 +346,7 @@ async fn a_domain_that_the_column_cannot_hold_is_refused(kind: Kind) {
     );
 }
 
-on_each_layout!(a_host_that_lost_the_lock_changes_nothing);
+on_each_database!(a_host_that_lost_the_lock_changes_nothing);
 async fn a_host_that_lost_the_lock_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;

@@ -4,7 +4,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::{desire, guids, list, lrp};
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
@@ -92,7 +92,7 @@ async fn one_page_has_a_length_and_more_come_in_chunks(kind: Kind) {
     assert_eq!(guids(&list(&server, Default::default()).await), ["a", "b", "c"]);
 }
 
-on_each_layout!(large_records_make_short_pages);
+on_each_database!(large_records_make_short_pages);
 async fn large_records_make_short_pages(kind: Kind) {
     let server = Server::empty(kind).await;
     let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
@@ -130,7 +130,7 @@ async fn all_instances_of_a_process_are_on_one_page(kind: Kind) {
     assert_eq!(found.actual_lrps.len(), 0);
 }
 
-on_each_layout!(an_error_comes_once_and_after_what_was_read);
+on_each_database!(an_error_comes_once_and_after_what_was_read);
 async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     for guid in ["a", "b", "c"] {
@@ -146,7 +146,7 @@ async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
     assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::UnknownError));
 }
 
-on_each_layout!(a_list_is_cut_off_when_the_gate_closes);
+on_each_database!(a_list_is_cut_off_when_the_gate_closes);
 async fn a_list_is_cut_off_when_the_gate_closes(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     // Far more than the buffers between the host and a client that does not read.
