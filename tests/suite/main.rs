@@ -27,6 +27,7 @@ mod mirror;
 mod online;
 mod quarantine;
 mod random;
+mod routes;
 mod sandbox;
 mod schema;
 mod split;
