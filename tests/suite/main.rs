@@ -30,6 +30,7 @@ mod sandbox;
 mod schema;
 mod split;
 mod takeover;
+mod tasks;
 mod tidy;
 mod translators;
 mod validation;

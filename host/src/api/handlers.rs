@@ -90,6 +90,7 @@ async fn get(reader: &mut Reader, method: Get, call: Call<'_>) -> Result<Vec<u8>
         Get::Domains => domains::list(reader).await,
         Get::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
         Get::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
+        Get::TaskByGuid => tasks::get(reader, call).await,
     }
 }
 
@@ -97,5 +98,6 @@ async fn change(service: &Service, method: Change, call: Call<'_>) -> Result<Vec
     match method {
         Change::Domain => domains::upsert(service, call).await,
         Change::DesiredLrp(method) => desired_lrps::change(service, method, call).await,
+        Change::Task(method) => tasks::change(service, method, call).await,
     }
 }

@@ -2,7 +2,9 @@
 //! with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::tasks::Completions;
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
 use crate::events::Events;
@@ -18,6 +20,7 @@ struct Inner {
     events: Events,
     clients: Clients,
     turns: Turns,
+    completions: Completions,
     policy: Policy,
 }
 
@@ -28,17 +31,36 @@ pub struct Policy {
     pub max_task_retries: i32,
     /// Instances that are created at once.
     pub update_workers: usize,
+    /// Ends of tasks that are told at once.
+    pub task_callback_workers: usize,
+    /// A task that ended, or is being resolved, for longer than this is taken up again.
+    pub kick_task: Duration,
+    /// A task that waits for longer fails.
+    pub expire_pending_task: Duration,
+    /// A task that ended is forgotten after this.
+    pub expire_completed_task: Duration,
+    /// What convergence does at once.
+    pub convergence_workers: usize,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_task_retries: 3, update_workers: 1000 }
+        Self {
+            max_task_retries: 3,
+            update_workers: 1000,
+            task_callback_workers: 1000,
+            kick_task: Duration::from_secs(30),
+            expire_pending_task: Duration::from_secs(1800),
+            expire_completed_task: Duration::from_secs(120),
+            convergence_workers: 20,
+        }
     }
 }
 
 impl Service {
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy) -> Self {
-        Self(Arc::new(Inner { store, events, clients, turns: Turns::default(), policy }))
+        let completions = Completions::new(policy.task_callback_workers);
+        Self(Arc::new(Inner { store, events, clients, turns: Turns::default(), completions, policy }))
     }
 
     pub fn store(&self) -> &Store {
@@ -51,6 +73,10 @@ impl Service {
 
     pub fn clients(&self) -> &Clients {
         &self.0.clients
+    }
+
+    pub(super) fn completions(&self) -> &Completions {
+        &self.0.completions
     }
 
     pub fn policy(&self) -> &Policy {

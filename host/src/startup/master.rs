@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::doors::Front;
 use super::signals::Signals;
-use super::{DRAIN, Prepared, Served, StartupError, bind, drain, probe};
+use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::lock::Held;
@@ -102,7 +102,8 @@ async fn work_and_serve(
         None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
         Some(online) => prepared.store_following(fence, online).await?,
     };
-    prepared.gate.open(Arc::new(prepared.api(store.clone())?));
+    let service = prepared.service(store.clone());
+    prepared.gate.open(Arc::new(prepared.api(service.clone())?));
     if following.is_none() {
         prepared.progress.enter(SERVING, "", None);
     }
@@ -116,6 +117,7 @@ async fn work_and_serve(
     announce(&served);
     tokio::select! {
         outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
     }
 }

@@ -186,12 +186,23 @@ impl Prepared {
 
     fn policy(&self) -> Policy {
         let Config { tasks, convergence, .. } = &self.config;
-        Policy { max_task_retries: tasks.max_retries, update_workers: convergence.update_workers }
+        Policy {
+            max_task_retries: tasks.max_retries,
+            update_workers: convergence.update_workers,
+            task_callback_workers: tasks.callback_workers,
+            kick_task: tasks.kick,
+            expire_pending_task: tasks.expire_pending,
+            expire_completed_task: tasks.expire_completed,
+            convergence_workers: convergence.workers,
+        }
     }
 
-    pub(super) fn api(&self, store: Store) -> Result<Api, StartupError> {
+    pub(super) fn service(&self, store: Store) -> Service {
+        Service::new(store, Events::default(), Clients::default(), self.policy())
+    }
+
+    pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let service = Service::new(store, Events::default(), Clients::default(), self.policy());
         Ok(Api::new(service, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }
