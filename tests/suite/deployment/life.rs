@@ -1,0 +1,130 @@
+//! How the host ends: what it finishes, what it does not wait for, and what it says by its exit code.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use super::ping;
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::deployment::{Deployment, free_address};
+use crate::harness::host::Host;
+
+async fn end(host: Host) -> (Option<i32>, String) {
+    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    (status.code(), said)
+}
+
+/// Speaks plainly, for requests that are sent in parts.
+fn alone() -> Deployment {
+    let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
+    keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_under_way_is_finished_and_a_new_one_is_not_begun() {
+    let deployment = alone();
+    let host = deployment.serve().await;
+    let body = proto::UpsertDomainRequest { domain: "late".into(), ttl: 0 }.encode_to_vec();
+    let mut under_way = TcpStream::connect(host.address).unwrap();
+    let head = format!("POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: {}\r\n\r\n", body.len());
+    under_way.write_all(head.as_bytes()).unwrap();
+    under_way.write_all(&body[..1]).unwrap();
+    // An answer to somebody else shows that the host has seen what came before.
+    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    host.signal("TERM");
+    while TcpStream::connect(host.address).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    under_way.write_all(&body[1..]).unwrap();
+    let mut answer = Vec::new();
+    under_way.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{:?}", String::from_utf8_lossy(&answer));
+    assert_eq!(end(host).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_does_not_wait_for_anybody() {
+    let deployment = alone();
+    let host = deployment.serve().await;
+    let mut under_way = TcpStream::connect(host.address).unwrap();
+    under_way.write_all(b"POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: 10\r\n\r\nx").unwrap();
+    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    host.signal("INT");
+    while TcpStream::connect(host.address).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    host.signal("TERM");
+    assert_eq!(end(host).await.0, Some(0));
+    assert_eq!(deployment.locket.holder(), None, "the lock was given back all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_healthy_says_not_that_it_started_and_ends_with_0() {
+    let deployment = Deployment::new(Kind::Sqlite).set("listen_address", free_address().to_string());
+    deployment.locket.give_to("another");
+    let mut command = deployment.command();
+    let log = deployment.path("standby.log");
+    command.stdout(std::fs::File::create(&log).unwrap());
+    let mut standby = command.spawn().unwrap();
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+        || deployment.locket.callers().len() < 2
+    {
+        tokio::task::yield_now().await;
+    }
+    let stopped = std::process::Command::new("kill").args(["-TERM", &standby.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let status = tokio::task::spawn_blocking(move || standby.wait().unwrap()).await.unwrap();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert!(said.contains("bbs.starting") && said.contains("bbs.exited") && !said.contains("bbs.started"), "{said}");
+    assert_eq!(deployment.locket.holder().as_deref(), Some("another"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_lost_ends_the_host_with_1() {
+    let deployment = Deployment::new(Kind::Sqlite).set("lock_ttl", "2s");
+    let host = deployment.serve().await;
+    deployment.locket.give_to("another");
+    let (code, said) = end(host).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("bbs.locket-lock.lost-lock") && said.contains("bbs.exited-with-failure"), "{said}");
+}
+
+on_each_database!(a_database_that_is_well_passes_its_probe);
+async fn a_database_that_is_well_passes_its_probe(kind: Kind) {
+    let deployment = Deployment::new(kind).set("enable_db_health_check", true).set("health_check_interval", "10ms");
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    loop {
+        let mut read = database.read().await.unwrap();
+        let rows = read.fetch(bbs::database::sql("SELECT id FROM bbs_health_check WHERE time > 0")).await.unwrap();
+        if !rows.is_empty() {
+            break;
+        }
+        drop(read);
+        tokio::task::yield_now().await;
+    }
+    database.close().await;
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_fails_its_probe_ends_the_host_with_1() {
+    let deployment = Deployment::new(Kind::Sqlite)
+        .set("enable_db_health_check", true)
+        .set("health_check_interval", "10ms")
+        .set("health_check_failure_threshold", 2);
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    crate::harness::database::execute(&database, "DROP TABLE bbs_health_check").await;
+    database.close().await;
+    let (code, said) = end(host).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("bbs.db-healthcheck.failed") && said.contains("bbs.exited-with-failure"), "{said}");
+}
