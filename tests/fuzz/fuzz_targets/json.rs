@@ -1,0 +1,23 @@
+//! JSON as it rests in columns: what is read can be written, and reads the same again.
+
+#![no_main]
+
+use bbs_fuzz::model::routes::Routes;
+use bbs_fuzz::model::tags;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    if let Ok(routes) = Routes::from_json(text) {
+        let written = Routes::to_json(routes.as_ref()).expect("what was read is JSON");
+        assert_eq!(Routes::from_json(&written), Ok(routes.clone()));
+        assert_eq!(Routes::to_json(routes.as_ref()), Ok(written), "written the same every time");
+    }
+    if let Ok(read) = tags::metric_tags_from_json(text) {
+        assert_eq!(tags::metric_tags_from_json(&tags::metric_tags_to_json(&read)), Ok(read));
+    }
+    if let Ok(read) = tags::texts_from_json(text) {
+        assert_eq!(tags::texts_from_json(&tags::texts_to_json(&read)), Ok(read));
+    }
+    let _ = tags::text_map_from_json(text);
+    let _ = tags::hostnames_from_json(text);
+});

@@ -1,0 +1,47 @@
+//! Bodies of requests: decoded and looked at by every rule there is for them.
+
+#![no_main]
+
+use bbs_fuzz::domain::validation::{Validate, check};
+use bbs_proto::models as proto;
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+fn look_at<M: Message + Default + Validate>(body: &[u8]) {
+    if let Ok(message) = M::decode(body) {
+        let _ = check(&message);
+        let again = M::decode(&message.encode_to_vec()[..]).expect("what was encoded decodes");
+        assert_eq!(check(&again), check(&message), "a request means the same after a trip");
+    }
+}
+
+macro_rules! each {
+    ($body:expr, $($message:ident),* $(,)?) => { $(look_at::<proto::$message>($body);)* };
+}
+
+fuzz_target!(|body: &[u8]| {
+    each!(
+        body,
+        UpsertDomainRequest,
+        EventsByCellId,
+        DesiredLrPsRequest,
+        DesiredLrpByProcessGuidRequest,
+        DesireLrpRequest,
+        UpdateDesiredLrpRequest,
+        RemoveDesiredLrpRequest,
+        ActualLrPsRequest,
+        ActualLrPsByProcessGuidsRequest,
+        ClaimActualLrpRequest,
+        StartActualLrpRequest,
+        CrashActualLrpRequest,
+        FailActualLrpRequest,
+        RetireActualLrpRequest,
+        RemoveActualLrpRequest,
+        EvacuateClaimedActualLrpRequest,
+        EvacuateRunningActualLrpRequest,
+        EvacuateStoppedActualLrpRequest,
+        EvacuateCrashedActualLrpRequest,
+        RemoveEvacuatingActualLrpRequest,
+        TaskDefinition,
+    );
+});
