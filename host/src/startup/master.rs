@@ -59,6 +59,8 @@ pub(super) async fn serve_as_master(
     if outcome.is_err() {
         gate.close();
     }
+    // They would never end of themselves.
+    gate.end_streams();
     // Nobody listens any more if the server ended first, and that is the reason to stop.
     let _ = end_server.send(true);
     let ended = tokio::select! {
