@@ -150,12 +150,20 @@ impl Deployment {
         self.client_as(Some(&self.authority.issue("cell-1", VALID)))
     }
 
+    /// A client that keeps its connections for its next requests.
+    pub fn keeping_client(&self) -> reqwest::Client {
+        self.builder(Some(&self.authority.issue("cell-2", VALID))).build().expect("a client")
+    }
+
     /// A client that believes this deployment's authority and shows this certificate.
     pub fn client_as(&self, pair: Option<&Pair>) -> reqwest::Client {
+        self.builder(pair).pool_max_idle_per_host(0).build().expect("a client")
+    }
+
+    fn builder(&self, pair: Option<&Pair>) -> reqwest::ClientBuilder {
         let authority = reqwest::Certificate::from_pem(self.authority.certificate().as_bytes()).expect("an authority");
-        let builder = reqwest::Client::builder().tls_certs_only([authority]).pool_max_idle_per_host(0);
-        let builder = pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()));
-        builder.build().expect("a client")
+        let builder = reqwest::Client::builder().tls_certs_only([authority]);
+        pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()))
     }
 }
 

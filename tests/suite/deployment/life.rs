@@ -128,3 +128,37 @@ async fn a_database_that_fails_its_probe_ends_the_host_with_1() {
     assert_eq!(code, Some(1));
     assert!(said.contains("bbs.db-healthcheck.failed") && said.contains("bbs.exited-with-failure"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_still_compiles_its_modules_is_healthy_and_ends_when_told_to() {
+    let deployment = Deployment::new(Kind::Sqlite).set("module_cache_dir", "cold");
+    let mut command = deployment.command();
+    let log = deployment.path("cold.log");
+    let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(deployment.locket.holder(), None);
+    let stopped = std::process::Command::new("kill").args(["-TERM", &host.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let status = tokio::task::spawn_blocking(move || host.wait().unwrap()).await.unwrap();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert!(said.contains("bbs.exited") && !said.contains("bbs.locket-lock.acquired-lock"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_kept_open_do_not_hold_up_the_end() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    let client = deployment.keeping_client();
+    assert!(ping(&client, host.address).await.unwrap());
+    host.signal("TERM");
+    // A client that waits for its next request is told that there will be none.
+    assert_eq!(end(host).await.0, Some(0));
+    let lines = std::fs::read_to_string(deployment.path("access.log")).unwrap();
+    assert_eq!(lines.lines().count(), 2);
+}

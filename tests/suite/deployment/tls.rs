@@ -44,11 +44,7 @@ async fn certificates_that_are_replaced_are_used_and_bad_ones_are_not() {
     let deployment = Deployment::new(Kind::Sqlite);
     let mut host = deployment.serve().await;
     let before = deployment.client();
-    let kept = reqwest::Client::builder()
-        .tls_certs_only([reqwest::Certificate::from_pem(deployment.authority.certificate().as_bytes()).unwrap()])
-        .identity(deployment.authority.issue("cell-2", VALID).identity())
-        .build()
-        .unwrap();
+    let kept = deployment.keeping_client();
     assert!(ping(&kept, host.address).await.unwrap());
 
     replace(&deployment.certs().join("server.crt"), "this is no certificate");
