@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
 use crate::events::Events;
@@ -19,6 +21,7 @@ struct Inner {
     clients: Clients,
     turns: Turns,
     policy: Policy,
+    given_up: watch::Sender<bool>,
 }
 
 /// What an operator may set about how the service behaves.
@@ -38,7 +41,8 @@ impl Default for Policy {
 
 impl Service {
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy) -> Self {
-        Self(Arc::new(Inner { store, events, clients, turns: Turns::default(), policy }))
+        let (turns, given_up) = (Turns::default(), watch::Sender::new(false));
+        Self(Arc::new(Inner { store, events, clients, turns, policy, given_up }))
     }
 
     pub fn store(&self) -> &Store {
@@ -60,5 +64,16 @@ impl Service {
     /// The turn of a process guid or a task guid, to be held over a transaction and the events of it.
     pub async fn turn(&self, key: &[u8]) -> Turn {
         self.0.turns.of(key).await
+    }
+
+    /// Nothing can succeed any more: the host had better end and be started again.
+    pub fn give_up(&self) {
+        self.0.given_up.send_replace(true);
+    }
+
+    /// Returns once somebody gave up.
+    pub async fn given_up(&self) {
+        // The sender lives as long as the service.
+        let _ = self.0.given_up.subscribe().wait_for(|given_up| *given_up).await;
     }
 }

@@ -193,9 +193,13 @@ impl Prepared {
         Policy { max_task_retries: tasks.max_retries, update_workers: convergence.update_workers }
     }
 
-    pub(super) fn api(&self, store: Store) -> Result<Api, StartupError> {
+    /// What calls and convergence work with, over these entities.
+    pub(super) fn service(&self, store: Store) -> Service {
+        Service::new(store, Events::default(), Clients::default(), self.policy())
+    }
+
+    pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let service = Service::new(store, Events::default(), Clients::default(), self.policy());
         Ok(Api::new(service, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }

@@ -162,3 +162,41 @@ async fn connections_that_are_kept_open_do_not_hold_up_the_end() {
     let lines = std::fs::read_to_string(deployment.path("access.log")).unwrap();
     assert_eq!(lines.lines().count(), 2);
 }
+
+/// A client that listens and never takes what it is told.
+fn listening(host: &Host) -> TcpStream {
+    let mut stream = TcpStream::connect(host.address).unwrap();
+    stream.write_all(b"POST /v1/events/tasks.r1 HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n").unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_end_with_the_host() {
+    let deployment = alone();
+    let host = deployment.serve().await;
+    let mut stream = listening(&host);
+    host.signal("TERM");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "{:?}", String::from_utf8_lossy(&rest));
+    assert_eq!(end(host).await.0, Some(0));
+}
+
+on_each_database!(a_table_that_is_gone_is_said_to_the_client_and_ends_the_host_with_0);
+async fn a_table_that_is_gone_is_said_to_the_client_and_ends_the_host_with_0(kind: Kind) {
+    let deployment = Deployment::new(kind);
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    crate::harness::database::execute(&database, "DROP TABLE tasks").await;
+    database.close().await;
+    let call = deployment.client().post(format!("https://{}/v1/tasks/list.r3", host.address));
+    let body = call.send().await.unwrap().bytes().await.unwrap();
+    let error = proto::TasksResponse::decode(&body[..]).unwrap().error.unwrap();
+    assert_eq!(error.r#type(), proto::error::Type::Unrecoverable);
+    assert!(error.message.starts_with(b"Unrecoverable Error: "), "{error:?}");
+    let (code, said) = end(host).await;
+    assert!(code == Some(0) && said.contains("bbs.unrecoverable") && said.contains("bbs.exited"), "{code:?} {said}");
+}
