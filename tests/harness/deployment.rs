@@ -150,6 +150,12 @@ impl Deployment {
         self.client_as(Some(&self.authority.issue("cell-1", VALID)))
     }
 
+    /// A client that speaks this version and no other.
+    pub fn client_of(&self, version: reqwest::tls::Version) -> reqwest::Client {
+        let builder = self.builder(Some(&self.authority.issue("cell-3", VALID)));
+        builder.tls_version_min(version).tls_version_max(version).build().expect("a client")
+    }
+
     /// A client that keeps its connections for its next requests.
     pub fn keeping_client(&self) -> reqwest::Client {
         self.builder(Some(&self.authority.issue("cell-2", VALID))).build().expect("a client")

@@ -10,6 +10,7 @@ use super::ping;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::deployment::{Deployment, free_address};
 use crate::harness::host::Host;
+use crate::harness::locket::Locket;
 
 async fn end(host: Host) -> (Option<i32>, String) {
     let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
@@ -199,4 +200,22 @@ async fn a_table_that_is_gone_is_said_to_the_client_and_ends_the_host_with_0(kin
     assert!(error.message.starts_with(b"Unrecoverable Error: "), "{error:?}");
     let (code, said) = end(host).await;
     assert!(code == Some(0) && said.contains("bbs.unrecoverable") && said.contains("bbs.exited"), "{code:?} {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locket_that_is_started_later_is_waited_for() {
+    let address = free_address();
+    let deployment = Deployment::new(Kind::Sqlite).set("locket_address", address.to_string());
+    let command = deployment.command();
+    let host = tokio::task::spawn_blocking(move || Host::start(command, "bbs.started"));
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+    {
+        tokio::task::yield_now().await;
+    }
+    let locket = Locket::start_at(address);
+    let host = host.await.unwrap();
+    assert!(locket.holder().is_some());
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
 }

@@ -91,3 +91,13 @@ async fn certificates_that_cannot_be_used_end_the_start() {
         assert!(code == Some(2) && said.contains(word) && said.contains("bbs.tls-configuration-failed"), "{said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_versions_of_tls_are_spoken() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    for version in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
+        let client = deployment.client_of(version);
+        assert!(ping(&client, host.address).await.unwrap(), "{version:?}");
+    }
+}
