@@ -71,6 +71,12 @@ impl From<StoreError> for DomainError {
 }
 
 impl DomainError {
+    /// What the database said, where nothing can succeed any more.
+    pub fn unrecoverable(&self) -> Option<String> {
+        let Self::Store(fault) = self else { return None };
+        fault.missing_table().map(ToString::to_string)
+    }
+
     /// Whether the same transaction, done again from its start, may succeed.
     fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())

@@ -12,6 +12,7 @@ mod catalog;
 mod control;
 mod crash;
 mod databases;
+mod deployment;
 mod dev;
 mod faults;
 mod fence;

@@ -59,7 +59,10 @@ fn typed(error: &DomainError) -> (Type, String) {
         }
         DomainError::Store(source) => {
             tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
-            (Type::UnknownError, source.to_string())
+            match error.unrecoverable() {
+                Some(said) => (Type::Unrecoverable, format!("Unrecoverable Error: {said}")),
+                None => (Type::UnknownError, source.to_string()),
+            }
         }
     }
 }

@@ -50,8 +50,16 @@ pub(super) async fn answer(
     match try_answer(service, method, call, page).await {
         Ok(answer) => Ok(answer),
         Err(DomainError::NotHeld(source)) => Err(NotHeld(source.to_string())),
-        Err(error) => Ok(errors::answer(&error)),
+        Err(error) => Ok(failed(service, &error)),
     }
+}
+
+/// The answer to a call that failed. Where none can succeed any more, the host ends once this is said.
+pub(super) fn failed(service: &Service, error: &DomainError) -> Vec<u8> {
+    if error.unrecoverable().is_some() {
+        service.give_up();
+    }
+    errors::answer(error)
 }
 
 async fn try_answer(

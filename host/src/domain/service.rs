@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::tasks::Completions;
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
@@ -22,6 +24,7 @@ struct Inner {
     turns: Turns,
     completions: Completions,
     policy: Policy,
+    given_up: watch::Sender<bool>,
 }
 
 /// What an operator may set about how the service behaves.
@@ -60,7 +63,8 @@ impl Default for Policy {
 impl Service {
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
-        Self(Arc::new(Inner { store, events, clients, turns: Turns::default(), completions, policy }))
+        let (turns, given_up) = (Turns::default(), watch::Sender::new(false));
+        Self(Arc::new(Inner { store, events, clients, turns, completions, policy, given_up }))
     }
 
     pub fn store(&self) -> &Store {
@@ -86,5 +90,16 @@ impl Service {
     /// The turn of a process guid or a task guid, to be held over a transaction and the events of it.
     pub async fn turn(&self, key: &[u8]) -> Turn {
         self.0.turns.of(key).await
+    }
+
+    /// Nothing can succeed any more: the host had better end and be started again.
+    pub fn give_up(&self) {
+        self.0.given_up.send_replace(true);
+    }
+
+    /// Returns once somebody gave up.
+    pub async fn given_up(&self) {
+        // The sender lives as long as the service.
+        let _ = self.0.given_up.subscribe().wait_for(|given_up| *given_up).await;
     }
 }

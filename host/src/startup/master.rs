@@ -70,7 +70,8 @@ pub(super) async fn serve_as_master(
     outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
 }
 
-/// Ends only with a failure, or when the database was found on its way back and is there now.
+/// Ends only with a failure, or when nothing more can succeed, or when the database was found on its way back and is
+/// there now.
 async fn work_and_serve(
     prepared: &Prepared,
     fence: &Fence,
@@ -119,6 +120,10 @@ async fn work_and_serve(
         outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
         never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+        () = service.given_up() => {
+            tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and may be started again");
+            Ok(())
+        }
     }
 }
 
