@@ -166,7 +166,10 @@ impl Api {
             Extent::Whole => None,
             Extent::Page { after } => match Page::begin(self.service.store(), after, self.page_units).await {
                 Ok(page) => Some(page),
-                Err(error) => return Run { answer: Ok(errors::answer(&error.into())), next: None, refused: None },
+                Err(error) => {
+                    let error = error.into();
+                    return Run { answer: Ok(handlers::failed(&self.service, &error)), next: None, refused: None };
+                }
             },
         };
         if let Target::Native(method) = target {

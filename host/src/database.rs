@@ -204,6 +204,18 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
+/// Whether a statement failed because a table that should be there is not.
+pub fn is_missing_table(error: &SqlError) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        Some(mysql) => mysql.number() == MYSQL_NO_SUCH_TABLE,
+        // SQLite has no code of its own for it.
+        None => error.code().is_some_and(|code| code == "42P01") || error.message().starts_with("no such table"),
+    }
+}
+
+const MYSQL_NO_SUCH_TABLE: u16 = 1146;
+
 /// A Galera node outside its cluster's majority; a lock wait that took too long; a deadlock, or a write set that another
 /// Galera node was ahead of.
 const MYSQL_TRANSIENT: [u16; 3] = [1047, 1205, 1213];

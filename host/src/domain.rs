@@ -3,6 +3,7 @@
 
 pub mod actual_lrps;
 mod attempts;
+pub mod convergence;
 pub mod desired_lrps;
 pub mod domains;
 mod page;
@@ -15,6 +16,9 @@ pub use page::Page;
 pub use service::{Policy, Service};
 pub use turns::Turn;
 
+use crate::clients::ClientError;
+use crate::clients::cells::CellsError;
+use crate::model::task;
 use crate::store::StoreError;
 
 /// Why a call did not do what it was asked to.
@@ -33,6 +37,12 @@ pub enum DomainError {
     NotFound,
     #[error("the database has no place for what the request holds")]
     NotHeld(#[source] StoreError),
+    #[error(transparent)]
+    Task(#[from] task::Refusal),
+    #[error("it is not known which cells there are")]
+    Cells(#[source] CellsError),
+    #[error("the cell cannot be reached")]
+    Cell(#[source] ClientError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
     #[error(transparent)]
@@ -61,6 +71,12 @@ impl From<StoreError> for DomainError {
 }
 
 impl DomainError {
+    /// What the database said, where nothing can succeed any more.
+    pub fn unrecoverable(&self) -> Option<String> {
+        let Self::Store(fault) = self else { return None };
+        fault.missing_table().map(ToString::to_string)
+    }
+
     /// Whether the same transaction, done again from its start, may succeed.
     fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())

@@ -6,6 +6,7 @@ mod body;
 mod debug;
 mod door;
 mod gate;
+mod in_flight;
 mod refusal;
 mod request;
 mod stream;
@@ -35,7 +36,7 @@ use crate::api::{self, Answer, Api, Stream, Target};
 use crate::metrics::{self, Metrics};
 use crate::model::TraceId;
 use refusal::Refusal;
-use request::Asked;
+use request::{Asked, Trace};
 
 /// The greatest body that is read. Diego's own requests stay far below it.
 pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
@@ -77,7 +78,9 @@ struct Route(Target);
 async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request) -> Response {
     let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
-    let span = tracing::info_span!("request", path = request.uri().path(), trace_id);
+    let trace = Trace::of(&trace_id);
+    let (id, span_id) = (trace.as_ref().map(|trace| &*trace.id), trace.as_ref().map(|trace| &*trace.span_id));
+    let span = tracing::info_span!("request", path = request.uri().path(), trace_id = id, span_id);
     let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
     let route = match response.extensions().get::<Route>() {

@@ -24,6 +24,9 @@ use writer::Writer;
 /// What Diego's own executable calls itself where its file does not say.
 pub const SOURCE: &str = "bbs";
 
+/// The target of what ends the process.
+pub const FATAL: &str = "bbs::fatal";
+
 /// The log of this process. Dropped, it waits until everything is written.
 #[derive(Debug)]
 pub struct Logs {

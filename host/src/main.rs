@@ -7,7 +7,10 @@ fn main() -> std::process::ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return bbs::cli::failed(&error.into()),
     };
-    match runtime.block_on(cli.run()) {
+    let outcome = runtime.block_on(cli.run());
+    // What still computes computes for nobody.
+    runtime.shutdown_background();
+    match outcome {
         Ok(code) => code,
         Err(error) => bbs::cli::failed(&error),
     }

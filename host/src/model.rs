@@ -5,6 +5,7 @@
 //! messages that they rest as.
 
 pub mod actual_lrp;
+pub mod cell;
 pub mod change;
 pub mod desired_lrp;
 pub mod json;

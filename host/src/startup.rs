@@ -1,6 +1,7 @@
 //! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
 //! means. The only place where the parts meet; it does no work of its own.
 
+mod converge;
 mod doors;
 mod drain;
 mod error;
@@ -40,8 +41,9 @@ pub struct Served {
 
 /// Serves until a signal, a lost lock or a failure ends it; `announce` is called once the API answers.
 pub async fn serve(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
+    let signals = Signals::listen().map_err(StartupError::Signals)?;
     tracing::info!(name: "starting", "starting");
-    let served = run(config, level, announce).await;
+    let served = run(config, level, &signals, announce).await;
     match &served {
         Ok(()) => tracing::info!(name: "exited", "ended as it was told to"),
         Err(error) => error.log(),
@@ -50,8 +52,12 @@ pub async fn serve(config: Config, level: &Level, announce: impl FnOnce(&Served)
 }
 
 /// The stages, one after another; what one of them ends with ends the host.
-async fn run(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
-    let signals = Signals::listen().map_err(StartupError::Signals)?;
+async fn run(
+    config: Config,
+    level: &Level,
+    signals: &Signals,
+    announce: impl FnOnce(&Served),
+) -> Result<(), StartupError> {
     let front = doors::Front::read(&config)?;
     doors::open_first(&config, level).await?;
     let prepared = tokio::select! {
@@ -74,7 +80,7 @@ async fn run(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> R
         if admin.is_none() {
             admin = Some(prepared.open_admin().await?);
         }
-        master::serve_as_master(&prepared, &front, &lock, &signals, announce).await
+        master::serve_as_master(&prepared, &front, &lock, signals, announce).await
     }
     .await;
     prepared.metrics.lock_held(false);

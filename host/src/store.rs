@@ -95,6 +95,21 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// What the database said, where a table is gone: nothing that this host does can succeed any more.
+    pub fn missing_table(&self) -> Option<&SqlError> {
+        let source = match self {
+            Self::Statement { source, .. } | Self::Commit { source } | Self::Fence(FenceError::Read(source)) => source,
+            Self::Units { source, .. } => match &**source {
+                UnitsError::Rows { source, .. } | UnitsError::Residue(source) => source,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        database::is_missing_table(source).then_some(source)
+    }
+}
+
 /// For `map_err`: what a failed statement means to a caller.
 fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     move |source| {

@@ -45,7 +45,12 @@ struct State {
 impl Locket {
     /// Serves until the runtime of the test ends.
     pub fn start() -> Self {
-        let incoming = TcpIncoming::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("there are free ports");
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// The same at a port that somebody was told of before.
+    pub fn start_at(address: SocketAddr) -> Self {
+        let incoming = TcpIncoming::bind(address).expect("there are free ports");
         let address = incoming.local_addr().expect("a listener has an address");
         let locket = Self { address, state: Arc::default() };
         let tls = ServerTlsConfig::new()

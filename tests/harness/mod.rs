@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod certificates;
 pub mod database;
+pub mod deployment;
 pub mod engine;
 pub mod fixture;
 pub mod galera;

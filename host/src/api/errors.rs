@@ -7,6 +7,7 @@ use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
 use prost::Message;
 
 use crate::domain::DomainError;
+use crate::model::task::Refusal;
 use crate::modules::translate::TranslateError;
 
 const INVALID_REQUEST: &str = "the request received is invalid";
@@ -42,13 +43,26 @@ fn typed(error: &DomainError) -> (Type, String) {
         }
         DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
         DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
+        DomainError::Task(refusal) => {
+            let kind = match refusal {
+                Refusal::NoTransition { .. } => Type::InvalidStateTransition,
+                Refusal::OtherCell { .. } => Type::RunningOnDifferentCell,
+                Refusal::Rejection => Type::InvalidRequest,
+            };
+            (kind, refusal.to_string())
+        }
+        DomainError::Cells(source) => (Type::UnknownError, source.to_string()),
+        DomainError::Cell(source) => (Type::UnknownError, source.to_string()),
         DomainError::Unreadable(source) => {
             tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
         }
         DomainError::Store(source) => {
             tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
-            (Type::UnknownError, source.to_string())
+            match error.unrecoverable() {
+                Some(said) => (Type::Unrecoverable, format!("Unrecoverable Error: {said}")),
+                None => (Type::UnknownError, source.to_string()),
+            }
         }
     }
 }

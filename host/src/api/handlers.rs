@@ -50,8 +50,16 @@ pub(super) async fn answer(
     match try_answer(service, method, call, page).await {
         Ok(answer) => Ok(answer),
         Err(DomainError::NotHeld(source)) => Err(NotHeld(source.to_string())),
-        Err(error) => Ok(errors::answer(&error)),
+        Err(error) => Ok(failed(service, &error)),
     }
+}
+
+/// The answer to a call that failed. Where none can succeed any more, the host ends once this is said.
+pub(super) fn failed(service: &Service, error: &DomainError) -> Vec<u8> {
+    if error.unrecoverable().is_some() {
+        service.give_up();
+    }
+    errors::answer(error)
 }
 
 async fn try_answer(
@@ -90,6 +98,7 @@ async fn get(reader: &mut Reader, method: Get, call: Call<'_>) -> Result<Vec<u8>
         Get::Domains => domains::list(reader).await,
         Get::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
         Get::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
+        Get::TaskByGuid => tasks::get(reader, call).await,
     }
 }
 
@@ -97,5 +106,6 @@ async fn change(service: &Service, method: Change, call: Call<'_>) -> Result<Vec
     match method {
         Change::Domain => domains::upsert(service, call).await,
         Change::DesiredLrp(method) => desired_lrps::change(service, method, call).await,
+        Change::Task(method) => tasks::change(service, method, call).await,
     }
 }

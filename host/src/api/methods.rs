@@ -27,12 +27,25 @@ pub enum Get {
     Domains,
     SchedulingInfoByProcessGuid,
     DesiredLrpByProcessGuid,
+    TaskByGuid,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Domain,
     DesiredLrp(DesiredLrpChange),
+    Task(TaskChange),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskChange {
+    Desire,
+    Start,
+    Cancel,
+    Reject,
+    Complete,
+    Resolving,
+    Delete,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +98,7 @@ const fn change(method: Change, name: &'static str, path: &'static str) -> Regis
     Registered { method: Native::Change(method), name, path }
 }
 
-pub(super) const METHODS: [Registered; 14] = [
+pub(super) const METHODS: [Registered; 22] = [
     Registered { method: Native::Ping, name: "Ping", path: "ping" },
     get(Get::Domains, "Domains", "domains/list"),
     change(Change::Domain, "UpsertDomain", "domains/upsert"),
@@ -105,6 +118,14 @@ pub(super) const METHODS: [Registered; 14] = [
     change(Change::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
     change(Change::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
     list(List::Tasks, "Tasks_r3", "tasks/list.r3"),
+    get(Get::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
+    change(Change::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
+    change(Change::Task(TaskChange::Start), "StartTask", "tasks/start"),
+    change(Change::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
+    change(Change::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
+    change(Change::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
+    change(Change::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
+    change(Change::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
 ];
 
 /// A path below the API's root that this host itself answers.

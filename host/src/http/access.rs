@@ -3,22 +3,19 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use serde_json::{Map, Value};
 
 use super::door::Peer;
+use super::in_flight::Held;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 use crate::logs::line::{Line, Severity};
@@ -73,7 +70,7 @@ async fn tell(State(requests): State<Arc<Requests>>, request: Request, next: Nex
         return next.run(request).await;
     }
     let told = Told::begin(requests, &request);
-    next.run(request).await.map(|body| Body::new(Followed { body, _told: told }))
+    next.run(request).await.map(|body| Body::new(Held { body, held: told }))
 }
 
 /// A request that has begun. Dropped, it has ended.
@@ -119,31 +116,5 @@ impl Drop for Told {
             data.insert("duration".to_owned(), spent_ns.into());
             file.say("request.done", data);
         }
-    }
-}
-
-/// A body that holds its request until it has gone.
-struct Followed {
-    body: Body,
-    _told: Told,
-}
-
-impl HttpBody for Followed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -22,12 +22,15 @@ use tower::Layer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
+use super::in_flight::InFlight;
 use super::tls::Certificates;
 use crate::quiet::gets_a_line;
 
 /// A client that vanished without a word is noticed after about this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
 const HANDSHAKE: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const LAST_BYTES: Duration = Duration::from_secs(2);
 
 /// Whoever is at the other end of a connection.
 #[derive(Debug, Clone)]
@@ -49,20 +52,32 @@ pub async fn serve_clients(
     let socket = SockRef::from(&listener);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 4))?;
     socket.set_tcp_nodelay(true)?;
-    let handle = Handle::new();
-    tokio::spawn({
-        let handle = handle.clone();
-        async move {
-            stop.await;
-            handle.graceful_shutdown(Some(drain));
-        }
-    });
+    let (handle, in_flight) = (Handle::new(), InFlight::default());
+    let router = in_flight.counting(router);
+    tokio::spawn(end(handle.clone(), in_flight, stop, drain));
     let server = Server::<SocketAddr>::from_listener(listener).handle(handle).http1_only();
     let clients = router.into_make_service();
     match certificates {
         Some(certificates) => server.acceptor(Guarded::new(&certificates)).serve(clients).await,
         None => server.acceptor(Open).serve(clients).await,
     }
+}
+
+/// Requests under way have until `drain` to end. A stream of events that its client does not read any more would take
+/// as long, and is given only a moment.
+async fn end(handle: Handle<SocketAddr>, in_flight: InFlight, stop: impl Future<Output = ()>, drain: Duration) {
+    stop.await;
+    handle.graceful_shutdown(None);
+    let ended = async {
+        while !in_flight.is_none() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        // What was answered last may still be on its way.
+        tokio::time::sleep(LAST_BYTES).await;
+    };
+    // Whoever takes longer is not waited for.
+    let _ = tokio::time::timeout(drain, ended).await;
+    handle.shutdown();
 }
 
 /// Lets everybody in.

@@ -10,6 +10,24 @@ pub(super) const VERSION_HEADER: &str = "x-diego-api-version";
 /// Diego's own root, whose paths say no version.
 const DIEGO_ROOT: &str = "v1";
 
+/// Where a request belongs in what a user did, for the log.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Trace {
+    pub(super) id: String,
+    /// Of this part of it.
+    pub(super) span_id: String,
+}
+
+impl Trace {
+    /// Nothing where what came with the request is no trace id: a hexadecimal number, dashes apart.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let id = text.replace('-', "");
+        let is_id = (1..=32).contains(&id.len()) && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let fresh = || format!("{:016x}", uuid::Uuid::new_v4().as_u64_pair().1);
+        is_id.then(|| Self { id: id.to_ascii_lowercase(), span_id: fresh() })
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     /// None where the request does not say.
@@ -72,5 +90,18 @@ mod tests {
         for header in ["", "1", "a.b", "0.9.1", "-1.0", "1.-0", "4294967296.0"] {
             assert_eq!(asked("/v1/domains/list", Some(header)), None, "{header:?}");
         }
+    }
+
+    #[test]
+    fn a_trace_is_a_hexadecimal_number_whatever_its_dashes() {
+        let id = |text| Trace::of(text).map(|trace| trace.id);
+        let uuid = "5BBA2CB1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
+        assert_eq!(id(uuid).as_deref(), Some("5bba2cb10d1f4b2c8f0b2a6ee6a1c8f3"));
+        assert_eq!(id("abc").as_deref(), Some("abc"));
+        for text in ["", "-", "xyz", "5bba2cb10d1f4b2c8f0b2a6ee6a1c8f30", "a b"] {
+            assert_eq!(id(text), None, "{text:?}");
+        }
+        let (one, other) = (Trace::of(uuid).unwrap(), Trace::of(uuid).unwrap());
+        assert!(one.span_id != other.span_id && one.span_id.len() == 16);
     }
 }

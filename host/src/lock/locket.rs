@@ -25,7 +25,9 @@ const KEY: &str = "bbs";
 const TYPE: &str = "lock";
 const LOCK: &str = "/models.Locket/Lock";
 const RELEASE: &str = "/models.Locket/Release";
+/// How long to wait for a Locket that is being started too.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocketError {
@@ -89,7 +91,7 @@ impl Locket {
         // Locket counts in whole seconds.
         let ttl = Duration::from_secs(config.ttl.as_secs().max(1));
         let ttl_s = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let channel = channel(locket).await?;
+        let channel = channel(locket, purpose).await?;
         Ok(Self { client: Client { channel, resource, uuid, ttl_s }, ttl, retry_interval: config.retry_interval })
     }
 
@@ -121,7 +123,7 @@ impl Locket {
     }
 }
 
-async fn channel(locket: &config::Locket) -> Result<Channel, LocketError> {
+async fn channel(locket: &config::Locket, purpose: Purpose) -> Result<Channel, LocketError> {
     let address = &locket.address;
     let (certificate, key) = (read(&locket.client_cert_file)?, read(&locket.client_key_file)?);
     let tls = ClientTlsConfig::new()
@@ -136,7 +138,23 @@ async fn channel(locket: &config::Locket) -> Result<Channel, LocketError> {
         endpoint = endpoint.keep_alive_timeout(timeout);
     }
     let failed = |source| LocketError::Connect { address: address.clone(), source };
-    endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)?.connect().await.map_err(failed)
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)?;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        match endpoint.connect().await {
+            Err(error) if purpose == Purpose::Serve && is_refused(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(CONNECT_INTERVAL).await;
+            }
+            connected => return connected.map_err(failed),
+        }
+    }
+}
+
+/// Nobody listens there, or not yet.
+fn is_refused(error: &tonic::transport::Error) -> bool {
+    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut kinds = sources.filter_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    kinds.any(|kind| kind == std::io::ErrorKind::ConnectionRefused)
 }
 
 impl Client {

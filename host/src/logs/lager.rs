@@ -16,7 +16,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::line::{Line, Severity};
-use super::{Scrub, Writer};
+use super::{FATAL, Scrub, Writer};
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 
@@ -85,7 +85,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let severity = match *event.metadata().level() {
-            _ if fields.is_fatal => Severity::Fatal,
+            _ if event.metadata().target() == FATAL => Severity::Fatal,
             Level::ERROR | Level::WARN => Severity::Error,
             Level::INFO => Severity::Info,
             Level::DEBUG | Level::TRACE => Severity::Debug,
@@ -132,7 +132,6 @@ fn module(target: &str) -> String {
 /// The fields of an event or a span.
 #[derive(Default)]
 struct Fields {
-    is_fatal: bool,
     data: Map<String, Value>,
 }
 
@@ -140,7 +139,6 @@ impl Fields {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
         let value = value.into();
         match (field.name(), &value) {
-            ("is_fatal", Value::Bool(is_fatal)) => self.is_fatal = *is_fatal,
             ("message", _) => drop(self.data.insert("text".to_owned(), value)),
             // Without a trace there is no id of one, and Diego leaves the key out.
             ("trace_id" | "span_id", Value::String(id)) if id.is_empty() => {}

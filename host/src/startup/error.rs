@@ -11,6 +11,7 @@ use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
 use crate::lock::{LockError, LockLost};
+use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
 use crate::modules::catalog::CatalogError;
 use crate::modules::sandbox::SandboxError;
@@ -108,15 +109,15 @@ impl StartupError {
         let error: &dyn std::error::Error = self;
         match self {
             Self::Keyring(_) => {
-                tracing::error!(name: "cannot-setup-encryption", is_fatal = true, error, "cannot begin")
+                tracing::error!(name: "cannot-setup-encryption", target: FATAL, error, "cannot begin")
             }
-            Self::Database(_) => tracing::error!(name: "sql-failed-to-connect", is_fatal = true, error, "cannot begin"),
+            Self::Database(_) => tracing::error!(name: "sql-failed-to-connect", target: FATAL, error, "cannot begin"),
             Self::Lock(_) => {
-                tracing::error!(name: "failed-to-connect-to-locket", is_fatal = true, error, "cannot begin")
+                tracing::error!(name: "failed-to-connect-to-locket", target: FATAL, error, "cannot begin")
             }
-            Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", is_fatal = true, error, "cannot begin"),
+            Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "cannot begin"),
             _ if self.exit_code() == COULD_NOT_BEGIN => {
-                tracing::error!(name: "failed-to-start", is_fatal = true, error, "cannot begin");
+                tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin");
             }
             _ => tracing::error!(name: "exited-with-failure", error, "ended"),
         }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::doors::Front;
 use super::signals::Signals;
-use super::{DRAIN, Prepared, Served, StartupError, bind, drain, probe};
+use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::lock::Held;
@@ -70,7 +70,8 @@ pub(super) async fn serve_as_master(
     outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
 }
 
-/// Ends only with a failure, or when the database was found on its way back and is there now.
+/// Ends only with a failure, or when nothing more can succeed, or when the database was found on its way back and is
+/// there now.
 async fn work_and_serve(
     prepared: &Prepared,
     fence: &Fence,
@@ -102,7 +103,8 @@ async fn work_and_serve(
         None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
         Some(online) => prepared.store_following(fence, online).await?,
     };
-    prepared.gate.open(Arc::new(prepared.api(store.clone())?));
+    let service = prepared.service(store.clone());
+    prepared.gate.open(Arc::new(prepared.api(service.clone())?));
     if following.is_none() {
         prepared.progress.enter(SERVING, "", None);
     }
@@ -116,7 +118,12 @@ async fn work_and_serve(
     announce(&served);
     tokio::select! {
         outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+        () = service.given_up() => {
+            tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and may be started again");
+            Ok(())
+        }
     }
 }
 

@@ -55,7 +55,11 @@ impl Prepared {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&config.module_cache_dir))?);
         let refused = |source| StartupError::Catalog { folder: config.modules_dir.clone(), source };
-        let catalog = Catalog::load(&config.modules_dir, &sandbox).map_err(refused)?;
+        let folder = config.modules_dir.clone();
+        // Compiling takes a while when nothing is cached, and a signal or a question about health does not wait for it.
+        let loaded = tokio::task::spawn_blocking(move || Catalog::load(&folder, &sandbox)).await;
+        let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let catalog = loaded.map_err(refused)?;
         catalog.ends_in(NATIVE).map_err(refused)?;
         if catalog.migrations().is_empty() {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
@@ -186,12 +190,24 @@ impl Prepared {
 
     fn policy(&self) -> Policy {
         let Config { tasks, convergence, .. } = &self.config;
-        Policy { max_task_retries: tasks.max_retries, update_workers: convergence.update_workers }
+        Policy {
+            max_task_retries: tasks.max_retries,
+            update_workers: convergence.update_workers,
+            task_callback_workers: tasks.callback_workers,
+            kick_task: tasks.kick,
+            expire_pending_task: tasks.expire_pending,
+            expire_completed_task: tasks.expire_completed,
+            convergence_workers: convergence.workers,
+        }
     }
 
-    pub(super) fn api(&self, store: Store) -> Result<Api, StartupError> {
+    /// What calls and convergence work with, over these entities.
+    pub(super) fn service(&self, store: Store) -> Service {
+        Service::new(store, Events::default(), Clients::default(), self.policy())
+    }
+
+    pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
         let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        let service = Service::new(store, Events::default(), Clients::default(), self.policy());
         Ok(Api::new(service, translators.collect(), self.config.pin_api_version.as_deref())?)
     }
 }

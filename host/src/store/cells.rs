@@ -31,6 +31,22 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> Cell {
     Cell::Sealed(Sealing::Sealed, json.into())
 }
 
+/// The longest reason that its column is given whole, in bytes.
+const LONGEST_REASON: usize = 1023;
+const CUT: &[u8] = b"(truncated)";
+
+/// A reason as it rests: one that is too long loses its end and says so. It stays text where it was text.
+pub(super) fn cut(reason: &[u8]) -> Vec<u8> {
+    if reason.len() <= LONGEST_REASON {
+        return reason.to_vec();
+    }
+    let mut end = LONGEST_REASON + 1 - CUT.len();
+    while end > 0 && reason[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    [&reason[..end], CUT].concat()
+}
+
 impl Writer {
     /// The text that a plain column is to hold, if it can.
     pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
@@ -43,5 +59,20 @@ impl Writer {
             Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
             Some(_) | None => Ok(Cell::Text(text.to_owned())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_as_diego_does_but_between_characters() {
+        assert_eq!(cut(&[b'x'; 1023]), [b'x'; 1023]);
+        let long = cut(&[b'x'; 1024]);
+        assert_eq!((long.len(), long.ends_with(b"x(truncated)")), (1024, true));
+        let text = "ä".repeat(600);
+        let long = String::from_utf8(cut(text.as_bytes())).expect("no character is split");
+        assert_eq!(long, format!("{}(truncated)", "ä".repeat(506)));
     }
 }

@@ -143,7 +143,7 @@ async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
     let answer = proto::DesiredLrPsResponse::decode(body).unwrap();
     assert!(!answer.desired_lrps.is_empty());
     let failed: proto::DesiredLrPsResponse = server.post("/v1/desired_lrps/list.r3", []).await.message();
-    assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::UnknownError));
+    assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::Unrecoverable));
 }
 
 on_each_database!(a_list_is_cut_off_when_the_gate_closes);

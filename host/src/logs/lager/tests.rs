@@ -97,18 +97,18 @@ struct Outer(#[source] std::io::Error);
 fn an_error_is_said_with_its_sources_and_what_ends_the_host_with_a_trace() {
     let error = Outer(std::io::Error::other("inner"));
     let lines = said(|| {
-        tracing::error!(name: "failed", is_fatal = true, error = &error as &dyn std::error::Error);
+        tracing::error!(name: "failed", target: FATAL, error = &error as &dyn std::error::Error);
     });
     let (message, level, data) = &lines[0];
     assert_eq!((&**message, *level, &data["error"]), ("bbs.failed", 3, &json!("outer: inner")));
-    assert!(data["trace"].is_string() && data.get("is_fatal").is_none());
+    assert!(data["trace"].is_string());
 }
 
 #[test]
 fn where_only_the_fatal_is_wanted_the_rest_is_not_said() {
     let lines = with(Scrub::default(), true, || {
         tracing::error!(name: "a", "said");
-        tracing::error!(name: "b", is_fatal = true);
+        tracing::error!(name: "b", target: FATAL, "said");
     });
     assert_eq!(lines.len(), 1);
 }

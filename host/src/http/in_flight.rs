@@ -1,0 +1,81 @@
+//! How many requests are being answered, from their head to the last byte of their answer. Streams of events do not
+//! count: they would never end, and nobody waits for them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct InFlight(Arc<AtomicUsize>);
+
+/// A request that is being answered, until this is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl InFlight {
+    /// The same routes, with their requests counted.
+    pub(super) fn counting(&self, router: Router) -> Router {
+        router.layer(middleware::from_fn_with_state(self.clone(), count))
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
+    fn begin(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) -> Response {
+    let counted = in_flight.begin();
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        return response;
+    }
+    response.map(|body| Body::new(Held { body, held: counted }))
+}
+
+/// A body that holds something until it has gone.
+pub(super) struct Held<T> {
+    pub(super) body: Body,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    pub(super) held: T,
+}
+
+impl<T: Send + Unpin> HttpBody for Held<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

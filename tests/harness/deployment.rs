@@ -1,0 +1,191 @@
+//! The host as BOSH installs it: the executable in a package with its modules, Diego's own `bbs.json` as it is rendered,
+//! certificates, Locket. Only places and names differ from the sample in `tests/fixtures/bbs.json`.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Map, Value, json};
+
+use super::certificates::{Authority, Pair, VALID};
+use super::database::{Kind, TestDatabase};
+use super::host::Host;
+use super::locket::Locket;
+use super::modules;
+
+pub struct Deployment {
+    folder: tempfile::TempDir,
+    pub authority: Authority,
+    pub database: TestDatabase,
+    pub locket: Locket,
+    pub health: SocketAddr,
+    pub debug: SocketAddr,
+    config: Map<String, Value>,
+}
+
+/// A port that nobody has; somebody else may take it.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+    listener.local_addr().expect("a listener has an address")
+}
+
+impl Deployment {
+    /// Everything but the running host. Locket serves as long as the runtime of the test.
+    pub fn new(kind: Kind) -> Self {
+        bbs::tls::choose_cryptography();
+        // Beside the executable, so that it can be linked to.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        let sample = include_str!("../fixtures/bbs.json");
+        let mut made = Self {
+            authority: Authority::new("Diego's"),
+            database: TestDatabase::new(kind),
+            locket: Locket::start(),
+            health: free_address(),
+            debug: free_address(),
+            config: serde_json::from_str(sample).expect("the sample is JSON"),
+            folder,
+        };
+        made.install();
+        made.write_certificates();
+        made.configure();
+        made
+    }
+
+    /// `bin/bbs` and `modules`, and compiled modules where the host keeps them.
+    fn install(&self) {
+        for folder in ["bin", "modules", "config/certs", "config/module-cache"] {
+            std::fs::create_dir_all(self.path(folder)).expect("a folder");
+        }
+        link(super::bbs(), &self.path("bin/bbs"));
+        link_files(&modules::modules(), &self.path("modules"));
+        // The host trusts what nobody else could have written, so these are its own.
+        link_files(&modules::cache(), &self.path("config/module-cache"));
+    }
+
+    fn write_certificates(&self) {
+        super::certificates::replace(&self.certs().join("ca.crt"), &self.authority.certificate());
+        for name in ["server", "client"] {
+            self.authority.issue(name, VALID).write(&self.certs(), name);
+        }
+    }
+
+    fn configure(&mut self) {
+        let place = |name: &str| self.certs().join(name).display().to_string();
+        let mut changes = json!({
+            "access_log_path": self.path("access.log"),
+            "listen_address": "127.0.0.1:0",
+            "health_address": self.health.to_string(),
+            "debug_address": self.debug.to_string(),
+            "auctioneer_address": "https://127.0.0.1:1",
+            "ca_file": place("ca.crt"), "cert_file": place("server.crt"), "key_file": place("server.key"),
+        });
+        for who in ["auctioneer", "rep"] {
+            changes[format!("{who}_ca_cert")] = place("ca.crt").into();
+            changes[format!("{who}_client_cert")] = place("client.crt").into();
+            changes[format!("{who}_client_key")] = place("client.key").into();
+        }
+        let mut loggregator = self.config["loggregator"].clone();
+        loggregator["loggregator_ca_path"] = place("ca.crt").into();
+        loggregator["loggregator_cert_path"] = place("client.crt").into();
+        loggregator["loggregator_key_path"] = place("client.key").into();
+        changes["loggregator"] = loggregator;
+        for keys in [changes, self.locket.configuration(), self.database.configuration()] {
+            let Value::Object(keys) = keys else { panic!("keys are an object") };
+            self.config.extend(keys);
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn certs(&self) -> PathBuf {
+        self.path("config/certs")
+    }
+
+    /// Adds or replaces one key.
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.config.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Another authority for clients from now on; the files are as they were.
+    pub fn trusting(mut self, authority: Authority) -> Self {
+        self.authority = authority;
+        self
+    }
+
+    pub fn without(mut self, key: &str) -> Self {
+        self.config.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
+        self
+    }
+
+    /// As `monit` starts it.
+    pub fn command(&self) -> Command {
+        let file = self.path("config/bbs.json");
+        std::fs::write(&file, Value::Object(self.config.clone()).to_string())
+            .expect("the configuration can be written");
+        let mut command = Command::new(self.path("bin/bbs"));
+        command.arg(format!("-config={}", file.display())).env_remove("RUST_LOG");
+        command
+    }
+
+    /// Starts the host and returns once it serves.
+    pub async fn serve(&self) -> Host {
+        let command = self.command();
+        tokio::task::spawn_blocking(move || Host::start(command, "bbs.started")).await.expect("the host serves")
+    }
+
+    /// The exit code of a host that ends by itself, and all that it said.
+    pub async fn fail(&self) -> (Option<i32>, String) {
+        let mut command = self.command();
+        let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
+        let output = output.expect("the executable starts");
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (output.status.code(), said)
+    }
+
+    /// A client with a certificate of the authority's.
+    pub fn client(&self) -> reqwest::Client {
+        self.client_as(Some(&self.authority.issue("cell-1", VALID)))
+    }
+
+    /// A client that speaks this version and no other.
+    pub fn client_of(&self, version: reqwest::tls::Version) -> reqwest::Client {
+        let builder = self.builder(Some(&self.authority.issue("cell-3", VALID)));
+        builder.tls_version_min(version).tls_version_max(version).build().expect("a client")
+    }
+
+    /// A client that keeps its connections for its next requests.
+    pub fn keeping_client(&self) -> reqwest::Client {
+        self.builder(Some(&self.authority.issue("cell-2", VALID))).build().expect("a client")
+    }
+
+    /// A client that believes this deployment's authority and shows this certificate.
+    pub fn client_as(&self, pair: Option<&Pair>) -> reqwest::Client {
+        self.builder(pair).pool_max_idle_per_host(0).build().expect("a client")
+    }
+
+    fn builder(&self, pair: Option<&Pair>) -> reqwest::ClientBuilder {
+        let authority = reqwest::Certificate::from_pem(self.authority.certificate().as_bytes()).expect("an authority");
+        let builder = reqwest::Client::builder().tls_certs_only([authority]);
+        pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()))
+    }
+}
+
+fn link(from: &Path, to: &Path) {
+    if std::fs::hard_link(from, to).is_err() {
+        std::fs::copy(from, to).expect("a file can be copied");
+    }
+}
+
+fn link_files(from: &Path, to: &Path) {
+    let Ok(files) = std::fs::read_dir(from) else { return };
+    for file in files {
+        let file = file.expect("a folder that can be read");
+        // What another test is writing just now has not got its name yet.
+        if file.path().is_file() && !file.file_name().to_string_lossy().starts_with('.') {
+            link(&file.path(), &to.join(file.file_name()));
+        }
+    }
+}

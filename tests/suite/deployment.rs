@@ -1,0 +1,99 @@
+//! The host as BOSH installs it and Diego's own configuration describes it, from outside: what it needs to start, whom
+//! it lets in, what it writes, how it ends.
+
+mod life;
+mod logs;
+mod tls;
+
+use std::net::SocketAddr;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use crate::harness::database::{Kind, on_each_server};
+use crate::harness::deployment::Deployment;
+
+/// Whether the API answers this client.
+async fn ping(client: &reqwest::Client, address: SocketAddr) -> Result<bool, reqwest::Error> {
+    let response = client.post(format!("https://{address}/v1/ping")).send().await?;
+    let body = response.bytes().await?;
+    Ok(proto::PingResponse::decode(&body[..]).is_ok_and(|answer| answer.available))
+}
+
+async fn upsert_domain(client: &reqwest::Client, address: SocketAddr, domain: &str) {
+    let request = proto::UpsertDomainRequest { domain: domain.into(), ttl: 0 };
+    let call = client.post(format!("https://{address}/v1/domains/upsert")).body(request.encode_to_vec());
+    let body = call.send().await.unwrap().bytes().await.unwrap();
+    assert_eq!(proto::UpsertDomainResponse::decode(&body[..]).unwrap().error, None);
+}
+
+on_each_server!(diegos_own_configuration_starts_the_host);
+async fn diegos_own_configuration_starts_the_host(kind: Kind) {
+    let deployment = Deployment::new(kind);
+    let host = deployment.serve().await;
+    let client = deployment.client();
+    assert!(ping(&client, host.address).await.unwrap());
+    upsert_domain(&client, host.address, "cf-apps").await;
+    assert_eq!(deployment.locket.holder().as_deref(), Some("5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3"));
+    let healthy = reqwest::get(format!("http://{}/ping", deployment.health)).await.unwrap();
+    assert!(healthy.status().is_success() && healthy.bytes().await.unwrap().is_empty());
+    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(deployment.locket.holder(), None, "the lock was given back");
+    assert!(reqwest::get(format!("http://{}/ping", deployment.health)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
+    let deployment = || Deployment::new(Kind::Sqlite);
+    for key in ["auctioneer_address", "ca_file", "cert_file", "health_address", "key_file", "locket_address", "uuid"] {
+        let (code, said) = deployment().without(key).fail().await;
+        assert!(code == Some(2) && said.contains(key), "{key}: {code:?} {said}");
+    }
+    for (key, value, word) in [
+        ("communication_timeout", "10", "is not a duration"),
+        ("log_level", "loud", "unknown variant"),
+        ("health_address", "bbs:http", "write it as IP:port"),
+        ("active_key_label", "another", "another"),
+        ("redact_patterns", "(", "redact_patterns"),
+        ("database_driver", "oracle", "oracle"),
+        ("locket_address", "127.0.0.1:1", "cannot connect to Locket"),
+        ("cert_file", "/nonexistent/server.crt", "/nonexistent/server.crt"),
+    ] {
+        let deployment = match key {
+            "redact_patterns" => deployment().set("redact_secrets", true).set(key, vec![value]),
+            _ => deployment().set(key, value),
+        };
+        let (code, said) = deployment.fail().await;
+        assert!(code == Some(2) && said.contains(word), "{key}: {code:?} {said}");
+    }
+    let broken = deployment();
+    let mut command = broken.command();
+    std::fs::write(broken.path("config/bbs.json"), "{").unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_way_ends_the_host_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().map(|address| (address, taken)).unwrap();
+    for key in ["listen_address", "health_address", "debug_address"] {
+        let (code, said) = Deployment::new(Kind::Sqlite).set(key, taken.0.to_string()).fail().await;
+        assert!(code == Some(1) && said.contains("is another process using it?"), "{key}: {code:?} {said}");
+    }
+    let (code, said) = Deployment::new(Kind::Sqlite).set("access_log_path", "/nonexistent/access.log").fail().await;
+    assert!(code == Some(1) && said.contains("/nonexistent/access.log"), "{code:?} {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_certificates_is_for_its_own_machine() {
+    let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
+    let alone = || keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key));
+    let (code, said) = alone().set("listen_address", "0.0.0.0:0").fail().await;
+    assert!(code == Some(2) && said.contains("listen on 127.0.0.1"), "{code:?} {said}");
+    let deployment = alone();
+    let host = deployment.serve().await;
+    let answer = reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap();
+    assert!(answer.status().is_success());
+}

@@ -1,0 +1,120 @@
+//! What the host writes: the lines that Diego's log parsers know, the access log, and how much of it.
+
+use serde_json::Value;
+
+use super::ping;
+use crate::harness::certificates::VALID;
+use crate::harness::database::Kind;
+use crate::harness::deployment::Deployment;
+use crate::harness::host::Host;
+
+/// Ends the host and gives its lines, of which each is JSON.
+async fn lines(host: Host) -> Vec<Value> {
+    host.signal("TERM");
+    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+fn messages(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["message"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_is_told_in_the_words_that_parsers_know() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let lines = lines(deployment.serve().await).await;
+    let messages = messages(&lines);
+    let mut rest = messages.iter();
+    for wanted in [
+        "bbs.starting",
+        "bbs.locket-lock.acquired-lock",
+        "bbs.migration-manager.finished-migrations",
+        "bbs.started",
+        "bbs.exited",
+    ] {
+        assert!(rest.any(|message| *message == wanted), "{wanted} in order in {messages:#?}");
+    }
+    let ignored = lines.iter().find(|line| line["message"] == "bbs.configuration.ignored-keys").expect("one line");
+    assert!(ignored["data"]["known"].as_str().unwrap().contains("advertise_url"), "{ignored}");
+    for line in &lines {
+        assert_eq!(line["source"], "bbs");
+        assert!(line["timestamp"].as_str().is_some_and(|at| at.ends_with('Z') && at.len() == 30), "{line}");
+        assert!(line["level"].is_string() && line["data"].is_object() && line.get("log_level").is_none(), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_older_form_and_another_name_are_spoken_too() {
+    let deployment = Deployment::new(Kind::Sqlite).without("time_format").set("session_name", "other");
+    let command = deployment.command();
+    let host = tokio::task::spawn_blocking(move || Host::start(command, "other.started")).await.unwrap();
+    for line in lines(host).await {
+        assert_eq!(line["source"], "other");
+        assert!(line["message"].as_str().unwrap().starts_with("other."), "{line}");
+        let (seconds, fraction) = line["timestamp"].as_str().unwrap().split_once('.').unwrap();
+        assert!(seconds.parse::<u64>().is_ok() && fraction.len() == 9, "{line}");
+        assert!(line["log_level"].as_u64().is_some_and(|level| level <= 3) && line.get("level").is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_request_is_in_the_access_log_with_whoever_sent_it() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    let client = deployment.client_as(Some(&deployment.authority.issue("cell-7", VALID)));
+    assert!(ping(&client, host.address).await.unwrap());
+    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert!(status.success());
+    let text = std::fs::read_to_string(deployment.path("access.log")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(messages(&lines), ["bbs-access.request.serving", "bbs-access.request.done"]);
+    for line in &lines {
+        assert_eq!((&line["source"], &line["log_level"]), (&Value::from("bbs-access"), &Value::from(1)));
+        let data = &line["data"];
+        assert_eq!((&data["method"], &data["request"]), (&Value::from("POST"), &Value::from("/v1/ping")));
+        assert!(data["remote_addr"].as_str().unwrap().starts_with("127.0.0.1:"));
+        assert_eq!(data["session"], "1");
+        assert_eq!(data["peer_cert_subject_common_name"], "cell-7");
+        assert_eq!(data["peer_cert_subject_organizational_unit"], serde_json::json!(["app:42"]));
+        assert_eq!(data["peer_cert_issuer_common_name"], "Diego's");
+        assert_eq!(data["peer_cert_issuer_organization"], serde_json::json!(["Diego"]));
+    }
+    assert!(lines[0]["data"].get("duration").is_none() && lines[1]["data"]["duration"].is_u64());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_level_changes_while_the_host_runs() {
+    let deployment = Deployment::new(Kind::Sqlite).without("access_log_path");
+    let host = deployment.serve().await;
+    let (client, plain) = (deployment.client(), reqwest::Client::new());
+    let debug = |path: &str| plain.put(format!("http://{}{path}", deployment.debug));
+    assert!(ping(&client, host.address).await.unwrap());
+    for (level, status) in [("nonsense", 200), ("DEBUG", 200)] {
+        let answer = debug("/log-level").body(level).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{level}");
+    }
+    assert!(ping(&client, host.address).await.unwrap());
+    assert!(debug("/log-level").body("i").send().await.unwrap().status().is_success());
+    assert!(ping(&client, host.address).await.unwrap());
+    for (path, body, status) in [
+        ("/debug/pprof/heap", "", 404),
+        ("/block-profile-rate", "100", 200),
+        ("/block-profile-rate", "often", 400),
+        ("/mutex-profile-fraction", "", 400),
+    ] {
+        assert_eq!(debug(path).body(body).send().await.unwrap().status().as_u16(), status, "{path} {body}");
+    }
+    let lines = lines(host).await;
+    let messages = messages(&lines);
+    let count = |wanted| messages.iter().filter(|message| **message == wanted).count();
+    assert_eq!((count("bbs.request.serving"), count("bbs.request.done")), (1, 1), "{messages:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_any_line() {
+    let deployment = Deployment::new(Kind::Sqlite).set("log_level", "debug");
+    let host = deployment.serve().await;
+    host.signal("TERM");
+    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(!said.contains("correct horse") && !said.contains("PRIVATE KEY"), "{said}");
+}
