@@ -8,6 +8,7 @@ pub mod actual_lrp;
 pub mod change;
 pub mod desired_lrp;
 pub mod json;
+pub mod restart;
 pub mod routes;
 pub mod slot;
 pub mod tags;
