@@ -6,6 +6,7 @@ mod handlers;
 mod line;
 mod methods;
 mod pages;
+mod stream;
 mod wire;
 
 use std::sync::Arc;
@@ -15,7 +16,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 pub use line::{ApiError, Target};
+pub use methods::Stream;
 pub use pages::Pages;
+pub use stream::{EventStream, NoStream};
 
 use crate::domain::{Page, Service};
 use crate::model::TraceId;
@@ -142,11 +145,21 @@ impl Api {
         refused.map_or_else(|| Answer::Whole(answer.unwrap_or_else(errors::fault)), Answer::NotHeld)
     }
 
+    /// What happens from now on, to the subscriber that asks with this body.
+    pub fn subscribe(&self, stream: Stream, body: &[u8]) -> Result<EventStream, NoStream> {
+        EventStream::begin(self.service.events(), stream, body)
+    }
+
+    /// Every stream ends after what has happened so far, and none begins.
+    pub fn end_streams(&self) {
+        self.service.events().close();
+    }
+
     async fn run(self: &Arc<Self>, target: Target, request: Request, extent: Extent) -> Run {
         // Before the page, which holds a connection: whoever waits for instances must hold nothing that
         // those who have them may need.
         let _reserved = match &target {
-            Target::Native(_) => None,
+            Target::Native(_) | Target::Stream(_) => None,
             Target::Translated { .. } => Some(self.chains.acquire().await.expect("the semaphore is never closed")),
         };
         let mut page = match extent {
@@ -189,6 +202,10 @@ impl Api {
                     *refused = Some(not_held);
                     TranslateError { reason }
                 })
+            }
+            Target::Stream(stream) => {
+                let name = stream.name();
+                Err(TranslateError { reason: format!("{name:?} is a stream, which is listened to and not called") })
             }
             Target::Translated { step, method, .. } => {
                 self.line.translator(step).call(&method, call.body, &mut |name, body| {

@@ -1,45 +1,58 @@
 //! What an operator writes down: one JSON file with Diego's own key names, and a few of ours.
 //! Owns parsing and the checks that need no other part; opens nothing.
 
+mod clients;
 mod database;
 mod dsn;
 pub mod duration;
+mod folders;
+mod keys;
+mod listeners;
 mod lock;
+mod logging;
 mod migration;
+mod tls;
+mod work;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
+pub use clients::{AdvancedMetrics, Auctioneer, Clients, Loggregator, Rep};
 pub use dsn::DsnError;
+pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, Locket};
+pub use logging::{LogLevel, Logging, TimeFormat};
 pub use migration::{Migration, MigrationMode, OnUnreadable};
+pub use tls::{ClientTls, Tls};
+pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
 use database::DatabaseKeys;
-use lock::LockKeys;
-use migration::MigrationKeys;
+use keys::Keys;
 
-/// Keys of Diego's that would change what a client may rely on, were they ignored.
-const REFUSED: [(&str, &str); 3] = [
-    ("cert_file", "this release serves plain HTTP; remove it and keep the host behind a TLS terminator"),
-    ("key_file", "this release serves plain HTTP; remove it and keep the host behind a TLS terminator"),
-    ("ca_file", "this release does not verify client certificates; remove it and restrict access to the port"),
+/// What BOSH writes and Diego's own BBS does not look at either.
+const NEVER_LOOKED_AT: [&str; 6] = [
+    "advertise_url",
+    "cell_registrations_locket_enabled",
+    "desired_lrp_creation_timeout",
+    "locks_locket_enabled",
+    "rep_require_tls",
+    "require_ssl",
 ];
 
 /// The file, checked. Absent keys have the defaults of [`Config::read`].
 #[derive(Clone, PartialEq)]
 pub struct Config {
-    pub listen_address: SocketAddr,
-    pub health_address: Option<SocketAddr>,
-    /// Where Prometheus may ask; nowhere if absent.
-    pub metrics_address: Option<SocketAddr>,
+    pub listeners: Listeners,
     /// Where `bbs migrate pause` and the like reach a running host.
     pub admin_socket: PathBuf,
     pub database: Address,
     pub lock: Lock,
+    pub clients: Clients,
+    pub tasks: Tasks,
+    pub convergence: Convergence,
     pub migration: Migration,
     pub encryption_keys: BTreeMap<String, String>,
     pub active_key_label: String,
@@ -52,16 +65,25 @@ pub struct Config {
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
     pub pin_api_version: Option<String>,
-    pub log_level: LogLevel,
+    pub logging: Logging,
     /// Keys in the file that have no meaning here, for one warning.
-    pub ignored: Vec<String>,
+    pub ignored: Ignored,
+}
+
+/// Keys that have no meaning here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Which Diego's own BBS does not look at either.
+    pub known: Vec<String>,
+    /// Which may be misspelt.
+    pub unknown: Vec<String>,
 }
 
 /// Without the passphrases.
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Config")
-            .field("listen_address", &self.listen_address)
+            .field("listeners", &self.listeners)
             .field("database", &self.database)
             .field("active_key_label", &self.active_key_label)
             .field("modules_dir", &self.modules_dir)
@@ -69,23 +91,22 @@ impl std::fmt::Debug for Config {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    Debug,
-    #[default]
-    Info,
-    Error,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}; give its path with --config", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("the configuration file {} is not the JSON this host expects; correct the key named below", .path.display())]
+    #[error("the configuration file {} is not a JSON object; correct it at the place named below", .path.display())]
     Parse { path: PathBuf, source: serde_json::Error },
+    #[error("`{key}` has a value that cannot be used; correct it as said below")]
+    Value { key: &'static str, source: serde_json::Error },
+    #[error("`{key}` is not an address to listen on: {text:?}; write it as IP:port, such as \"127.0.0.1:8889\"")]
+    Address { key: &'static str, text: String },
     #[error("`{key}` is required: {what}")]
     Missing { key: &'static str, what: &'static str },
+    #[error(
+        "`modules_dir` is required: there is no folder of modules in {places}; name the one that `bbs module build` wrote"
+    )]
+    NoModules { places: String },
     #[error("`database_driver` {0:?} is not served; use \"sqlite\", \"postgres\" or \"mysql\" (also for MariaDB)")]
     Driver(String),
     #[error("`database_connection_string` cannot be used; write it as {form}")]
@@ -94,54 +115,25 @@ pub enum ConfigError {
     Refused { key: &'static str, why: &'static str },
 }
 
-/// The file as written. Every key is optional here; `check` says which are not.
-#[derive(Default, Deserialize)]
-struct File {
-    listen_address: Option<SocketAddr>,
-    health_address: Option<SocketAddr>,
-    metrics_address: Option<SocketAddr>,
-    admin_socket: Option<PathBuf>,
-    #[serde(flatten)]
-    database: DatabaseKeys,
-    #[serde(flatten)]
-    lock: LockKeys,
-    #[serde(flatten)]
-    migration: MigrationKeys,
-    #[serde(default)]
-    encryption_keys: BTreeMap<String, String>,
-    #[serde(default)]
-    active_key_label: String,
-    modules_dir: Option<PathBuf>,
-    data_dir: Option<PathBuf>,
-    module_cache_dir: Option<PathBuf>,
-    replay_dir: Option<PathBuf>,
-    pin_data_version: Option<u64>,
-    pin_api_version: Option<String>,
-    #[serde(default)]
-    log_level: LogLevel,
-    #[serde(flatten)]
-    other: BTreeMap<String, serde_json::Value>,
-}
-
 impl Config {
     /// Reads a file. Relative paths in it are relative to the file, so that it means the same from anywhere.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let file =
-            serde_json::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
+        let file = parse(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
         check(file, path.parent().unwrap_or(Path::new(".")))
     }
 
     /// What a file with nothing but these says.
     pub fn smallest(database: Address, modules_dir: PathBuf, data_dir: &Path) -> Self {
         Self {
-            listen_address: SocketAddr::from(([127, 0, 0, 1], 8889)),
-            health_address: None,
-            metrics_address: None,
+            listeners: Listeners::default(),
             admin_socket: data_dir.join("admin.sock"),
             database,
             lock: Lock::default(),
+            clients: Clients::default(),
+            tasks: Tasks::default(),
+            convergence: Convergence::default(),
             migration: Migration::default(),
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
@@ -150,44 +142,78 @@ impl Config {
             replay_dir: data_dir.join("replay"),
             pin_data_version: None,
             pin_api_version: None,
-            log_level: LogLevel::Info,
-            ignored: Vec::new(),
+            logging: Logging::default(),
+            ignored: Ignored::default(),
         }
+    }
+
+    /// A host that is part of a Diego, and not one for itself, has to know all of it: with a part missing it would run,
+    /// but nothing that it is asked for would ever happen.
+    fn is_whole(&self, names_driver: bool) -> Result<(), ConfigError> {
+        let (listeners, auctioneer) = (&self.listeners, &self.clients.auctioneer);
+        if listeners.tls.is_none() && auctioneer.is_none() {
+            return Ok(());
+        }
+        for (is_there, key, what) in [
+            (listeners.tls.is_some(), "cert_file", "the certificate that this host shows to its clients"),
+            (names_driver, "database_driver", "\"postgres\", or \"mysql\" (also for MariaDB)"),
+            (auctioneer.is_some(), "auctioneer_address", "where what waits gets its cells from"),
+            (self.lock.locket.is_some(), "locket_address", "where the lock is, and which cells there are"),
+            (listeners.health.is_some(), "health_address", "where a supervisor sees that this host is well"),
+        ] {
+            if !is_there {
+                return Err(ConfigError::Missing { key, what });
+            }
+        }
+        Ok(())
     }
 }
 
-fn check(file: File, base: &Path) -> Result<Config, ConfigError> {
-    if let Some((key, why)) = REFUSED.into_iter().find(|(key, _)| file.other.contains_key(*key)) {
-        return Err(ConfigError::Refused { key, why });
-    }
-    let lock = file.lock.lock(base)?;
-    let (database, ignored_parameters) = file.database.address(base, &lock)?;
-    let what = "the folder that `bbs module build` wrote";
-    let modules_dir = file.modules_dir.ok_or(ConfigError::Missing { key: "modules_dir", what })?;
-    let data_dir = match (&file.data_dir, &database) {
-        (Some(folder), _) => base.join(folder),
+/// The first value of the text; what follows it is nobody's business, as for Go.
+fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    // Of an empty text the parser says where it ended.
+    values.next().unwrap_or_else(|| serde_json::from_str(text))
+}
+
+fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
+    let mut keys = Keys::new(file, base);
+    let database = DatabaseKeys::read(&mut keys)?;
+    let lock = Lock::read(&mut keys, database.connection_timeout())?;
+    let names_driver = database.names_driver();
+    let (database, ignored_parameters) = database.address(base, &lock)?;
+    let data_dir = match (keys.path("data_dir")?, &database) {
+        (Some(folder), _) => folder,
         (None, Address::Sqlite(path)) => path.parent().unwrap_or(base).to_owned(),
-        (None, Address::Server(_)) => base.to_owned(),
+        (None, Address::Server(_)) => folders::data(base),
     };
-    let default = Config::smallest(database, base.join(modules_dir), &data_dir);
-    let or = |path: Option<PathBuf>, default| path.map_or(default, |path| base.join(path));
-    Ok(Config {
-        listen_address: file.listen_address.unwrap_or(default.listen_address),
-        health_address: file.health_address,
-        metrics_address: file.metrics_address,
-        admin_socket: or(file.admin_socket, default.admin_socket),
+    let modules_dir = match keys.path("modules_dir")? {
+        Some(folder) => folder,
+        None => folders::modules()?,
+    };
+    let default = Config::smallest(database, modules_dir, &data_dir);
+    let mut config = Config {
+        listeners: Listeners::read(&mut keys)?,
+        admin_socket: keys.path("admin_socket")?.unwrap_or(default.admin_socket),
         lock,
-        migration: file.migration.migration()?,
-        encryption_keys: file.encryption_keys,
-        active_key_label: file.active_key_label,
-        module_cache_dir: or(file.module_cache_dir, default.module_cache_dir),
-        replay_dir: or(file.replay_dir, default.replay_dir),
-        pin_data_version: file.pin_data_version,
-        pin_api_version: file.pin_api_version,
-        log_level: file.log_level,
-        ignored: ignored_parameters.into_iter().chain(file.other.into_keys()).collect(),
+        clients: Clients::read(&mut keys)?,
+        tasks: Tasks::read(&mut keys)?,
+        convergence: Convergence::read(&mut keys)?,
+        migration: Migration::read(&mut keys)?,
+        encryption_keys: keys.take("encryption_keys")?.unwrap_or_default(),
+        active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
+        module_cache_dir: keys.path("module_cache_dir")?.unwrap_or(default.module_cache_dir),
+        replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
+        pin_data_version: keys.take("pin_data_version")?,
+        pin_api_version: keys.take("pin_api_version")?,
+        logging: Logging::read(&mut keys)?,
         ..default
-    })
+    };
+    let (known, unknown) = keys.into_names().partition(|key| NEVER_LOOKED_AT.contains(&&**key));
+    config.ignored = Ignored { known, unknown };
+    config.ignored.unknown.extend(ignored_parameters);
+    config.is_whole(names_driver)?;
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
 //! The API over HTTP: the gate that is shut until there is something to serve, which version a
 //! request is in, and answers as bodies. Owns status codes and headers; knows no resource.
 
+mod access;
 mod body;
+mod debug;
+mod door;
 mod gate;
 mod refusal;
 mod request;
+mod stream;
+mod tls;
 
 use std::error::Error as _;
 use std::io;
@@ -20,9 +25,13 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tracing::Instrument;
 
+pub use access::{AccessLog, AccessLogError, logged};
+pub use debug::serve_debug;
+pub use door::serve_clients;
 pub use gate::Gate;
+pub use tls::{Certificates, TlsError};
 
-use crate::api::{self, Answer, Api, Target};
+use crate::api::{self, Answer, Api, Stream, Target};
 use crate::metrics::{self, Metrics};
 use crate::model::TraceId;
 use refusal::Refusal;
@@ -69,17 +78,27 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id);
-    let response =
-        respond(gate, request, TraceId(trace_id)).instrument(span).await.unwrap_or_else(IntoResponse::into_response);
-    let route = response.extensions().get::<Route>().map_or(NO_METHOD, |route| route.0.name());
+    let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
+    let response = response.unwrap_or_else(IntoResponse::into_response);
+    let route = match response.extensions().get::<Route>() {
+        // Counted when it ends.
+        Some(Route(Target::Stream(_))) => return response,
+        Some(Route(target)) => target.name(),
+        None => NO_METHOD,
+    };
     metrics.answered(route, response.status().as_u16(), began.elapsed());
     response
 }
 
-async fn respond(gate: Gate, request: Request, trace_id: TraceId) -> Result<Response, Refusal> {
+async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, Refusal> {
     let api = gate.api().map_err(Refusal::NotServing)?;
     let target = find(&api, &request)?;
     let route = Route(target.clone());
+    if let Target::Stream(stream) = target {
+        let mut response = listen(&api, stream, request, metrics).await?;
+        response.extensions_mut().insert(route);
+        return Ok(response);
+    }
     let answer = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
         Ok(body) => run_to_the_end(api, target, api::Request { body, trace_id }).await?,
         Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
@@ -92,6 +111,17 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId) -> Result<Resp
         Answer::NotHeld(refused) => return Err(Refusal::NotHeld(refused)),
     };
     Ok(response.body(body).expect("constant headers are valid"))
+}
+
+/// Holds nothing of the API once the stream has begun: those who listen do not keep this host from ending.
+async fn listen(api: &Api, stream: Stream, request: Request, metrics: &Metrics) -> Result<Response, Refusal> {
+    let body = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
+        Ok(body) => body,
+        Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
+        Err(error) => return Err(Refusal::NotListening(Box::new(error))),
+    };
+    let events = api.subscribe(stream, &body).map_err(|reason| Refusal::NotListening(Box::new(reason)))?;
+    Ok(stream::response(events, stream.name(), metrics.clone()))
 }
 
 fn is_over_the_limit(error: &axum::Error) -> bool {

@@ -65,6 +65,11 @@ impl Metrics {
         self.0.requests.get_or_create(&[route, ("status", status.to_string())]).inc();
     }
 
+    /// A stream ended. It had no latency.
+    pub fn stream_ended(&self, route: &str) {
+        self.0.requests.get_or_create(&[("route", route.to_owned()), ("status", "200".to_owned())]).inc();
+    }
+
     pub fn lock_held(&self, held: bool) {
         self.0.lock_held.set(held.into());
     }

@@ -75,7 +75,7 @@ async fn a_standby_is_healthy_with_its_port_closed_and_follows_a_master_that_end
     let other = host(&database, "other").set("health_address", health.clone()).set("listen_address", api.clone());
     let waiting = standby(&other);
     let healthy = || async {
-        let answer = reqwest::get(format!("http://{health}/ping")).await;
+        let answer = crate::harness::http_client().get(format!("http://{health}/ping")).send().await;
         answer.is_ok_and(|answer| answer.status().is_success())
     };
     while !healthy().await {

@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("events", &["model"]),
     ("config", &["database"]),
+    ("logs", &["clock", "config"]),
     ("metrics", &["pace", "progress"]),
     ("pace", &["progress"]),
     ("progress", &[]),
@@ -36,7 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clients", "clock", "events", "model", "store"]),
     ("api", &["clock", "domain", "events", "model", "modules", "store"]),
-    ("http", &["api", "domain", "metrics", "model", "modules", "progress", "tls"]),
+    ("http", &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "quiet", "tls"]),
 ];
 
 /// Which module alone may know a crate.

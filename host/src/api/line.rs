@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Window;
-use super::methods::{METHODS, Native};
+use super::methods::{METHODS, Native, STREAMS, Stream};
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub enum ApiError {
 pub enum Target {
     Translated { step: usize, method: String, paged: bool },
     Native(Native),
+    Stream(Stream),
 }
 
 impl Target {
@@ -37,6 +38,7 @@ impl Target {
         match self {
             Self::Translated { paged, .. } => *paged,
             Self::Native(method) => matches!(method, Native::List(_)),
+            Self::Stream(_) => false,
         }
     }
 
@@ -44,6 +46,7 @@ impl Target {
         match self {
             Self::Translated { method, .. } => method,
             Self::Native(method) => method.registered().name,
+            Self::Stream(stream) => stream.name(),
         }
     }
 }
@@ -127,8 +130,10 @@ impl Line {
             }
             hidden.extend(manifest.hides.iter().map(String::as_str));
         }
-        let mut methods = METHODS.iter().filter(|method| !hidden.contains(&method.name));
-        methods.find(|method| matches(method.name, method.path)).map(|method| Target::Native(method.method))
+        let is_meant = |name, path| !hidden.contains(&name) && matches(name, path);
+        let method = METHODS.iter().find(|method| is_meant(method.name, method.path));
+        let stream = || STREAMS.iter().find(|stream| is_meant(stream.name, stream.path));
+        method.map(|method| Target::Native(method.method)).or_else(|| Some(Target::Stream(stream()?.stream)))
     }
 }
 

@@ -42,6 +42,29 @@ pub enum DesiredLrpChange {
     Remove,
 }
 
+/// A stream of events. Not called, and so by no translator, but listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    LrpInstances,
+    Tasks,
+}
+
+#[derive(Debug)]
+pub(super) struct RegisteredStream {
+    pub(super) stream: Stream,
+    pub(super) name: &'static str,
+    pub(super) path: &'static str,
+}
+
+pub(super) const STREAMS: [RegisteredStream; 2] = [
+    RegisteredStream { stream: Stream::Tasks, name: "TaskEventStream_r1", path: "events/tasks.r1" },
+    RegisteredStream {
+        stream: Stream::LrpInstances,
+        name: "LRPInstanceEventStream_r1",
+        path: "events/lrp_instances.r1",
+    },
+];
+
 #[derive(Debug)]
 pub(super) struct Registered {
     pub(super) method: Native,
@@ -90,6 +113,16 @@ impl Native {
     }
 }
 
+impl Stream {
+    pub fn name(self) -> &'static str {
+        self.registered().name
+    }
+
+    fn registered(self) -> &'static RegisteredStream {
+        STREAMS.iter().find(|registered| registered.stream == self).expect("every stream is registered")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,10 +131,17 @@ mod tests {
     fn names_and_paths_are_unique_and_agree_on_the_revision() {
         for (at, method) in METHODS.iter().enumerate() {
             for other in &METHODS[at + 1..] {
-                assert!(method.name != other.name && method.path != other.path && method.method != other.method);
+                assert!(method.method != other.method, "{}", method.name);
+            }
+        }
+        let methods = METHODS.iter().map(|method| (method.name, method.path));
+        let all: Vec<_> = methods.chain(STREAMS.iter().map(|stream| (stream.name, stream.path))).collect();
+        for (at, (name, path)) in all.iter().enumerate() {
+            for (other_name, other_path) in &all[at + 1..] {
+                assert!(name != other_name && path != other_path, "{name}");
             }
             let revision = |text: &str, mark: &str| text.rsplit_once(mark).and_then(|(_, n)| n.parse::<u32>().ok());
-            assert_eq!(revision(method.name, "_r"), revision(method.path, ".r"), "{}", method.name);
+            assert_eq!(revision(name, "_r"), revision(path, ".r"), "{name}");
         }
     }
 }

@@ -1,15 +1,19 @@
 //! Between the messages of calls and the model. Owns which parts of an answer are always present.
 
+mod events;
+
 use std::collections::BTreeSet;
 
 use bbs_proto::models as proto;
 
-use crate::model::actual_lrp::ActualLrp;
+use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;
 use crate::model::tags::{MetricTag, MetricTags};
 use crate::model::task::Task;
 use crate::model::{ModificationTag, Text};
+
+pub(super) use events::event_to;
 
 pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
     let key = proto::DesiredLrpKey {
@@ -160,15 +164,8 @@ pub(super) fn routing_info_to(info: RoutingInfo) -> proto::DesiredLrp {
 
 pub(super) fn actual_lrp_to(lrp: ActualLrp) -> proto::ActualLrp {
     proto::ActualLrp {
-        actual_lrp_key: Some(proto::ActualLrpKey {
-            process_guid: lrp.process_guid,
-            index: lrp.index,
-            domain: lrp.domain,
-        }),
-        actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey {
-            instance_guid: lrp.instance_guid,
-            cell_id: lrp.cell_id,
-        }),
+        actual_lrp_key: Some(lrp_key_to(lrp.key())),
+        actual_lrp_instance_key: Some(instance_key_to(lrp.instance_key())),
         actual_lrp_net_info: Some(lrp.net_info),
         crash_count: lrp.crash_count,
         crash_reason: lrp.crash_reason,
@@ -186,6 +183,14 @@ pub(super) fn actual_lrp_to(lrp: ActualLrp) -> proto::ActualLrp {
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone,
     }
+}
+
+fn lrp_key_to(key: LrpKey) -> proto::ActualLrpKey {
+    proto::ActualLrpKey { process_guid: key.process_guid, index: key.index, domain: key.domain }
+}
+
+fn instance_key_to(key: InstanceKey) -> proto::ActualLrpInstanceKey {
+    proto::ActualLrpInstanceKey { instance_guid: key.instance_guid, cell_id: key.cell_id }
 }
 
 pub(super) fn task_to(task: Task) -> proto::Task {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 
-use super::serve::log_to_stderr;
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, Listeners, LogLevel, Logging};
 use crate::database::Address;
+use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest};
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
@@ -35,7 +35,7 @@ pub struct DevCommand {
 
 impl DevCommand {
     pub async fn run(self) -> anyhow::Result<()> {
-        log_to_stderr(LogLevel::Error);
+        let logs = Logs::readable(LogLevel::Error);
         std::fs::create_dir_all(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
         let modules_dir = match &self.modules {
             Some(folder) => folder.clone(),
@@ -43,13 +43,13 @@ impl DevCommand {
         };
         let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
-            listen_address: self.listen,
+            listeners: Listeners { api: self.listen, ..Listeners::default() },
             encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
             active_key_label: "dev".to_owned(),
-            log_level: LogLevel::Error,
+            logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };
-        startup::serve(config, |served| print!("{}", welcome(served))).await?;
+        startup::serve(config, logs.level(), |served| print!("{}", welcome(served))).await?;
         Ok(())
     }
 }

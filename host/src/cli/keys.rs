@@ -9,10 +9,10 @@ use clap::{Args, Subcommand};
 
 use super::migrate::existing;
 use super::progress;
-use super::serve::log_to_stderr;
 use crate::config::LogLevel;
 use crate::keys::{self, Rotated};
 use crate::lock::fence::Fence;
+use crate::logs::Logs;
 use crate::startup::{Prepared, StartupError};
 
 /// See which encryption keys a database uses, rotate them, and prove that an old one may go.
@@ -74,7 +74,7 @@ struct Verify {
 
 impl KeysCommand {
     pub async fn run(self) -> anyhow::Result<()> {
-        log_to_stderr(LogLevel::Error);
+        let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             Action::Status(shown) => status(shown).await,
             Action::Rotate(configured) => rotate(configured).await,

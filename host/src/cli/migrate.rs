@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::progress;
-use super::serve::log_to_stderr;
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
+use crate::logs::Logs;
 use crate::migrate::{self, Intent, Progressed};
 use crate::startup::Prepared;
 
@@ -118,7 +118,7 @@ const NOT_YET: u8 = 3;
 
 impl MigrateCommand {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        log_to_stderr(LogLevel::Error);
+        let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             Action::Status(shown) => status(shown).await?,
             Action::Plan(planned) => plan(planned).await?,

@@ -1,12 +1,13 @@
 //! `bbs serve`: runs the host as a configuration file says, until a signal or a lost lock ends it.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
-use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, Ignored};
 use crate::layout::manifest::DataVersion;
+use crate::logs::Logs;
 use crate::startup;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
@@ -22,7 +23,11 @@ The smallest configuration:
     \"encryption_keys\": {\"key-1\": \"a passphrase\"},
     \"active_key_label\": \"key-1\"
   }
-Paths are relative to the file. `bbs module build --into DIR` makes the modules folder.")]
+Paths are relative to the file. `bbs module build --into DIR` makes the modules folder.
+Diego's own bbs.json serves as it is, also as `bbs -config=FILE`; the modules are then looked for in `modules`
+beside the executable or beside its folder.
+
+Exit codes: 0 a signal ended the host; 1 something failed after it had begun; 2 it could not begin.")]
 pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
@@ -41,32 +46,33 @@ pub struct ServeCommand {
 }
 
 impl ServeCommand {
-    pub async fn run(self) -> anyhow::Result<()> {
+    #[cfg(test)]
+    pub(super) fn config(&self) -> &str {
+        self.config.to_str().expect("the tests' paths are text")
+    }
+
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
         config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
-        log_to_stderr(config.log_level);
-        for key in &config.ignored {
-            tracing::warn!(key, "this configuration key has no meaning here and is ignored");
-        }
-        startup::serve(config, |_| {}).await?;
-        Ok(())
+        let logs = Logs::start(&config.logging)?;
+        warn_of_ignored(&config.ignored);
+        let Err(error) = startup::serve(config, logs.level(), |_| {}).await else { return Ok(ExitCode::SUCCESS) };
+        let code = error.exit_code();
+        super::say(&error.into());
+        Ok(code.into())
     }
 }
 
-/// Log lines go to standard error; `RUST_LOG` refines what the configuration says.
-pub(super) fn log_to_stderr(level: LogLevel) {
-    let level = match level {
-        LogLevel::Debug => "debug",
-        LogLevel::Info => "info",
-        LogLevel::Error => "error",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
-        .init();
+/// One line for all of them. Keys that Diego's own BBS does not look at either are in every file that BOSH writes, and
+/// no reason to warn.
+fn warn_of_ignored(ignored: &Ignored) {
+    let Ignored { known, unknown } = ignored;
+    if !unknown.is_empty() {
+        tracing::warn!(name: "configuration.ignored-keys", ?unknown, ?known, "these configuration keys have no meaning here and are ignored");
+    } else if !known.is_empty() {
+        tracing::info!(name: "configuration.ignored-keys", ?known, "these configuration keys have no meaning here and are ignored");
+    }
 }

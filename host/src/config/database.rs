@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::dsn::{self, Dsn};
-use super::duration::GoDuration;
+use super::keys::Keys;
 use super::{ConfigError, Lock};
 use crate::database::{Address, Dialect, Limits, Server, Tls};
 
@@ -17,27 +15,46 @@ const MOST_KEPT: u32 = 10;
 const FEWEST: u32 = 4;
 
 /// The keys as written.
-#[derive(Default, Deserialize)]
 pub(super) struct DatabaseKeys {
-    database_driver: Option<String>,
-    database_connection_string: Option<String>,
-    sql_ca_cert_file: Option<PathBuf>,
-    #[serde(default)]
-    sql_enable_identity_verification: bool,
-    #[serde(default)]
-    max_open_database_connections: u32,
-    #[serde(default)]
-    max_idle_database_connections: u32,
-    max_database_connection_lifetime: Option<GoDuration>,
-    db_connection_timeout: Option<GoDuration>,
-    db_read_timeout: Option<GoDuration>,
-    db_write_timeout: Option<GoDuration>,
+    driver: Option<String>,
+    connection_string: Option<String>,
+    ca_cert_file: Option<PathBuf>,
+    enable_identity_verification: bool,
+    max_open_connections: Option<u32>,
+    max_idle_connections: Option<u32>,
+    max_connection_lifetime: Option<Duration>,
+    connection_timeout: Option<Duration>,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
 }
 
 impl DatabaseKeys {
-    /// The address, with relative paths made relative to `base`, and the names of what has no meaning here.
+    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        Ok(Self {
+            driver: keys.text("database_driver")?,
+            connection_string: keys.take("database_connection_string")?,
+            ca_cert_file: keys.path("sql_ca_cert_file")?,
+            enable_identity_verification: keys.flag("sql_enable_identity_verification")?,
+            max_open_connections: keys.count("max_open_database_connections")?,
+            max_idle_connections: keys.count("max_idle_database_connections")?,
+            max_connection_lifetime: keys.duration("max_database_connection_lifetime")?,
+            connection_timeout: keys.duration("db_connection_timeout")?,
+            read_timeout: keys.duration("db_read_timeout")?,
+            write_timeout: keys.duration("db_write_timeout")?,
+        })
+    }
+
+    pub(super) fn names_driver(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    pub(super) fn connection_timeout(&self) -> Option<Duration> {
+        self.connection_timeout
+    }
+
+    /// The address, with a relative path made relative to `base`, and the names of what has no meaning here.
     pub(super) fn address(self, base: &Path, lock: &Lock) -> Result<(Address, Vec<String>), ConfigError> {
-        let driver = self.database_driver.as_deref().unwrap_or("sqlite");
+        let driver = self.driver.as_deref().unwrap_or("sqlite");
         let what = match driver {
             "sqlite" => "the path of the SQLite database file",
             "mysql" => "user:password@tcp(host:port)/schema",
@@ -45,7 +62,7 @@ impl DatabaseKeys {
             other => return Err(ConfigError::Driver(other.to_owned())),
         };
         let key = "database_connection_string";
-        let text = self.database_connection_string.as_deref().filter(|text| !text.trim().is_empty());
+        let text = self.connection_string.as_deref().filter(|text| !text.trim().is_empty());
         let text = text.ok_or(ConfigError::Missing { key, what })?;
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
@@ -55,41 +72,35 @@ impl DatabaseKeys {
         let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
         let dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
         let ignored = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
-        Ok((Address::Server(Box::new(self.server(dialect, dsn, base, lock))), ignored))
+        Ok((Address::Server(Box::new(self.server(dialect, dsn, lock))), ignored))
     }
 
-    fn server(&self, dialect: Dialect, dsn: Dsn, base: &Path, lock: &Lock) -> Server {
-        let tls = self.tls(dialect, dsn.tls, base);
+    fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
+        let tls = self.tls(dialect, dsn.tls);
         let Dsn { host, port, socket, user, password, schema, .. } = dsn;
         Server { dialect, host, port, socket, user, password, database: schema, tls, limits: self.limits(lock) }
     }
 
     /// A certificate in the configuration goes before what the connection string asks for. Without either, Diego
     /// speaks plainly to MySQL, and encrypted to a PostgreSQL that offers it.
-    fn tls(&self, dialect: Dialect, asked: Option<Tls>, base: &Path) -> Tls {
-        let identity = self.sql_enable_identity_verification;
-        match &self.sql_ca_cert_file {
-            Some(file) if !file.as_os_str().is_empty() => Tls::Verified { ca_file: Some(base.join(file)), identity },
-            _ if identity => Tls::Verified { ca_file: None, identity },
-            _ => asked.unwrap_or(if dialect == Dialect::Mysql { Tls::Off } else { Tls::Preferred }),
+    fn tls(&self, dialect: Dialect, asked: Option<Tls>) -> Tls {
+        let identity = self.enable_identity_verification;
+        match &self.ca_cert_file {
+            Some(file) => Tls::Verified { ca_file: Some(file.clone()), identity },
+            None if identity => Tls::Verified { ca_file: None, identity },
+            None => asked.unwrap_or(if dialect == Dialect::Mysql { Tls::Off } else { Tls::Preferred }),
         }
     }
 
     fn limits(&self, lock: &Lock) -> Limits {
         let default = Limits::default();
-        let given = |value: Option<GoDuration>| value.map(|value| value.0).filter(|value| !value.is_zero());
-        let max_connections = match self.max_open_database_connections {
-            0 => default.max_connections,
-            given => given.max(FEWEST),
-        };
+        let max_connections = self.max_open_connections.map_or(default.max_connections, |given| given.max(FEWEST));
         Limits {
             max_connections,
-            min_connections: self.max_idle_database_connections.min(max_connections).min(MOST_KEPT),
-            max_lifetime: given(self.max_database_connection_lifetime),
-            connect_timeout: given(self.db_connection_timeout).unwrap_or(default.connect_timeout),
-            statement_timeout: given(self.db_read_timeout)
-                .max(given(self.db_write_timeout))
-                .unwrap_or(default.statement_timeout),
+            min_connections: self.max_idle_connections.unwrap_or_default().min(max_connections).min(MOST_KEPT),
+            max_lifetime: self.max_connection_lifetime,
+            connect_timeout: self.connection_timeout.unwrap_or(default.connect_timeout),
+            statement_timeout: self.read_timeout.max(self.write_timeout).unwrap_or(default.statement_timeout),
             idle_in_transaction_timeout: (lock.ttl / 2).max(Duration::from_secs(1)),
         }
     }

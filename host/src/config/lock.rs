@@ -1,15 +1,15 @@
 //! The keys that say which lock makes a host the master, and for how long. Owns reading them; locks nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::ConfigError;
-use super::duration::GoDuration;
+use super::keys::Keys;
 
 const TTL: Duration = Duration::from_secs(15);
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Where Diego's zero would end every look-up before it began.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
@@ -38,34 +38,19 @@ pub struct Locket {
     pub client_key_file: PathBuf,
     pub keepalive_time: Option<Duration>,
     pub keepalive_timeout: Option<Duration>,
+    /// How long looking up a cell, or all, may take.
+    pub lookup_timeout: Duration,
 }
 
-/// The keys as written.
-#[derive(Default, Deserialize)]
-pub(super) struct LockKeys {
-    lock_ttl: Option<GoDuration>,
-    lock_retry_interval: Option<GoDuration>,
-    #[serde(default)]
-    uuid: String,
-    #[serde(default)]
-    locket_address: String,
-    locket_ca_cert_file: Option<PathBuf>,
-    locket_client_cert_file: Option<PathBuf>,
-    locket_client_key_file: Option<PathBuf>,
-    #[serde(default)]
-    locket_client_keepalive_time: u64,
-    #[serde(default)]
-    locket_client_keepalive_timeout: u64,
-}
-
-impl LockKeys {
-    pub(super) fn lock(self, base: &Path) -> Result<Lock, ConfigError> {
-        let given = |value: Option<GoDuration>| value.map(|value| value.0).filter(|value| !value.is_zero());
-        let lock = Lock {
-            ttl: given(self.lock_ttl).unwrap_or(TTL),
-            retry_interval: given(self.lock_retry_interval).unwrap_or(RETRY_INTERVAL),
-            uuid: Some(self.uuid.clone()).filter(|uuid| !uuid.is_empty()),
-            locket: self.locket(base)?,
+impl Lock {
+    /// `lookup_timeout` is what the file says of the database's connections, which bounds looking cells up as well.
+    pub(super) fn read(keys: &mut Keys, lookup_timeout: Option<Duration>) -> Result<Self, ConfigError> {
+        let uuid = keys.text("uuid")?;
+        let lock = Self {
+            ttl: keys.duration("lock_ttl")?.unwrap_or(TTL),
+            retry_interval: keys.duration("lock_retry_interval")?.unwrap_or(RETRY_INTERVAL),
+            locket: Locket::read(keys, uuid.is_some(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT))?,
+            uuid,
         };
         if lock.ttl < Duration::from_secs(1) {
             return Err(ConfigError::Refused {
@@ -75,33 +60,35 @@ impl LockKeys {
         }
         Ok(lock)
     }
+}
 
-    fn locket(self, base: &Path) -> Result<Option<Locket>, ConfigError> {
-        if self.locket_address.is_empty() {
-            return Ok(None);
-        }
-        if self.uuid.is_empty() {
+impl Locket {
+    fn read(keys: &mut Keys, has_uuid: bool, lookup_timeout: Duration) -> Result<Option<Self>, ConfigError> {
+        let (ca, cert, key) = (
+            keys.path("locket_ca_cert_file")?,
+            keys.path("locket_client_cert_file")?,
+            keys.path("locket_client_key_file")?,
+        );
+        let mut seconds = |key| Ok::<_, ConfigError>(keys.count(key)?.map(|count| Duration::from_secs(count.into())));
+        let keepalive_time = seconds("locket_client_keepalive_time")?;
+        let keepalive_timeout = seconds("locket_client_keepalive_timeout")?;
+        let Some(address) = keys.text("locket_address")? else { return Ok(None) };
+        if !has_uuid {
             return Err(ConfigError::Missing { key: "uuid", what: "who this host is to Locket" });
         }
-        let file = |file: Option<PathBuf>, key, what| {
-            file.map(|file| base.join(file)).ok_or(ConfigError::Missing { key, what })
-        };
-        let seconds = |count: u64| (count > 0).then(|| Duration::from_secs(count));
-        Ok(Some(Locket {
-            ca_cert_file: file(self.locket_ca_cert_file, "locket_ca_cert_file", "the authority that signed Locket")?,
-            client_cert_file: file(
-                self.locket_client_cert_file,
-                "locket_client_cert_file",
-                "the certificate that this host shows to Locket",
-            )?,
-            client_key_file: file(
-                self.locket_client_key_file,
+        let named = |path: Option<PathBuf>, key, what| path.ok_or(ConfigError::Missing { key, what });
+        Ok(Some(Self {
+            ca_cert_file: named(ca, "locket_ca_cert_file", "the authority that signed Locket")?,
+            client_cert_file: named(cert, "locket_client_cert_file", "the certificate that this host shows to Locket")?,
+            client_key_file: named(
+                key,
                 "locket_client_key_file",
                 "the key of the certificate that this host shows to Locket",
             )?,
-            keepalive_time: seconds(self.locket_client_keepalive_time),
-            keepalive_timeout: seconds(self.locket_client_keepalive_timeout),
-            address: self.locket_address,
+            keepalive_time,
+            keepalive_timeout,
+            lookup_timeout,
+            address,
         }))
     }
 }

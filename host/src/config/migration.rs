@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::ConfigError;
 use super::duration::GoDuration;
+use super::keys::Keys;
 
 /// Whether the API is served while records are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -42,38 +43,28 @@ pub struct Migration {
     pub batch_time: Option<Duration>,
 }
 
-/// The keys as written.
-#[derive(Default, Deserialize)]
-pub(super) struct MigrationKeys {
-    #[serde(default)]
-    migration_mode: MigrationMode,
-    #[serde(default)]
-    on_unreadable: OnUnreadable,
-    rollback_on_drain_to_version: Option<u64>,
-    migration_units_per_second: Option<u64>,
-    migration_batch_time: Option<GoDuration>,
-}
-
-impl MigrationKeys {
-    pub(super) fn migration(self) -> Result<Migration, ConfigError> {
-        if self.migration_units_per_second == Some(0) {
+impl Migration {
+    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        let units_per_second = keys.take("migration_units_per_second")?;
+        if units_per_second == Some(0) {
             return Err(ConfigError::Refused {
                 key: "migration_units_per_second",
                 why: "a migration at 0 units a second would never end; leave it out for no bound",
             });
         }
-        if self.migration_batch_time.is_some_and(|time| time.0.is_zero()) {
+        let batch_time = keys.take::<GoDuration>("migration_batch_time")?.map(|time| time.0);
+        if batch_time.is_some_and(|time| time.is_zero()) {
             return Err(ConfigError::Refused {
                 key: "migration_batch_time",
                 why: "a batch takes some time; give one such as \"250ms\"",
             });
         }
-        Ok(Migration {
-            mode: self.migration_mode,
-            on_unreadable: self.on_unreadable,
-            rollback_on_drain_to: self.rollback_on_drain_to_version,
-            units_per_second: self.migration_units_per_second,
-            batch_time: self.migration_batch_time.map(|time| time.0),
+        Ok(Self {
+            mode: keys.take("migration_mode")?.unwrap_or_default(),
+            on_unreadable: keys.take("on_unreadable")?.unwrap_or_default(),
+            rollback_on_drain_to: keys.take("rollback_on_drain_to_version")?,
+            units_per_second,
+            batch_time,
         })
     }
 }

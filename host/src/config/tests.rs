@@ -1,12 +1,14 @@
 //! What a file means, key by key, and what is said about one that means nothing.
 
+mod diego;
+
 use std::time::Duration;
 
 use super::*;
 use crate::database::{Dialect, Server, Tls};
 
 fn read(json: &str) -> Result<Config, ConfigError> {
-    check(serde_json::from_str(json).expect("the test's JSON parses"), Path::new("/etc/bbs"))
+    check(parse(json).expect("the test's JSON parses"), Path::new("/etc/bbs"))
 }
 
 const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
@@ -33,14 +35,14 @@ fn server(driver: &str, connection_string: &str, keys: &str) -> Server {
 #[test]
 fn the_smallest_file_gets_defaults_beside_the_database() {
     let config = read(SMALLEST).unwrap();
-    assert_eq!(config.listen_address.to_string(), "127.0.0.1:8889");
+    assert_eq!(config.listeners.api.to_string(), "127.0.0.1:8889");
     assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
     assert_eq!(config.modules_dir, Path::new("/etc/bbs/modules"));
     assert_eq!(config.module_cache_dir, Path::new("/etc/bbs/data/module-cache"));
     assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/admin.sock"));
     assert_eq!(config.lock, Lock::default());
     assert_eq!(config.migration, Migration::default());
-    assert!(config.ignored.is_empty());
+    assert_eq!(config.ignored, Ignored::default());
 }
 
 #[test]
@@ -132,19 +134,22 @@ fn how_to_migrate_is_said_by_keys_of_our_own() {
 
 #[test]
 fn what_has_no_meaning_here_is_named() {
-    let json = SMALLEST.replace('}', r#","locket_adress":"x","advertise_url":"y"}"#);
-    assert_eq!(read(&json).unwrap().ignored, ["advertise_url", "locket_adress"]);
+    let ignored = read(&with(r#""locket_adress":"x","advertise_url":"y","require_ssl":true"#)).unwrap().ignored;
+    assert_eq!(
+        (&ignored.known[..], &ignored.unknown[..]),
+        (&["advertise_url".to_owned(), "require_ssl".to_owned()][..], &["locket_adress".to_owned()][..])
+    );
     let json =
         r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
-    assert_eq!(read(json).unwrap().ignored, ["database_connection_string: parseTime"]);
+    assert_eq!(read(json).unwrap().ignored.unknown, ["database_connection_string: parseTime"]);
 }
 
 #[test]
 fn what_cannot_be_honoured_is_refused() {
     for (key, value) in [
-        ("cert_file", r#""x""#),
-        ("key_file", r#""x""#),
-        ("ca_file", r#""x""#),
+        ("listen_address", r#""0.0.0.0:8889""#),
+        ("listen_address", r#"":8889""#),
+        ("auctioneer_address", r#""auctioneer:9016""#),
         ("lock_ttl", r#""500ms""#),
         ("migration_units_per_second", "0"),
         ("migration_batch_time", r#""0s""#),
@@ -157,17 +162,55 @@ fn what_cannot_be_honoured_is_refused() {
 }
 
 #[test]
-fn a_value_of_another_kind_is_an_error_that_names_the_kind() {
-    for (keys, part) in [
-        (r#""migration_mode":"fast""#, "unknown variant `fast`, expected `offline` or `online`"),
-        (r#""on_unreadable":"skip""#, "unknown variant `skip`, expected `stop` or `quarantine`"),
-        (r#""lock_ttl":15"#, "invalid type: integer `15`"),
-        (r#""lock_ttl":"15""#, "is not a duration"),
-        (r#""max_open_database_connections":-1"#, "invalid value: integer `-1`, expected u32"),
-        (r#""metrics_address":"localhost""#, "invalid socket address"),
+fn a_value_of_another_kind_is_an_error_that_names_key_and_kind() {
+    for (key, value, part) in [
+        ("migration_mode", r#""fast""#, "unknown variant `fast`, expected `offline` or `online`"),
+        ("on_unreadable", r#""skip""#, "unknown variant `skip`, expected `stop` or `quarantine`"),
+        ("lock_ttl", "15", "invalid type: integer `15`"),
+        ("communication_timeout", r#""15""#, "is not a duration"),
+        ("converge_repeat_interval", r#""""#, "is not a duration"),
+        ("max_open_database_connections", "-1", "invalid value: integer `-1`, expected u32"),
+        ("log_level", r#""loud""#, "unknown variant `loud`"),
+        ("time_format", r#""iso""#, "neither \"unix-epoch\" nor \"rfc3339\""),
+        ("loggregator", "true", "expected a map"),
+        ("uuid", "1", "expected a string"),
     ] {
-        let error = serde_json::from_str::<File>(&with(keys)).map(drop).unwrap_err().to_string();
-        assert!(error.contains(part), "{keys}: {error}");
+        match read(&with(&format!(r#""{key}":{value}"#))) {
+            Err(ConfigError::Value { key: named, source }) if named == key => {
+                assert!(source.to_string().contains(part), "{key}: {source}");
+            }
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_address_is_ip_and_port_or_goes_shorter_forms() {
+    let health = |text: &str| read(&with(&format!(r#""health_address":"{text}""#))).map(|read| read.listeners.health);
+    for (text, address) in [
+        ("127.0.0.1:8890", "127.0.0.1:8890"),
+        ("[::1]:8890", "[::1]:8890"),
+        ("localhost:8890", "127.0.0.1:8890"),
+        (":8890", "0.0.0.0:8890"),
+    ] {
+        assert_eq!(health(text).unwrap().map(|address| address.to_string()).as_deref(), Some(address));
+    }
+    assert_eq!(health("").unwrap(), None);
+    for text in ["8890", "bbs:8890", "127.0.0.1", "127.0.0.1:port", "localhost:99999", ":"] {
+        let error = health(text).unwrap_err();
+        assert!(matches!(&error, ConfigError::Address { key: "health_address", .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn keys_are_read_as_go_reads_them() {
+    let json = r#"{"Database_Connection_String":"bbs.db","MODULES_DIR":"m","lock_TTL":"30s","uuid":null,
+        "log_level":"debug","encryption_keys":{"Key-A":"Pass"},"active_key_label":"Key-A"} trailing {"#;
+    let config = read(json).unwrap();
+    assert_eq!((config.lock.ttl.as_secs(), config.lock.uuid.as_deref()), (30, None));
+    assert_eq!((config.logging.level, &*config.encryption_keys["Key-A"]), (LogLevel::Debug, "Pass"));
+    for broken in ["", "   ", "[]", "null", "{", "bbs", r#"{"a":1,}"#] {
+        assert!(parse(broken).is_err(), "{broken:?}");
     }
 }
 
@@ -179,7 +222,8 @@ fn what_is_required_is_named_when_absent() {
     };
     assert_eq!(key("{}"), "database_connection_string");
     assert_eq!(key(r#"{"database_connection_string":" "}"#), "database_connection_string");
-    assert_eq!(key(r#"{"database_connection_string":"x"}"#), "modules_dir");
+    let no_modules = read(r#"{"database_connection_string":"x"}"#).unwrap_err();
+    assert!(matches!(&no_modules, ConfigError::NoModules { places } if places.contains("modules or ")), "{no_modules}");
 }
 
 #[test]

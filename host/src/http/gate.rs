@@ -25,10 +25,18 @@ impl Gate {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(api);
     }
 
-    /// At once: lists on their way are cut off, and what is being written fails at the fence.
+    /// Streams of events end and none begins; all else goes on.
+    pub fn end_streams(&self) {
+        if let Ok(api) = self.api() {
+            api.end_streams();
+        }
+    }
+
+    /// At once: lists on their way are cut off, streams end, and what is being written fails at the fence.
     pub fn close(&self) {
         let api = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(api) = api {
+            api.end_streams();
             *self.closed.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&api);
         }
     }

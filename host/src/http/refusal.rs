@@ -30,6 +30,8 @@ pub(super) enum Refusal {
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
     BodyTooLarge,
+    #[error("the events cannot be listened to")]
+    NotListening(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the request ended unexpectedly")]
     Panicked(#[source] tokio::task::JoinError),
 }
@@ -52,6 +54,11 @@ impl IntoResponse for Refusal {
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
+            // Diego's says nothing either.
+            Self::NotListening(reason) => {
+                tracing::info!(%reason, "a stream of events was not begun");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
             Self::Panicked(error) => {
                 tracing::error!(%error, "a request ended unexpectedly");
                 text(StatusCode::INTERNAL_SERVER_ERROR)

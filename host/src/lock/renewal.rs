@@ -42,7 +42,7 @@ impl Renewal {
         let task = tokio::spawn(async move {
             tokio::select! {
                 reason = renew_until_lost(&*lock, asked) => {
-                    tracing::error!(%reason, "lost the lock");
+                    tracing::error!(name: "locket-lock.lost-lock", %reason, "lost the lock");
                     found.send_replace(Some(reason));
                 }
                 // Dropped without a word: the lock runs out by itself.

@@ -46,7 +46,7 @@ fn line() -> Line {
 fn name(target: Option<Target>) -> Option<(Option<usize>, String)> {
     let step = |target: &Target| match target {
         Target::Translated { step, .. } => Some(*step),
-        Target::Native(_) => None,
+        Target::Native(_) | Target::Stream(_) => None,
     };
     target.map(|target| (step(&target), target.name().to_owned()))
 }

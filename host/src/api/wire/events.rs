@@ -1,0 +1,101 @@
+//! Events as messages, by their names on a stream.
+
+use prost::Message;
+
+use super::{actual_lrp_to, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to};
+use crate::events::Event;
+use crate::model::actual_lrp::ActualLrp;
+use crate::model::desired_lrp::DesiredLrp;
+use crate::model::task::Task;
+use crate::model::{Text, TraceId};
+
+/// The name of an event, and its message.
+pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
+    match *event {
+        Event::DesiredLrpCreated { lrp, trace_id } => {
+            let message = proto::DesiredLrpCreatedEvent { desired_lrp: desired(lrp), trace_id: trace(trace_id) };
+            ("desired_lrp_created", message.encode_to_vec())
+        }
+        Event::DesiredLrpChanged { before, after, trace_id } => {
+            let (before, after) = (desired(before), desired(after));
+            let message = proto::DesiredLrpChangedEvent { before, after, trace_id: trace(trace_id) };
+            ("desired_lrp_changed", message.encode_to_vec())
+        }
+        Event::DesiredLrpRemoved { lrp, trace_id } => {
+            let message = proto::DesiredLrpRemovedEvent { desired_lrp: desired(lrp), trace_id: trace(trace_id) };
+            ("desired_lrp_removed", message.encode_to_vec())
+        }
+        Event::InstanceCreated { lrp, trace_id } => {
+            let message = proto::ActualLrpInstanceCreatedEvent { actual_lrp: actual(lrp), trace_id: trace(trace_id) };
+            ("actual_lrp_instance_created", message.encode_to_vec())
+        }
+        Event::InstanceChanged { before, after, trace_id } => {
+            let key = if after.process_guid.is_empty() { before.key() } else { after.key() };
+            let message = proto::ActualLrpInstanceChangedEvent {
+                actual_lrp_key: Some(lrp_key_to(key)),
+                actual_lrp_instance_key: Some(instance_key_to(Event::changed_key(before, after))),
+                before: info(before),
+                after: info(after),
+                trace_id: trace(trace_id),
+            };
+            ("actual_lrp_instance_changed", message.encode_to_vec())
+        }
+        Event::InstanceRemoved { lrp, trace_id } => {
+            let message = proto::ActualLrpInstanceRemovedEvent { actual_lrp: actual(lrp), trace_id: trace(trace_id) };
+            ("actual_lrp_instance_removed", message.encode_to_vec())
+        }
+        Event::InstanceCrashed { before, after } => ("actual_lrp_crashed", crashed(before, after).encode_to_vec()),
+        Event::TaskCreated(created) => {
+            ("task_created", proto::TaskCreatedEvent { task: task(created) }.encode_to_vec())
+        }
+        Event::TaskChanged { before, after } => {
+            let message = proto::TaskChangedEvent { before: task(before), after: task(after) };
+            ("task_changed", message.encode_to_vec())
+        }
+        Event::TaskRemoved(removed) => {
+            ("task_removed", proto::TaskRemovedEvent { task: task(removed) }.encode_to_vec())
+        }
+    }
+}
+
+fn crashed(before: &ActualLrp, after: &ActualLrp) -> proto::ActualLrpCrashedEvent {
+    proto::ActualLrpCrashedEvent {
+        actual_lrp_key: Some(lrp_key_to(after.key())),
+        actual_lrp_instance_key: Some(instance_key_to(before.instance_key())),
+        crash_count: after.crash_count,
+        crash_reason: after.crash_reason.clone(),
+        since: after.since_ns,
+    }
+}
+
+/// What can change of an instance.
+fn info(lrp: &ActualLrp) -> Option<proto::ActualLrpInfo> {
+    Some(proto::ActualLrpInfo {
+        actual_lrp_net_info: Some(lrp.net_info.clone()),
+        crash_count: lrp.crash_count,
+        crash_reason: lrp.crash_reason.clone(),
+        state: lrp.state.clone(),
+        placement_error: lrp.placement_error.clone(),
+        since: lrp.since_ns,
+        modification_tag: Some(tag_to(lrp.tag.clone())),
+        presence: lrp.presence,
+        routable: Some(lrp.routable),
+        availability_zone: lrp.availability_zone.clone(),
+    })
+}
+
+fn desired(lrp: &DesiredLrp) -> Option<proto::DesiredLrp> {
+    Some(desired_lrp_to(lrp.clone()))
+}
+
+fn actual(lrp: &ActualLrp) -> Option<proto::ActualLrp> {
+    Some(actual_lrp_to(lrp.clone()))
+}
+
+fn task(task: &Task) -> Option<proto::Task> {
+    Some(task_to(task.clone()))
+}
+
+fn trace(id: &TraceId) -> Text {
+    id.0.as_bytes().to_vec()
+}

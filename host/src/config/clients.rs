@@ -1,0 +1,179 @@
+//! The keys that say where the rest of Diego is and how it is spoken to. Owns reading them; connects to nothing.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::keys::Keys;
+use super::{ClientTls, ConfigError};
+
+/// BOSH's. Diego waits for ever where the key is absent.
+const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// BOSH's. Diego ends at once where the key is absent.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+const LOGGREGATOR_PORT: u16 = 3458;
+
+/// Everything that this host calls, but Locket, which is part of the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clients {
+    /// How long the auctioneer, a rep or a callback may take to answer.
+    pub communication_timeout: Duration,
+    /// Nobody finds cells for what waits where absent.
+    pub auctioneer: Option<Auctioneer>,
+    pub rep: Rep,
+    /// Metrics and logs of apps go nowhere where absent.
+    pub loggregator: Option<Loggregator>,
+    /// How often requests, open files and the lock are reported.
+    pub report_interval: Duration,
+    pub advanced_metrics: AdvancedMetrics,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Auctioneer {
+    /// The URL below which its routes are.
+    pub address: String,
+    pub tls: Option<ClientTls>,
+    /// Where it may be left out, a request that fails over https is tried once over http.
+    pub require_tls: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rep {
+    /// Reps are spoken to over https only; without this the host has no certificate to show them.
+    pub tls: Option<ClientTls>,
+    /// The library's own where absent.
+    pub session_cache_size: Option<usize>,
+}
+
+/// The metrics agent of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loggregator {
+    pub api_port: u16,
+    pub tls: ClientTls,
+    pub job_deployment: String,
+    pub job_name: String,
+    pub job_index: String,
+    pub job_ip: String,
+    pub job_origin: String,
+    pub source_id: String,
+    pub instance_id: String,
+    /// The library's own where absent.
+    pub batch_max_size: Option<usize>,
+    pub batch_flush_interval: Option<Duration>,
+}
+
+/// Routes whose requests are counted and timed on their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct AdvancedMetrics {
+    #[serde(default)]
+    pub request_count: Vec<String>,
+    #[serde(default)]
+    pub request_latency: Vec<String>,
+}
+
+impl Clients {
+    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        Ok(Self {
+            communication_timeout: keys.duration("communication_timeout")?.unwrap_or(COMMUNICATION_TIMEOUT),
+            auctioneer: Auctioneer::read(keys)?,
+            rep: Rep::read(keys)?,
+            loggregator: Loggregator::read(keys)?,
+            report_interval: keys.duration("report_interval")?.unwrap_or(REPORT_INTERVAL),
+            advanced_metrics: AdvancedMetrics::read(keys)?,
+        })
+    }
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self {
+            communication_timeout: COMMUNICATION_TIMEOUT,
+            auctioneer: None,
+            rep: Rep::default(),
+            loggregator: None,
+            report_interval: REPORT_INTERVAL,
+            advanced_metrics: AdvancedMetrics::default(),
+        }
+    }
+}
+
+impl Auctioneer {
+    fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
+        let require_tls = keys.flag("auctioneer_require_tls")?;
+        let (cert, key, ca) = (
+            keys.path("auctioneer_client_cert")?,
+            keys.path("auctioneer_client_key")?,
+            keys.path("auctioneer_ca_cert")?,
+        );
+        let address = keys.text("auctioneer_address")?;
+        let tls = if cert.is_none() && key.is_none() && ca.is_none() {
+            None
+        } else {
+            let named = |path: Option<PathBuf>, key| {
+                let what = "the other files that name the auctioneer and this host to each other are given";
+                path.ok_or(ConfigError::Missing { key, what })
+            };
+            Some(ClientTls {
+                cert_file: named(cert, "auctioneer_client_cert")?,
+                key_file: named(key, "auctioneer_client_key")?,
+                ca_file: named(ca, "auctioneer_ca_cert")?,
+            })
+        };
+        let Some(address) = address else { return Ok(None) };
+        if !address.starts_with("http://") && !address.starts_with("https://") {
+            return Err(ConfigError::Refused {
+                key: "auctioneer_address",
+                why: "it is a URL, such as \"https://auctioneer.service.cf.internal:9016\"",
+            });
+        }
+        Ok(Some(Self { address, tls, require_tls }))
+    }
+}
+
+impl Rep {
+    fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        let (cert, key, ca) = (keys.path("rep_client_cert")?, keys.path("rep_client_key")?, keys.path("rep_ca_cert")?);
+        let session_cache_size = keys.count("rep_client_session_cache_size")?.map(|size| size as usize);
+        Ok(Self { tls: ClientTls::whole(cert, key, ca), session_cache_size })
+    }
+}
+
+impl Loggregator {
+    fn read(file: &mut Keys) -> Result<Option<Self>, ConfigError> {
+        let mut keys = file.section("loggregator")?;
+        if !keys.flag("loggregator_use_v2_api")? {
+            return Ok(None);
+        }
+        let mut named = |key| {
+            keys.path(key)?.ok_or(ConfigError::Missing { key, what: "`loggregator_use_v2_api` is true, and needs it" })
+        };
+        let tls = ClientTls {
+            ca_file: named("loggregator_ca_path")?,
+            cert_file: named("loggregator_cert_path")?,
+            key_file: named("loggregator_key_path")?,
+        };
+        let mut text = |key| Ok::<_, ConfigError>(keys.text(key)?.unwrap_or_default());
+        Ok(Some(Self {
+            tls,
+            job_deployment: text("loggregator_job_deployment")?,
+            job_name: text("loggregator_job_name")?,
+            job_index: text("loggregator_job_index")?,
+            job_ip: text("loggregator_job_ip")?,
+            job_origin: text("loggregator_job_origin")?,
+            source_id: text("loggregator_source_id")?,
+            instance_id: text("loggregator_instance_id")?,
+            api_port: keys.take("loggregator_api_port")?.unwrap_or(LOGGREGATOR_PORT),
+            batch_max_size: keys.count("loggregator_batch_max_size")?.map(|size| size as usize),
+            batch_flush_interval: keys.take("batchflushinterval")?.filter(|ns| *ns > 0).map(Duration::from_nanos),
+        }))
+    }
+}
+
+impl AdvancedMetrics {
+    fn read(file: &mut Keys) -> Result<Self, ConfigError> {
+        let mut keys = file.section("advanced_metrics")?;
+        let routes = keys.take("route_config")?.unwrap_or_default();
+        Ok(if keys.flag("enabled")? { routes } else { Self::default() })
+    }
+}

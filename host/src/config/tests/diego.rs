@@ -1,0 +1,109 @@
+//! Diego's own file: read whole, and what is said when a key of it is missing.
+
+use super::*;
+
+/// As BOSH renders it, but for where things are.
+const DIEGO: &str = include_str!("../../../../tests/fixtures/bbs.json");
+
+/// The sample, from which a test may take away.
+fn sample() -> Map<String, Value> {
+    let mut file = parse(DIEGO).unwrap();
+    file.insert("modules_dir".to_owned(), "modules".into());
+    file
+}
+
+#[test]
+fn what_bosh_renders_is_read_whole() {
+    let config = check(sample(), Path::new("/etc/bbs")).unwrap();
+    assert_eq!(config.ignored.unknown, [""; 0]);
+    assert_eq!(config.ignored.known, NEVER_LOOKED_AT);
+    let listeners = &config.listeners;
+    assert_eq!(listeners.api.to_string(), "0.0.0.0:8889");
+    assert_eq!(listeners.health.unwrap().to_string(), "127.0.0.1:8890");
+    assert_eq!(listeners.debug.unwrap().to_string(), "127.0.0.1:17017");
+    assert_eq!(listeners.access_log.as_deref(), Some(Path::new("/var/vcap/sys/log/bbs/bbs.access.log")));
+    assert_eq!(listeners.tls.as_ref().unwrap().ca_file, Path::new("/var/vcap/jobs/bbs/config/certs/ca.crt"));
+    let auctioneer = config.clients.auctioneer.as_ref().unwrap();
+    assert_eq!(auctioneer.address, "https://auctioneer.service.cf.internal:9016");
+    assert!(auctioneer.tls.is_some() && config.clients.rep.tls.is_some() && auctioneer.require_tls);
+    let loggregator = config.clients.loggregator.as_ref().unwrap();
+    assert_eq!((loggregator.api_port, &*loggregator.source_id), (3458, "bbs"));
+    assert_eq!(config.clients.communication_timeout, Duration::from_secs(10));
+    assert_eq!((config.tasks.clone(), config.convergence.clone()), (Tasks::default(), Convergence::default()));
+    let logging = Logging {
+        session_name: Some("bbs".to_owned()),
+        level: LogLevel::Info,
+        time_format: TimeFormat::Rfc3339,
+        max_data_string_length: Some(640),
+        redact: None,
+    };
+    assert_eq!(config.logging, logging);
+    assert_eq!(config.lock.ttl, Duration::from_secs(15));
+}
+
+/// The sample without a key.
+fn without(key: &str) -> Result<Config, ConfigError> {
+    let mut file = sample();
+    file.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
+    check(file, Path::new("/etc/bbs"))
+}
+
+#[test]
+fn a_host_of_a_diego_has_to_know_all_of_it() {
+    for key in [
+        "auctioneer_address",
+        "auctioneer_ca_cert",
+        "auctioneer_client_cert",
+        "auctioneer_client_key",
+        "ca_file",
+        "cert_file",
+        "key_file",
+        "database_driver",
+        "database_connection_string",
+        "health_address",
+        "locket_address",
+        "locket_ca_cert_file",
+        "locket_client_cert_file",
+        "locket_client_key_file",
+        "modules_dir",
+        "uuid",
+    ] {
+        match without(key) {
+            Err(ConfigError::Missing { key: named, .. }) => assert_eq!(named, key),
+            Err(ConfigError::NoModules { .. }) if key == "modules_dir" => {}
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    for key in
+        ["log_level", "report_interval", "convergence_workers", "debug_address", "rep_ca_cert", "access_log_path"]
+    {
+        without(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+}
+
+#[test]
+fn what_would_do_nothing_where_absent_has_boshs_value() {
+    let config =
+        read(&with(r#""task_callback_workers":0,"converge_repeat_interval":"0s","max_task_retries":0"#)).unwrap();
+    assert_eq!((config.tasks.callback_workers, config.tasks.max_retries), (1000, 0));
+    assert_eq!(config.convergence, Convergence::default());
+    assert_eq!(config.clients, Clients::default());
+}
+
+#[test]
+fn what_is_rarely_given_is_read() {
+    let config = read(&with(
+        r#""enable_db_health_check":true,"health_check_timeout":"1s","redact_secrets":true,"redact_patterns":["x"],
+        "advanced_metrics":{"enabled":true,"route_config":{"request_count":["Ping"],"request_latency":["Ping","Tasks"]}},
+        "debug_lrp_start_heartbeats":true,"time_format":1"#,
+    ))
+    .unwrap();
+    let check = config.listeners.health_check.unwrap();
+    assert_eq!((check.interval.as_secs(), check.timeout.as_secs(), check.attempts), (10, 1, 3));
+    assert_eq!(config.logging.redact.as_deref(), Some(&["x".to_owned()][..]));
+    assert_eq!(config.clients.advanced_metrics.request_latency, ["Ping", "Tasks"]);
+    assert!(config.convergence.debug_start_heartbeats);
+    assert_eq!(config.logging.time_format, TimeFormat::Rfc3339);
+    let off = read(&with(r#""advanced_metrics":{"enabled":false,"route_config":{"request_count":["Ping"]}}"#)).unwrap();
+    assert_eq!((off.clients.advanced_metrics, off.listeners.health_check), (AdvancedMetrics::default(), None));
+}

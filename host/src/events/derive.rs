@@ -1,0 +1,165 @@
+//! What a change means to those who listen: its events, in the order in which they are sent. Pure.
+
+use crate::model::TraceId;
+use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
+use crate::model::change::{Cause, Change};
+use crate::model::desired_lrp::DesiredLrp;
+use crate::model::slot::Slot;
+use crate::model::task::Task;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Event<'a> {
+    DesiredLrpCreated { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
+    DesiredLrpChanged { before: &'a DesiredLrp, after: &'a DesiredLrp, trace_id: &'a TraceId },
+    DesiredLrpRemoved { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
+    InstanceCreated { lrp: &'a ActualLrp, trace_id: &'a TraceId },
+    InstanceChanged { before: &'a ActualLrp, after: &'a ActualLrp, trace_id: &'a TraceId },
+    InstanceRemoved { lrp: &'a ActualLrp, trace_id: &'a TraceId },
+    InstanceCrashed { before: &'a ActualLrp, after: &'a ActualLrp },
+    TaskCreated(&'a Task),
+    TaskChanged { before: &'a Task, after: &'a Task },
+    TaskRemoved(&'a Task),
+}
+
+/// The cells that an event concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Audience {
+    Everyone,
+    /// Empty for an instance that no cell has.
+    Cell(Vec<u8>),
+}
+
+impl Event<'_> {
+    /// The key of the container that a change is about: the new one, unless there is none any more.
+    pub fn changed_key(before: &ActualLrp, after: &ActualLrp) -> InstanceKey {
+        let key = after.instance_key();
+        if key == InstanceKey::default() { before.instance_key() } else { key }
+    }
+
+    pub fn audience(&self) -> Audience {
+        match self {
+            Self::DesiredLrpCreated { .. }
+            | Self::DesiredLrpChanged { .. }
+            | Self::DesiredLrpRemoved { .. }
+            | Self::TaskCreated(_)
+            | Self::TaskChanged { .. }
+            | Self::TaskRemoved(_) => Audience::Everyone,
+            Self::InstanceCreated { lrp, .. }
+            | Self::InstanceRemoved { lrp, .. }
+            | Self::InstanceCrashed { before: lrp, .. } => Audience::Cell(lrp.cell_id.clone()),
+            Self::InstanceChanged { before, after, .. } => Audience::Cell(Self::changed_key(before, after).cell_id),
+        }
+    }
+
+    /// Crashes come first, and what runs now before what does not: whoever sends traffic learns where to before it
+    /// learns where not to.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::InstanceCrashed { .. } => 0,
+            Self::InstanceCreated { lrp, .. } | Self::InstanceChanged { after: lrp, .. }
+                if lrp.state() == Some(State::Running) =>
+            {
+                1
+            }
+            _ => 2,
+        }
+    }
+}
+
+pub(super) fn events(change: &Change) -> Vec<Event<'_>> {
+    match change {
+        Change::DesiredLrp { before, after, trace_id } => match (before.as_deref(), after.as_deref()) {
+            (None, None) => Vec::new(),
+            (None, Some(lrp)) => vec![Event::DesiredLrpCreated { lrp, trace_id }],
+            (Some(before), Some(after)) => vec![Event::DesiredLrpChanged { before, after, trace_id }],
+            (Some(lrp), None) => vec![Event::DesiredLrpRemoved { lrp, trace_id }],
+        },
+        Change::Slot { before, after, cause, trace_id } => {
+            let rows = pairs(before, after);
+            let mut events: Vec<_> = rows.iter().flat_map(|row| of_row(*row, *cause, trace_id)).collect();
+            events.sort_by_key(Event::rank);
+            events
+        }
+        Change::Task { before, after } => match (before.as_deref(), after.as_deref()) {
+            (None, None) => Vec::new(),
+            (None, Some(task)) => vec![Event::TaskCreated(task)],
+            (Some(before), Some(after)) => vec![Event::TaskChanged { before, after }],
+            (Some(task), None) => vec![Event::TaskRemoved(task)],
+        },
+    }
+}
+
+/// What became of a row, or what a row came from.
+type Pair<'a> = (Option<&'a ActualLrp>, Option<&'a ActualLrp>);
+
+/// Rows are the same where their presence is; but a container whose row moved to another presence is followed there.
+fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
+    let mut moves: Vec<(Presence, Presence)> = Vec::new();
+    for from in Presence::ALL {
+        let free = |to: &Presence| moves.iter().all(|(_, taken)| taken != to);
+        if let Some(to) = moved_to(before, after, from).filter(free) {
+            moves.push((from, to));
+        }
+    }
+    let origins = Presence::ALL.into_iter().filter_map(|from| {
+        let row = before.at(from)?;
+        let followed = moves.iter().find(|(moved, _)| *moved == from).map(|(_, to)| *to);
+        let replaced = moves.iter().any(|(_, to)| *to == from);
+        Some((Some(row), followed.or((!replaced).then_some(from)).and_then(|to| after.at(to))))
+    });
+    let new = Presence::ALL.into_iter().filter_map(|at| {
+        let row = after.at(at)?;
+        let came_from_elsewhere = moves.iter().any(|(_, to)| *to == at);
+        let stayed = before.at(at).is_some() && !moves.iter().any(|(from, _)| *from == at);
+        (!came_from_elsewhere && !stayed).then_some((None, Some(row)))
+    });
+    origins.chain(new).collect()
+}
+
+/// Where the container of a row is now, if that is another row. What is left of an evacuated one goes nowhere: it ends
+/// when another runs in its place.
+fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
+    let to: &[Presence] = match from {
+        Presence::Ordinary => &[Presence::Evacuating, Presence::Suspect],
+        Presence::Suspect => &[Presence::Ordinary, Presence::Evacuating],
+        Presence::Evacuating => &[],
+    };
+    let key = before.at(from)?.instance_key();
+    let has_key = |slot: &Slot, at| slot.at(at).is_some_and(|row| row.instance_key() == key);
+    if key == InstanceKey::default() || has_key(after, from) {
+        return None;
+    }
+    to.iter().copied().find(|to| has_key(after, *to) && !has_key(before, *to))
+}
+
+/// At most three.
+fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) -> Vec<Event<'a>> {
+    let (before, after) = match (before, after) {
+        (None, None) => return Vec::new(),
+        (None, Some(lrp)) => return vec![Event::InstanceCreated { lrp, trace_id }],
+        (Some(lrp), None) => return vec![Event::InstanceRemoved { lrp, trace_id }],
+        (Some(before), Some(after)) => (before, after),
+    };
+    if before == after {
+        return Vec::new();
+    }
+    let crashed = Event::InstanceCrashed { before, after };
+    let changed = Event::InstanceChanged { before, after, trace_id };
+    // A row that waits again is another instance to whoever listens.
+    let anew = [Event::InstanceCreated { lrp: after, trace_id }, Event::InstanceRemoved { lrp: before, trace_id }];
+    match (cause, before.state(), after.state()) {
+        (_, _, Some(State::Crashed)) => vec![crashed, changed],
+        (Cause::Crash, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
+            [&[crashed][..], &anew].concat()
+        }
+        (Cause::Other, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
+            anew.to_vec()
+        }
+        (_, Some(State::Unclaimed), Some(State::Unclaimed)) | (_, _, Some(State::Claimed | State::Running) | None) => {
+            vec![changed]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

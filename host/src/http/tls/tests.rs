@@ -1,0 +1,84 @@
+//! What is said of files that cannot be used.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+
+use super::*;
+
+struct Folder {
+    folder: tempfile::TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let made = Self { folder: tempfile::tempdir().unwrap(), authority };
+        made.put("ca.crt", &made.authority.pem());
+        made.issue((2020, 2100));
+        made
+    }
+
+    /// A certificate that is valid in these years.
+    fn issue(&self, (from, to): (i32, i32)) {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        self.put("server.crt", &params.signed_by(&key, &self.authority).unwrap().pem());
+        self.put("server.key", &key.serialize_pem());
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self) -> Result<Certificates, TlsError> {
+        let path = |name: &str| self.path(name);
+        Certificates::read(&Tls {
+            cert_file: path("server.crt"),
+            key_file: path("server.key"),
+            ca_file: path("ca.crt"),
+        })
+    }
+}
+
+#[test]
+fn what_belongs_together_is_used() {
+    let config = Folder::new().read().unwrap().config().get_inner();
+    assert!(config.alpn_protocols.is_empty(), "HTTP/2 is not offered");
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let of = |error: TlsError| error.to_string();
+    let folder = Folder::new();
+    folder.issue((2020, 2021));
+    assert!(of(folder.read().unwrap_err()).contains("that is not now"));
+    folder.issue((2090, 2100));
+    assert!(of(folder.read().unwrap_err()).contains("that is not now"));
+
+    for name in ["server.crt", "server.key", "ca.crt"] {
+        let folder = Folder::new();
+        folder.put(name, "");
+        let said = of(folder.read().unwrap_err());
+        assert!(said.contains(name), "{said}");
+        folder.put(name, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let said = of(folder.read().unwrap_err());
+        assert!(said.contains(name), "{said}");
+        std::fs::remove_file(folder.path(name)).unwrap();
+        let said = of(folder.read().unwrap_err());
+        assert!(said.contains("cannot read") && said.contains(name), "{said}");
+    }
+
+    let folder = Folder::new();
+    folder.put("server.key", &KeyPair::generate().unwrap().serialize_pem());
+    assert!(matches!(folder.read().unwrap_err(), TlsError::Pair { .. }));
+    assert!(Path::new(&folder.path("server.key")).exists());
+}

@@ -1,0 +1,187 @@
+//! Events as lager's lines. Owns what becomes of an event's and its spans' fields; how a line is spelt is `line`'s.
+//!
+//! A span is a session: its number, below its parent's, is `data.session`, and its name is part of the message of what
+//! has a name. Warnings are errors here, as everything is in Diego that is logged with an error and gone on from.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+
+use super::line::{Line, Severity};
+use super::{Scrub, Writer};
+use crate::clock::{Clock, SystemClock};
+use crate::config::TimeFormat;
+
+/// How the name of an event begins that was given none.
+const UNNAMED: &str = "event ";
+
+pub(super) struct Lager {
+    source: String,
+    times: TimeFormat,
+    scrub: Scrub,
+    lines: Writer,
+    fatal_only: Arc<AtomicBool>,
+    sessions: AtomicU64,
+}
+
+/// What a span is to lager.
+struct Session {
+    number: String,
+    children: AtomicU64,
+    data: Map<String, Value>,
+}
+
+impl Lager {
+    pub(super) fn new(
+        source: &str,
+        times: TimeFormat,
+        scrub: Scrub,
+        lines: Writer,
+        fatal_only: Arc<AtomicBool>,
+    ) -> Self {
+        Self { source: source.to_owned(), times, scrub, lines, fatal_only, sessions: AtomicU64::default() }
+    }
+
+    fn say(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
+        self.scrub.scrub(&mut data);
+        let line = Line { now_ns: SystemClock.now_ns(), source: &self.source, message, severity, data };
+        self.lines.line(line.render(self.times));
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let next = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed) + 1;
+        let inside = span.parent().and_then(|parent| {
+            let extensions = parent.extensions();
+            let session = extensions.get::<Session>()?;
+            Some(format!("{}.{}", session.number, next(&session.children)))
+        });
+        let number = inside.unwrap_or_else(|| next(&self.sessions).to_string());
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(Session { number, children: AtomicU64::default(), data: fields.data });
+    }
+
+    fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields::default();
+        record.record(&mut fields);
+        if let Some(session) = span.extensions_mut().get_mut::<Session>() {
+            session.data.extend(fields.data);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let severity = match *event.metadata().level() {
+            _ if fields.is_fatal => Severity::Fatal,
+            Level::ERROR | Level::WARN => Severity::Error,
+            Level::INFO => Severity::Info,
+            Level::DEBUG | Level::TRACE => Severity::Debug,
+        };
+        if self.fatal_only.load(Ordering::Relaxed) && severity != Severity::Fatal {
+            return;
+        }
+        let spans: Vec<_> = context.event_scope(event).map(|scope| scope.from_root().collect()).unwrap_or_default();
+        let message = match event.metadata().name() {
+            name if name.starts_with(UNNAMED) => module(event.metadata().target()),
+            action => in_sessions(&spans, action),
+        };
+        let mut data = Map::new();
+        for span in &spans {
+            if let Some(session) = span.extensions().get::<Session>() {
+                data.insert("session".to_owned(), session.number.clone().into());
+                data.extend(session.data.clone());
+            }
+        }
+        data.extend(fields.data);
+        if severity == Severity::Fatal {
+            data.insert("trace".to_owned(), std::backtrace::Backtrace::force_capture().to_string().into());
+        }
+        self.say(&message, severity, data);
+        let left_out = self.lines.take_left_out();
+        if left_out > 0 {
+            let data = Map::from_iter([("left_out".to_owned(), left_out.into())]);
+            self.say("log.lines-left-out", Severity::Error, data);
+        }
+    }
+}
+
+fn in_sessions<'a, S: LookupSpan<'a>>(spans: &[SpanRef<'a, S>], action: &str) -> String {
+    let names = spans.iter().map(|span| span.name()).chain([action]);
+    names.collect::<Vec<_>>().join(".")
+}
+
+/// `startup.drain` for `bbs::startup::drain`.
+fn module(target: &str) -> String {
+    let path = target.strip_prefix("bbs::").unwrap_or(target);
+    path.replace("::", ".").replace('_', "-")
+}
+
+/// The fields of an event or a span.
+#[derive(Default)]
+struct Fields {
+    is_fatal: bool,
+    data: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        let value = value.into();
+        match (field.name(), &value) {
+            ("is_fatal", Value::Bool(is_fatal)) => self.is_fatal = *is_fatal,
+            ("message", _) => drop(self.data.insert("text".to_owned(), value)),
+            // Without a trace there is no id of one, and Diego leaves the key out.
+            ("trace_id" | "span_id", Value::String(id)) if id.is_empty() => {}
+            ("trace_id", _) => drop(self.data.insert("trace-id".to_owned(), value)),
+            ("span_id", _) => drop(self.data.insert("span-id".to_owned(), value)),
+            (name, _) => drop(self.data.insert(name.to_owned(), value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    /// With its sources, of which no error speaks itself.
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let sources = std::iter::successors(Some(value), |error| error.source());
+        self.put(field, sources.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

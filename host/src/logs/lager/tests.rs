@@ -1,0 +1,123 @@
+//! What becomes of events: their message, their level, their data.
+
+use std::io::Write;
+use std::sync::Mutex;
+
+use serde_json::json;
+use tracing_subscriber::layer::SubscriberExt;
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Place(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Place {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn with(scrub: Scrub, fatal_only: bool, say: impl FnOnce()) -> Vec<Value> {
+    let place = Place::default();
+    let lines = Writer::start("test", place.clone());
+    let lager = Lager::new("bbs", TimeFormat::UnixEpoch, scrub, lines.clone(), Arc::new(AtomicBool::new(fatal_only)));
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(lager), say);
+    lines.flush();
+    let text = String::from_utf8(place.0.lock().unwrap().clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+/// Message, level and data of each line.
+fn said(say: impl FnOnce()) -> Vec<(String, i64, Value)> {
+    let lines = with(Scrub::default(), false, say);
+    let part = |line: &Value| {
+        assert_eq!(line["source"], "bbs");
+        (line["message"].as_str().unwrap().to_owned(), line["log_level"].as_i64().unwrap(), line["data"].clone())
+    };
+    lines.iter().map(part).collect()
+}
+
+fn line(message: &str, level: i64, data: Value) -> (String, i64, Value) {
+    (message.to_owned(), level, data)
+}
+
+#[test]
+fn a_name_is_the_message_and_a_sentence_is_data() {
+    let lines = said(|| {
+        tracing::info!(name: "started", "serving");
+        tracing::debug!(target: "bbs::startup::drain_it", count = 2_u64, "no name");
+        tracing::warn!(name: "a", flag = true, ratio = 0.5, guid = "x", list = ?[1]);
+        tracing::error!(name: "b", "said");
+    });
+    let expected = [
+        line("bbs.started", 1, json!({"text": "serving"})),
+        line("bbs.startup.drain-it", 0, json!({"text": "no name", "count": 2})),
+        line("bbs.a", 2, json!({"flag": true, "ratio": 0.5, "guid": "x", "list": "[1]"})),
+        line("bbs.b", 2, json!({"text": "said"})),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn spans_are_sessions_that_are_counted() {
+    let lines = said(|| {
+        let outer = tracing::info_span!("migration-manager", version = 3, later = tracing::field::Empty);
+        let _entered = outer.enter();
+        outer.record("later", "now");
+        tracing::info!(name: "starting", "said");
+        tracing::info_span!("step", trace_id = "t", span_id = "").in_scope(|| tracing::info!(name: "done", "said"));
+        tracing::info_span!("step").in_scope(|| tracing::info!(target: "bbs::x", "sentence"));
+    });
+    let expected = [
+        line(
+            "bbs.migration-manager.starting",
+            1,
+            json!({"session": "1", "version": 3, "later": "now", "text": "said"}),
+        ),
+        line(
+            "bbs.migration-manager.step.done",
+            1,
+            json!({"session": "1.1", "version": 3, "later": "now", "trace-id": "t", "text": "said"}),
+        ),
+        line("bbs.x", 1, json!({"session": "1.2", "version": 3, "later": "now", "text": "sentence"})),
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("outer")]
+struct Outer(#[source] std::io::Error);
+
+#[test]
+fn an_error_is_said_with_its_sources_and_what_ends_the_host_with_a_trace() {
+    let error = Outer(std::io::Error::other("inner"));
+    let lines = said(|| {
+        tracing::error!(name: "failed", is_fatal = true, error = &error as &dyn std::error::Error);
+    });
+    let (message, level, data) = &lines[0];
+    assert_eq!((&**message, *level, &data["error"]), ("bbs.failed", 3, &json!("outer: inner")));
+    assert!(data["trace"].is_string() && data.get("is_fatal").is_none());
+}
+
+#[test]
+fn where_only_the_fatal_is_wanted_the_rest_is_not_said() {
+    let lines = with(Scrub::default(), true, || {
+        tracing::error!(name: "a", "said");
+        tracing::error!(name: "b", is_fatal = true);
+    });
+    assert_eq!(lines.len(), 1);
+}
+
+#[test]
+fn data_is_scrubbed() {
+    let lines = with(Scrub::new(Some(100), Some(&[])).unwrap(), false, || {
+        tracing::info!(name: "a", password = "hunter2", text = "x".repeat(101));
+    });
+    assert_eq!(lines[0]["data"]["password"], "*REDACTED*");
+    assert!(lines[0]["data"]["text"].as_str().unwrap().ends_with("-(truncated)"));
+}

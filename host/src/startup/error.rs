@@ -1,0 +1,124 @@
+//! Why a host did not start, or serves no more, and what that means to its supervisor.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::admin::AdminError;
+use crate::api;
+use crate::database::DatabaseError;
+use crate::http::{AccessLogError, TlsError};
+use crate::keys::KeysError;
+use crate::layout::manifest::DataVersion;
+use crate::lock::fence::FenceError;
+use crate::lock::{LockError, LockLost};
+use crate::migrate::{MigrateError, Reason};
+use crate::modules::catalog::CatalogError;
+use crate::modules::sandbox::SandboxError;
+use crate::record::KeyringError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    #[error("the encryption keys cannot be used")]
+    Keyring(#[from] KeyringError),
+    #[error("the sandbox for modules cannot start")]
+    Sandbox(#[from] SandboxError),
+    #[error("the modules in {} cannot be used", .folder.display())]
+    Catalog { folder: PathBuf, source: CatalogError },
+    #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
+    NoMigrations { folder: PathBuf },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error("another host holds the lock of this database; stop it first, or let it do the work")]
+    Locked,
+    #[error("this host serves no more; its supervisor may start it again, as a standby")]
+    LockLost(#[from] LockLost),
+    #[error("cannot listen on {address}; is another process using it?")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("the API server ended")]
+    Server(#[source] std::io::Error),
+    #[error("cannot wait for signals")]
+    Signals(#[source] std::io::Error),
+    #[error("the migration failed")]
+    Migrate(#[from] MigrateError),
+    #[error("this host shuts down and has written nothing")]
+    ShutDown(#[source] Reason),
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    #[error("a migration of this database has not ended; finish it with `bbs migrate up` or `bbs serve`, then rotate")]
+    MigrationUnderWay,
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(
+        "a second signal ended this host before the database was back at {to}; nothing is lost. Finish with \
+         `bbs migrate down --to {to}`, or with a host that is told the same"
+    )]
+    RollbackCutShort { to: DataVersion },
+    #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
+    #[error(
+        "the database did not do what it was asked as a probe, and this host serves no more; its supervisor may start it \
+         again. It said: {attempts}"
+    )]
+    Unhealthy { attempts: String },
+    #[error(transparent)]
+    Api(#[from] api::ApiError),
+}
+
+/// What a supervisor is told of a host that never got as far as its first stage.
+pub const COULD_NOT_BEGIN: u8 = 2;
+const FAILED: u8 = 1;
+
+impl StartupError {
+    /// 2 where something has to be put right before another start can succeed, as for Diego's BBS; 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Keyring(_)
+            | Self::Sandbox(_)
+            | Self::Catalog { .. }
+            | Self::NoMigrations { .. }
+            | Self::Database(_)
+            | Self::Lock(_)
+            | Self::Tls(_) => COULD_NOT_BEGIN,
+            Self::Fence(_)
+            | Self::Locked
+            | Self::LockLost(_)
+            | Self::Listen { .. }
+            | Self::Server(_)
+            | Self::Signals(_)
+            | Self::Migrate(_)
+            | Self::ShutDown(_)
+            | Self::Keys(_)
+            | Self::MigrationUnderWay
+            | Self::Admin(_)
+            | Self::RollbackCutShort { .. }
+            | Self::AccessLog(_)
+            | Self::Unhealthy { .. }
+            | Self::Api(_) => FAILED,
+        }
+    }
+
+    /// The last line but one of a log.
+    pub(super) fn log(&self) {
+        let error: &dyn std::error::Error = self;
+        match self {
+            Self::Keyring(_) => {
+                tracing::error!(name: "cannot-setup-encryption", is_fatal = true, error, "cannot begin")
+            }
+            Self::Database(_) => tracing::error!(name: "sql-failed-to-connect", is_fatal = true, error, "cannot begin"),
+            Self::Lock(_) => {
+                tracing::error!(name: "failed-to-connect-to-locket", is_fatal = true, error, "cannot begin")
+            }
+            Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", is_fatal = true, error, "cannot begin"),
+            _ if self.exit_code() == COULD_NOT_BEGIN => {
+                tracing::error!(name: "failed-to-start", is_fatal = true, error, "cannot begin");
+            }
+            _ => tracing::error!(name: "exited-with-failure", error, "ended"),
+        }
+    }
+}

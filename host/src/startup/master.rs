@@ -1,0 +1,156 @@
+//! What the master does from taking the lock to giving it up: the API port, the migration, the gate, the rotation. Owns
+//! the order of these, and what ends them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::doors::Front;
+use super::signals::Signals;
+use super::{DRAIN, Prepared, Served, StartupError, bind, drain, probe};
+use crate::config::MigrationMode;
+use crate::http;
+use crate::lock::Held;
+use crate::lock::fence::Fence;
+use crate::migrate::online::{Online, Start};
+use crate::migrate::{Intent, Reason};
+use crate::progress::{Progress, SERVING, Snapshot};
+use crate::store::Store;
+
+/// How often a host that does not serve yet writes to its log how far it has come.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
+
+pub(super) async fn serve_as_master(
+    prepared: &Prepared,
+    front: &Front,
+    lock: &Held,
+    signals: &Signals,
+    announce: impl FnOnce(&Served),
+) -> Result<(), StartupError> {
+    let listener = bind(prepared.config.listeners.api).await?;
+    let address = listener.local_addr().map_err(StartupError::Server)?;
+    tracing::info!(%address, "listening; every request is answered 503 until the database is ready");
+    let gate = &prepared.gate;
+    let (end_server, server_stop) = watch::channel(false);
+    let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
+    if let Some(certificates) = front.certificates.clone() {
+        tokio::spawn(certificates.watch());
+    }
+    let certificates = front.certificates.clone();
+    let server = tokio::spawn(http::serve_clients(listener, certificates, router, stopped(server_stop), DRAIN));
+
+    prepared.progress.enter("fence", "taking over from the host before", None);
+    let work = async {
+        let fence = Fence::raise(&prepared.database).await?;
+        tokio::select! {
+            outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
+            fault = fence.lost() => return Err(fault.into()),
+            () = signals.reach(1) => {}
+        }
+        drain::roll_back(prepared, &fence, signals).await
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        lost = lock.lost() => Err(lost.into()),
+        never = log_progress(&prepared.progress) => match never {},
+    };
+    if outcome.is_err() {
+        gate.close();
+    }
+    // They would never end of themselves.
+    gate.end_streams();
+    // Nobody listens any more if the server ended first, and that is the reason to stop.
+    let _ = end_server.send(true);
+    let ended = tokio::select! {
+        ended = server => ended,
+        () = signals.reach(2) => return outcome,
+    };
+    outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
+}
+
+/// Ends only with a failure, or when the database was found on its way back and is there now.
+async fn work_and_serve(
+    prepared: &Prepared,
+    fence: &Fence,
+    address: SocketAddr,
+    announce: impl FnOnce(&Served),
+) -> Result<(), StartupError> {
+    let started = match prepared.config.migration.mode {
+        MigrationMode::Online => prepared.begin_to(fence).await,
+        MigrationMode::Offline => {
+            prepared.bring_to(fence, Intent::Up { wanted: prepared.wanted() }).await.map(Start::Done)
+        }
+    };
+    let following = match started {
+        // What this host, or one told the same, had begun when it was ended.
+        Err(StartupError::ShutDown(Reason::GoingDown { to }))
+            if prepared.config.migration.rollback_on_drain_to == Some(to) =>
+        {
+            tracing::info!(to, "the database was on its way back; this host finishes that and ends");
+            return Ok(());
+        }
+        Ok(Start::Done(_)) => {
+            tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
+            None
+        }
+        Ok(Start::Follow(online)) => Some(online),
+        Err(fault) => return Err(fault),
+    };
+    let store = match &following {
+        None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
+        Some(online) => prepared.store_following(fence, online).await?,
+    };
+    prepared.gate.open(Arc::new(prepared.api(store.clone())?));
+    if following.is_none() {
+        prepared.progress.enter(SERVING, "", None);
+    }
+    let served = Served {
+        address,
+        data_version: following.as_ref().map_or(prepared.wanted(), Online::from),
+        migrations: prepared.catalog.migrations().len(),
+        translators: prepared.catalog.translators().len(),
+    };
+    tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
+    announce(&served);
+    tokio::select! {
+        outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+    }
+}
+
+/// What is left to do while the API is served.
+async fn finish_beside(
+    prepared: &Prepared,
+    fence: &Fence,
+    following: Option<&Online>,
+    store: &Store,
+) -> Result<(), StartupError> {
+    if let Some(online) = following {
+        if !prepared.follow(fence, online, store).await? {
+            return std::future::pending().await;
+        }
+        prepared.progress.enter(SERVING, "", None);
+    }
+    prepared.rotate_beside(fence).await?;
+    std::future::pending().await
+}
+
+/// A line now and then while there is work: as many as it takes time, however many records there are.
+async fn log_progress(progress: &Progress) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(LOG_INTERVAL).await;
+        let now = progress.snapshot();
+        if !now.is_over() {
+            let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
+            let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
+            tracing::info!(phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
+        }
+    }
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // A sender that is gone can say nothing more, so there is nothing more to wait for.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
