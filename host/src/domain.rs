@@ -5,6 +5,7 @@ pub mod actual_lrps;
 mod attempts;
 pub mod desired_lrps;
 pub mod domains;
+pub mod evacuation;
 mod page;
 mod service;
 pub mod tasks;
@@ -15,6 +16,9 @@ pub use page::Page;
 pub use service::{Policy, Service};
 pub use turns::Turn;
 
+use crate::clients::ClientError;
+use crate::clients::cells::CellsError;
+use crate::model::slot::Refusal;
 use crate::store::StoreError;
 
 /// Why a call did not do what it was asked to.
@@ -35,8 +39,29 @@ pub enum DomainError {
     NotHeld(#[source] StoreError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
+    /// What is asked for does not happen to an instance as it is.
+    #[error(transparent)]
+    NotAllowed(Refusal),
+    #[error("it is not known which cells there are")]
+    Cells(#[source] CellsError),
+    #[error("a cell was not told")]
+    Client(#[source] ClientError),
     #[error(transparent)]
     Store(StoreError),
+}
+
+impl From<Refusal> for DomainError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => Self::NotFound,
+            Refusal::Exists => Self::Exists,
+            Refusal::CannotBeClaimed
+            | Refusal::CannotBeStarted
+            | Refusal::CannotBeCrashed
+            | Refusal::CannotBeFailed
+            | Refusal::CannotBeUnclaimed => Self::NotAllowed(refusal),
+        }
+    }
 }
 
 impl From<StoreError> for DomainError {
