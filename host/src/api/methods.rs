@@ -169,6 +169,20 @@ pub(super) const METHODS: &[Registered] = &[
     change(Change::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
 ];
 
+/// A path below the API's root that this host itself answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    pub name: &'static str,
+    pub path: &'static str,
+    pub is_stream: bool,
+}
+
+/// All there are, of calls and of streams.
+pub fn routes() -> impl Iterator<Item = Route> {
+    let calls = METHODS.iter().map(|method| Route { name: method.name, path: method.path, is_stream: false });
+    calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
+}
+
 impl Native {
     pub(super) fn registered(self) -> &'static Registered {
         METHODS.iter().find(|registered| registered.method == self).expect("every native method is registered")
@@ -196,8 +210,7 @@ mod tests {
                 assert!(method.method != other.method, "{}", method.name);
             }
         }
-        let methods = METHODS.iter().map(|method| (method.name, method.path));
-        let all: Vec<_> = methods.chain(STREAMS.iter().map(|stream| (stream.name, stream.path))).collect();
+        let all: Vec<_> = routes().map(|route| (route.name, route.path)).collect();
         for (at, (name, path)) in all.iter().enumerate() {
             for (other_name, other_path) in &all[at + 1..] {
                 assert!(name != other_name && path != other_path, "{name}");
