@@ -5,9 +5,11 @@
 //! messages that they rest as.
 
 pub mod actual_lrp;
+pub mod cell;
 pub mod change;
 pub mod desired_lrp;
 pub mod json;
+pub mod restart;
 pub mod routes;
 pub mod slot;
 pub mod tags;

@@ -4,6 +4,7 @@
 mod actual_lrps;
 mod desired_lrps;
 mod domains;
+mod evacuation;
 mod tasks;
 
 use bbs_proto::models as proto;
@@ -98,6 +99,7 @@ async fn get(reader: &mut Reader, method: Get, call: Call<'_>) -> Result<Vec<u8>
         Get::Domains => domains::list(reader).await,
         Get::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
         Get::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
+        Get::TaskByGuid => tasks::get(reader, call).await,
     }
 }
 
@@ -105,5 +107,8 @@ async fn change(service: &Service, method: Change, call: Call<'_>) -> Result<Vec
     match method {
         Change::Domain => domains::upsert(service, call).await,
         Change::DesiredLrp(method) => desired_lrps::change(service, method, call).await,
+        Change::Task(method) => tasks::change(service, method, call).await,
+        Change::ActualLrp(method) => actual_lrps::change(service, method, call).await,
+        Change::Evacuation(method) => evacuation::call(service, method, call).await,
     }
 }

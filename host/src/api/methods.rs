@@ -27,12 +27,27 @@ pub enum Get {
     Domains,
     SchedulingInfoByProcessGuid,
     DesiredLrpByProcessGuid,
+    TaskByGuid,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Domain,
     DesiredLrp(DesiredLrpChange),
+    Task(TaskChange),
+    ActualLrp(ActualLrpChange),
+    Evacuation(EvacuationCall),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskChange {
+    Desire,
+    Start,
+    Cancel,
+    Reject,
+    Complete,
+    Resolving,
+    Delete,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +55,26 @@ pub enum DesiredLrpChange {
     Desire,
     Update,
     Remove,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActualLrpChange {
+    Claim,
+    Start,
+    Crash,
+    Fail,
+    Remove,
+    Retire,
+    RemoveEvacuating,
+}
+
+/// Those that answer whether to keep a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvacuationCall {
+    Claimed,
+    Running,
+    Crashed,
+    Stopped,
 }
 
 /// A stream of events. Not called, and so by no translator, but listened to.
@@ -85,12 +120,31 @@ const fn change(method: Change, name: &'static str, path: &'static str) -> Regis
     Registered { method: Native::Change(method), name, path }
 }
 
-pub(super) const METHODS: [Registered; 14] = [
+pub(super) const METHODS: &[Registered] = &[
     Registered { method: Native::Ping, name: "Ping", path: "ping" },
     get(Get::Domains, "Domains", "domains/list"),
     change(Change::Domain, "UpsertDomain", "domains/upsert"),
     list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),
     list(List::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
+    change(Change::ActualLrp(ActualLrpChange::Claim), "ClaimActualLRP", "actual_lrps/claim"),
+    change(Change::ActualLrp(ActualLrpChange::Start), "StartActualLRP_r1", "actual_lrps/start.r1"),
+    change(Change::ActualLrp(ActualLrpChange::Crash), "CrashActualLRP", "actual_lrps/crash"),
+    change(Change::ActualLrp(ActualLrpChange::Fail), "FailActualLRP", "actual_lrps/fail"),
+    change(Change::ActualLrp(ActualLrpChange::Remove), "RemoveActualLRP", "actual_lrps/remove"),
+    change(Change::ActualLrp(ActualLrpChange::Retire), "RetireActualLRP", "actual_lrps/retire"),
+    change(
+        Change::ActualLrp(ActualLrpChange::RemoveEvacuating),
+        "RemoveEvacuatingActualLRP",
+        "actual_lrps/remove_evacuating",
+    ),
+    change(Change::Evacuation(EvacuationCall::Claimed), "EvacuateClaimedActualLRP", "actual_lrps/evacuate_claimed"),
+    change(
+        Change::Evacuation(EvacuationCall::Running),
+        "EvacuateRunningActualLRP_r1",
+        "actual_lrps/evacuate_running.r1",
+    ),
+    change(Change::Evacuation(EvacuationCall::Crashed), "EvacuateCrashedActualLRP", "actual_lrps/evacuate_crashed"),
+    change(Change::Evacuation(EvacuationCall::Stopped), "EvacuateStoppedActualLRP", "actual_lrps/evacuate_stopped"),
     list(List::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
     get(
         Get::SchedulingInfoByProcessGuid,
@@ -105,7 +159,29 @@ pub(super) const METHODS: [Registered; 14] = [
     change(Change::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
     change(Change::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
     list(List::Tasks, "Tasks_r3", "tasks/list.r3"),
+    get(Get::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
+    change(Change::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
+    change(Change::Task(TaskChange::Start), "StartTask", "tasks/start"),
+    change(Change::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
+    change(Change::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
+    change(Change::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
+    change(Change::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
+    change(Change::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
 ];
+
+/// A path below the API's root that this host itself answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    pub name: &'static str,
+    pub path: &'static str,
+    pub is_stream: bool,
+}
+
+/// All there are, of calls and of streams.
+pub fn routes() -> impl Iterator<Item = Route> {
+    let calls = METHODS.iter().map(|method| Route { name: method.name, path: method.path, is_stream: false });
+    calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
+}
 
 impl Native {
     pub(super) fn registered(self) -> &'static Registered {
@@ -134,8 +210,7 @@ mod tests {
                 assert!(method.method != other.method, "{}", method.name);
             }
         }
-        let methods = METHODS.iter().map(|method| (method.name, method.path));
-        let all: Vec<_> = methods.chain(STREAMS.iter().map(|stream| (stream.name, stream.path))).collect();
+        let all: Vec<_> = routes().map(|route| (route.name, route.path)).collect();
         for (at, (name, path)) in all.iter().enumerate() {
             for (other_name, other_path) in &all[at + 1..] {
                 assert!(name != other_name && path != other_path, "{name}");

@@ -2,9 +2,11 @@
 //! with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::tasks::Completions;
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
 use crate::events::Events;
@@ -20,6 +22,7 @@ struct Inner {
     events: Events,
     clients: Clients,
     turns: Turns,
+    completions: Completions,
     policy: Policy,
     given_up: watch::Sender<bool>,
 }
@@ -31,18 +34,37 @@ pub struct Policy {
     pub max_task_retries: i32,
     /// Instances that are created at once.
     pub update_workers: usize,
+    /// Ends of tasks that are told at once.
+    pub task_callback_workers: usize,
+    /// A task that ended, or is being resolved, for longer than this is taken up again.
+    pub kick_task: Duration,
+    /// A task that waits for longer fails.
+    pub expire_pending_task: Duration,
+    /// A task that ended is forgotten after this.
+    pub expire_completed_task: Duration,
+    /// What convergence does at once.
+    pub convergence_workers: usize,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { max_task_retries: 3, update_workers: 1000 }
+        Self {
+            max_task_retries: 3,
+            update_workers: 1000,
+            task_callback_workers: 1000,
+            kick_task: Duration::from_secs(30),
+            expire_pending_task: Duration::from_secs(1800),
+            expire_completed_task: Duration::from_secs(120),
+            convergence_workers: 20,
+        }
     }
 }
 
 impl Service {
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy) -> Self {
+        let completions = Completions::new(policy.task_callback_workers);
         let (turns, given_up) = (Turns::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { store, events, clients, turns, policy, given_up }))
+        Self(Arc::new(Inner { store, events, clients, turns, completions, policy, given_up }))
     }
 
     pub fn store(&self) -> &Store {
@@ -55,6 +77,10 @@ impl Service {
 
     pub fn clients(&self) -> &Clients {
         &self.0.clients
+    }
+
+    pub(super) fn completions(&self) -> &Completions {
+        &self.0.completions
     }
 
     pub fn policy(&self) -> &Policy {

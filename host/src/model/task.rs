@@ -1,8 +1,13 @@
 //! A task: what runs once.
 
+mod converge;
+mod transition;
+
 use bbs_proto::models::TaskDefinition;
 
 use super::Text;
+pub use converge::{Action, World};
+pub use transition::{End, Refusal, State};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Task {

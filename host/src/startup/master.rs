@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::doors::Front;
 use super::signals::Signals;
-use super::{DRAIN, Prepared, Served, StartupError, bind, drain, probe};
+use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::lock::Held;
@@ -118,6 +118,7 @@ async fn work_and_serve(
     announce(&served);
     tokio::select! {
         outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and may be started again");

@@ -206,7 +206,15 @@ impl Prepared {
 
     fn policy(&self) -> Policy {
         let Config { tasks, convergence, .. } = &self.config;
-        Policy { max_task_retries: tasks.max_retries, update_workers: convergence.update_workers }
+        Policy {
+            max_task_retries: tasks.max_retries,
+            update_workers: convergence.update_workers,
+            task_callback_workers: tasks.callback_workers,
+            kick_task: tasks.kick,
+            expire_pending_task: tasks.expire_pending,
+            expire_completed_task: tasks.expire_completed,
+            convergence_workers: convergence.workers,
+        }
     }
 
     /// What calls and convergence work with, over these entities.

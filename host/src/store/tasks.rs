@@ -1,9 +1,11 @@
 //! The table `tasks`.
 
+use super::cells::{Cell, Cells, message, number};
 use super::filter::Filter;
 use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
-use super::{StoreError, Table};
+use super::writer::Conflict;
+use super::{StoreError, Table, Writer};
 use crate::model::task::{Task, TaskFilter};
 
 const TABLE: Table =
@@ -37,6 +39,51 @@ impl Reader {
 
     pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Vec<Task>, StoreError> {
         self.list(TABLE, &COLUMNS, &condition(filter), range, task).await
+    }
+
+    pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
+        self.get(TABLE, &COLUMNS, guid, task).await
+    }
+}
+
+impl Writer {
+    pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
+        self.get(TABLE, &COLUMNS, guid, task).await
+    }
+
+    pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
+        let mut cells = vec![
+            ("guid", self.plain(TABLE, "guid", &task.guid)?),
+            ("domain", self.plain(TABLE, "domain", &task.domain)?),
+            ("created_at", number(task.created_at_ns)),
+            ("task_definition", message(&task.definition)),
+        ];
+        cells.extend(self.changing(task)?);
+        self.insert(TABLE, &task.guid, vec![cells], Conflict::Fails).await
+    }
+
+    /// Writes what may change of a task.
+    pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
+        let cells = self.changing(task)?;
+        self.update(TABLE, &task.guid, Filter::everything(), cells).await.map(drop)
+    }
+
+    fn changing(&self, task: &Task) -> Result<Cells, StoreError> {
+        Ok(vec![
+            ("updated_at", number(task.updated_at_ns)),
+            ("first_completed_at", number(task.first_completed_at_ns)),
+            ("state", number(task.state)),
+            ("cell_id", self.plain(TABLE, "cell_id", &task.cell_id)?),
+            ("result", self.plain(TABLE, "result", &task.result)?),
+            ("failed", Cell::Flag(task.failed)),
+            ("failure_reason", self.excerpt(&task.failure_reason)),
+            ("rejection_count", number(task.rejection_count)),
+            ("rejection_reason", self.excerpt(&task.rejection_reason)),
+        ])
+    }
+
+    pub async fn delete_task(&mut self, guid: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.delete(TABLE, guid, Filter::everything()).await? > 0)
     }
 }
 

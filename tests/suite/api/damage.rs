@@ -75,6 +75,9 @@ async fn a_view_needs_only_the_columns_that_it_shows(kind: Kind) {
     let infos: proto::DesiredLrPsResponse = server.post("/v1/desired_lrp_routing_infos/list", []).await.message();
     assert_eq!(infos.desired_lrps.len(), 1);
     assert_eq!(server.store.left_out(), 0);
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"a".to_vec() };
+    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
+    assert_eq!(reply.error(), (Type::Deserialize, "could not deserialize record".to_owned()));
 }
 
 on_each_database!(null_is_empty_where_a_column_may_be_null);

@@ -1,11 +1,55 @@
 //! Calls about tasks.
 
-use super::{Call, DomainError, Message, Page, proto, wire};
+use super::{Call, DomainError, Message, Page, Reader, Service, proto, wire};
+use crate::api::methods::TaskChange;
 use crate::domain::tasks;
-use crate::model::task::TaskFilter;
+use crate::model::task::{End, TaskFilter};
 
 pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;
     let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
     Ok(proto::TasksResponse { error: None, tasks: tasks.into_iter().map(wire::task_to).collect() }.encode_to_vec())
+}
+
+pub(super) async fn get(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    let guid = call.valid::<proto::TaskByGuidRequest>()?.task_guid;
+    let task = Some(wire::task_to(tasks::get(reader, &guid).await?));
+    Ok(proto::TaskResponse { error: None, task }.encode_to_vec())
+}
+
+/// Answers with nothing but its error, but for the start.
+pub(super) async fn change(service: &Service, method: TaskChange, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    match method {
+        TaskChange::Desire => {
+            let proto::DesireTaskRequest { task_definition, task_guid, domain } = call.valid()?;
+            tasks::desire(service, tasks::desired(task_guid, domain, task_definition.unwrap_or_default())).await?;
+        }
+        TaskChange::Start => {
+            let proto::StartTaskRequest { task_guid, cell_id } = call.valid()?;
+            let should_start = tasks::start(service, &task_guid, &cell_id).await?;
+            return Ok(proto::StartTaskResponse { error: None, should_start }.encode_to_vec());
+        }
+        TaskChange::Cancel => {
+            let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
+            tasks::cancel(service, &guid, call.trace_id).await?;
+        }
+        TaskChange::Reject => {
+            let proto::RejectTaskRequest { task_guid, rejection_reason } = call.valid()?;
+            tasks::reject(service, &task_guid, &rejection_reason).await?;
+        }
+        TaskChange::Complete => {
+            let request: proto::CompleteTaskRequest = call.valid()?;
+            let proto::CompleteTaskRequest { task_guid, cell_id, failed, failure_reason, result } = request;
+            tasks::complete(service, &task_guid, &cell_id, End { failed, failure_reason, result }).await?;
+        }
+        TaskChange::Resolving => {
+            let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
+            tasks::resolve(service, &guid).await?;
+        }
+        TaskChange::Delete => {
+            let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
+            tasks::delete(service, &guid).await?;
+        }
+    }
+    Ok(Vec::new())
 }

@@ -1,0 +1,22 @@
+//! Convergence again and again, for as long as this host is the master.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::domain::{Service, convergence};
+
+/// The first run comes one interval after the start, each other one interval after the end of the one before.
+pub(super) async fn repeatedly(service: &Service, interval: Duration) -> Infallible {
+    tracing::info!(name: "converger-process.started", ?interval, "convergence begins");
+    loop {
+        tokio::time::sleep(interval).await;
+        tracing::info!(name: "executing-convergence.converge-started", "converging");
+        match convergence::run(service).await {
+            Ok(counts) => tracing::info!(name: "executing-convergence.converge-done", ?counts, "converged"),
+            Err(fault) => {
+                let cause = std::error::Error::source(&fault).map(tracing::field::display);
+                tracing::error!(reason = %fault, cause, "this run of convergence failed; the next comes after the interval");
+            }
+        }
+    }
+}

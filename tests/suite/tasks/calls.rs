@@ -1,0 +1,138 @@
+//! Every call about tasks: what it does, and each error that it can give.
+
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bbs_proto::models::task::State;
+
+use super::{
+    by_guid, complete, definition, desire, desire_request, get, no_transition, not_found, reject, start, try_call,
+};
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::server::{NOW_NS, Server};
+
+on_each_database!(a_task_goes_from_wish_to_end);
+async fn a_task_goes_from_wish_to_end(kind: Kind) {
+    let server = Server::empty(kind).await;
+    assert_eq!(desire(&server, "task").await, Ok(()));
+    let pending = get(&server, "task").await.unwrap();
+    assert_eq!((pending.state(), pending.created_at, pending.updated_at), (State::Pending, NOW_NS, NOW_NS));
+    assert_eq!((&pending.domain[..], pending.task_definition), (&b"domain"[..], Some(definition())));
+
+    server.clock.set(NOW_NS + 1);
+    assert_eq!(start(&server, "task", "cell").await, Ok(true));
+    assert_eq!(start(&server, "task", "cell").await, Ok(false), "it runs there already");
+    let running = get(&server, "task").await.unwrap();
+    assert_eq!((running.state(), &running.cell_id[..], running.updated_at), (State::Running, &b"cell"[..], NOW_NS + 1));
+
+    server.clock.set(NOW_NS + 2);
+    assert_eq!(complete(&server, "task", "cell").await, Ok(()));
+    let ended = get(&server, "task").await.unwrap();
+    assert_eq!((ended.state(), ended.cell_id.len(), ended.failed), (State::Completed, 0, true));
+    assert_eq!((&ended.failure_reason[..], &ended.result[..]), (&b"exit 1"[..], &b"output"[..]));
+    assert_eq!((ended.updated_at, ended.first_completed_at), (NOW_NS + 2, NOW_NS + 2));
+
+    assert_eq!(by_guid(&server, "resolving", "task").await, Ok(()));
+    assert_eq!(get(&server, "task").await.unwrap().state(), State::Resolving);
+    assert_eq!(by_guid(&server, "delete", "task").await, Ok(()));
+    assert_eq!(get(&server, "task").await, not_found());
+    assert_eq!(server.texts("SELECT guid FROM tasks").await, Vec::<String>::new());
+}
+
+on_each_database!(what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing);
+async fn what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "task").await.unwrap();
+    let exists = (Type::ResourceExists, "the requested resource already exists".to_owned());
+    assert_eq!(desire(&server, "task").await, Err(exists));
+    assert_eq!(complete(&server, "task", "cell").await, no_transition("Pending", "Completed"));
+    assert_eq!(by_guid(&server, "resolving", "task").await, no_transition("Pending", "Resolving"));
+    assert_eq!(by_guid(&server, "delete", "task").await, no_transition("Pending", "Resolving"));
+
+    start(&server, "task", "cell").await.unwrap();
+    let before = get(&server, "task").await;
+    assert_eq!(start(&server, "task", "other").await, no_transition("Running", "Running"));
+    let elsewhere = (Type::RunningOnDifferentCell, "Running on cell cell not other".to_owned());
+    assert_eq!(complete(&server, "task", "other").await, Err(elsewhere));
+    assert_eq!(get(&server, "task").await, before);
+
+    complete(&server, "task", "cell").await.unwrap();
+    assert_eq!(start(&server, "task", "cell").await, no_transition("Completed", "Running"));
+    assert_eq!(by_guid(&server, "cancel", "task").await, no_transition("Completed", "Completed"));
+    let rejection = (Type::InvalidRequest, "the request received is invalid".to_owned());
+    assert_eq!(reject(&server, "task").await, Err(rejection));
+
+    for call in ["cancel", "resolving", "delete"] {
+        assert_eq!(by_guid(&server, call, "nobody").await, not_found(), "{call}");
+    }
+    assert_eq!(start(&server, "nobody", "cell").await, not_found());
+    assert_eq!(complete(&server, "nobody", "cell").await, not_found());
+    assert_eq!(reject(&server, "nobody").await, not_found());
+}
+
+on_each_database!(what_waits_or_runs_can_be_cancelled);
+async fn what_waits_or_runs_can_be_cancelled(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "waits").await.unwrap();
+    desire(&server, "runs").await.unwrap();
+    start(&server, "runs", "cell").await.unwrap();
+    for guid in ["waits", "runs"] {
+        assert_eq!(by_guid(&server, "cancel", guid).await, Ok(()));
+        let task = get(&server, guid).await.unwrap();
+        assert_eq!((task.state(), task.failed, task.cell_id.len()), (State::Completed, true, 0));
+        assert_eq!(task.failure_reason, b"task was cancelled");
+    }
+}
+
+on_each_database!(what_is_rejected_too_often_fails);
+async fn what_is_rejected_too_often_fails(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "task").await.unwrap();
+    for count in 1..=3 {
+        assert_eq!(reject(&server, "task").await, Ok(()));
+        let task = get(&server, "task").await.unwrap();
+        assert_eq!((task.state(), task.rejection_count), (State::Pending, count));
+        assert_eq!(task.rejection_reason, b"no room");
+    }
+    assert_eq!(reject(&server, "task").await, Ok(()));
+    let task = get(&server, "task").await.unwrap();
+    assert_eq!((task.state(), task.rejection_count, task.failed), (State::Completed, 4, true));
+    assert_eq!(task.failure_reason, b"no room");
+}
+
+on_each_database!(a_reason_that_is_too_long_is_cut_and_says_so);
+async fn a_reason_that_is_too_long_is_cut_and_says_so(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "task").await.unwrap();
+    let request = proto::RejectTaskRequest { task_guid: b"task".to_vec(), rejection_reason: vec![b'x'; 5000] };
+    assert_eq!(try_call(&server, "/v1/tasks/reject", &request).await, Ok(()));
+    let reason = get(&server, "task").await.unwrap().rejection_reason;
+    assert_eq!((reason.len(), reason.ends_with(b"x(truncated)")), (1024, true));
+}
+
+on_each_database!(a_request_that_breaks_a_rule_is_refused);
+async fn a_request_that_breaks_a_rule_is_refused(kind: Kind) {
+    let server = Server::empty(kind).await;
+    let invalid = |what: &str| Err((Type::InvalidRequest, format!("Invalid field: {what}")));
+    assert_eq!(desire(&server, "no guid").await, invalid("task_guid"));
+    let without = proto::DesireTaskRequest { task_definition: None, ..desire_request("task") };
+    assert_eq!(try_call(&server, "/v1/tasks/desire.r2", &without).await, invalid("task_definition"));
+    assert_eq!(start(&server, "task", "").await.map(drop), invalid("cell_id"));
+    assert_eq!(complete(&server, "task", "").await, invalid("cell_id"));
+    let silent = proto::RejectTaskRequest { task_guid: b"task".to_vec(), rejection_reason: Vec::new() };
+    assert_eq!(try_call(&server, "/v1/tasks/reject", &silent).await, invalid("failure_reason"));
+    for call in ["cancel", "resolving", "delete"] {
+        assert_eq!(by_guid(&server, call, "").await, invalid("task_guid"), "{call}");
+    }
+    assert_eq!(get(&server, "").await.map(drop), invalid("task_guid"));
+}
+
+on_each_database!(of_many_that_want_one_change_one_makes_it);
+async fn of_many_that_want_one_change_one_makes_it(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "task").await.unwrap();
+    let cells: Vec<String> = (0..8).map(|cell| format!("cell-{cell}")).collect();
+    let started = futures_util::future::join_all(cells.iter().map(|cell| start(&server, "task", cell))).await;
+    assert_eq!(started.iter().filter(|started| **started == Ok(true)).count(), 1, "{started:?}");
+    let running = String::from_utf8(get(&server, "task").await.unwrap().cell_id).unwrap();
+    assert_eq!(started[cells.iter().position(|cell| *cell == running).unwrap()], Ok(true));
+}

@@ -1,0 +1,64 @@
+//! Tasks that nobody moves on.
+
+use bbs::domain::convergence;
+use bbs_proto::models::task::State;
+
+use super::{by_guid, complete, desire, get, not_found, start};
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::server::{NOW_NS, Server};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+on_each_database!(what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten);
+async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kind: Kind) {
+    let server = Server::empty(kind).await;
+    for guid in ["waits", "ended", "resolving"] {
+        desire(&server, guid).await.unwrap();
+    }
+    for guid in ["ended", "resolving"] {
+        start(&server, guid, "cell").await.unwrap();
+        complete(&server, guid, "cell").await.unwrap();
+    }
+    by_guid(&server, "resolving", "resolving").await.unwrap();
+
+    server.clock.set(NOW_NS + 31 * SECOND_NS);
+    let counts = convergence::run(&server.service).await.unwrap().tasks;
+    assert_eq!((counts.pending, counts.completed, counts.resolving, counts.pruned), (1, 1, 1, 0));
+    assert_eq!(get(&server, "waits").await.unwrap().state(), State::Pending);
+    assert_eq!(get(&server, "resolving").await.unwrap().state(), State::Completed, "it is to be told anew");
+
+    server.clock.set(NOW_NS + 121 * SECOND_NS);
+    assert_eq!(convergence::run(&server.service).await.unwrap().tasks.pruned, 2);
+    assert_eq!(get(&server, "ended").await, not_found());
+    assert_eq!(get(&server, "resolving").await, not_found());
+
+    server.clock.set(NOW_NS + 1801 * SECOND_NS);
+    assert_eq!(convergence::run(&server.service).await.unwrap().tasks.kicked, 1);
+    let task = get(&server, "waits").await.unwrap();
+    assert_eq!((task.state(), task.failed), (State::Completed, true));
+    assert_eq!(task.failure_reason, b"not started within time limit");
+}
+
+on_each_database!(a_task_that_runs_is_left_alone_where_nobody_knows_the_cells);
+async fn a_task_that_runs_is_left_alone_where_nobody_knows_the_cells(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "task").await.unwrap();
+    start(&server, "task", "cell").await.unwrap();
+    server.clock.set(NOW_NS + 3600 * SECOND_NS);
+    convergence::run(&server.service).await.unwrap();
+    assert_eq!(get(&server, "task").await.unwrap().state(), State::Running);
+}
+
+on_each_database!(a_record_that_cannot_be_read_is_left_as_it_is);
+async fn a_record_that_cannot_be_read_is_left_as_it_is(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, "damaged").await.unwrap();
+    desire(&server, "sound").await.unwrap();
+    server.sql("UPDATE tasks SET task_definition = '02damaged' WHERE guid = 'damaged'").await;
+    server.clock.set(NOW_NS + 1801 * SECOND_NS);
+    convergence::run(&server.service).await.unwrap();
+    assert_eq!(get(&server, "sound").await.unwrap().state(), State::Completed);
+    let found = server.texts("SELECT task_definition FROM tasks WHERE guid = 'damaged'").await;
+    assert_eq!(found, ["02damaged"]);
+    assert!(server.store.left_out() > 0);
+}
