@@ -11,6 +11,7 @@ use bbs_proto::prost::Message;
 
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
 
 pub(crate) const CLAIM: &str = "/v1/actual_lrps/claim";
@@ -134,7 +135,7 @@ pub(crate) async fn with_two(kind: Kind) -> Server {
     server
 }
 
-on_each_database!(an_instance_is_claimed_started_and_told_of_again);
+on_each_layout!(an_instance_is_claimed_started_and_told_of_again);
 async fn an_instance_is_claimed_started_and_told_of_again(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);
@@ -200,7 +201,7 @@ async fn a_container_that_no_row_has_begins_one(kind: Kind) {
     assert_eq!(rows(&server).await, ["4/0/RUNNING/a/0"]);
 }
 
-on_each_database!(each_call_is_refused_where_it_does_not_fit);
+on_each_layout!(each_call_is_refused_where_it_does_not_fit);
 async fn each_call_is_refused_where_it_does_not_fit(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);
@@ -231,7 +232,7 @@ async fn each_call_is_refused_where_it_does_not_fit(kind: Kind) {
     assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_database!(crashes_restart_at_once_and_then_wait);
+on_each_layout!(crashes_restart_at_once_and_then_wait);
 async fn crashes_restart_at_once_and_then_wait(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);
@@ -270,7 +271,7 @@ async fn crashes_restart_at_once_and_then_wait(kind: Kind) {
     assert_eq!(images(&server).await[1].crash_count, 1);
 }
 
-on_each_database!(a_crash_of_what_nobody_desires_is_kept_and_said);
+on_each_layout!(a_crash_of_what_nobody_desires_is_kept_and_said);
 async fn a_crash_of_what_nobody_desires_is_kept_and_said(kind: Kind) {
     let server = Server::empty(kind).await;
     said(&server, START, &start(0, "a")).await;
@@ -278,7 +279,7 @@ async fn a_crash_of_what_nobody_desires_is_kept_and_said(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//1"]);
 }
 
-on_each_database!(what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole);
+on_each_layout!(what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole);
 async fn what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole(kind: Kind) {
     let server = with_two(kind).await;
     let long = "é".repeat(3000);
@@ -300,7 +301,7 @@ async fn what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole(kind: Kind) 
     assert!(images(&server).await[1].placement_error.ends_with(b"(truncated)"));
 }
 
-on_each_database!(what_is_removed_is_gone_and_nothing_else);
+on_each_layout!(what_is_removed_is_gone_and_nothing_else);
 async fn what_is_removed_is_gone_and_nothing_else(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);
@@ -320,7 +321,7 @@ async fn what_is_removed_is_gone_and_nothing_else(kind: Kind) {
     assert_eq!(rows(&server).await, Vec::<String>::new());
 }
 
-on_each_database!(a_suspect_container_is_known_until_another_runs);
+on_each_layout!(a_suspect_container_is_known_until_another_runs);
 async fn a_suspect_container_is_known_until_another_runs(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "lost")).await;
@@ -348,7 +349,7 @@ async fn a_suspect_container_is_known_until_another_runs(kind: Kind) {
     assert_eq!(told(&server, &mut subscription).await, expected);
 }
 
-on_each_database!(a_suspect_container_that_crashes_is_gone);
+on_each_layout!(a_suspect_container_that_crashes_is_gone);
 async fn a_suspect_container_that_crashes_is_gone(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "lost")).await;
@@ -359,7 +360,7 @@ async fn a_suspect_container_that_crashes_is_gone(kind: Kind) {
     assert_eq!(told(&server, &mut subscription).await, ["2:RUNNING:lost ->  crash"]);
 }
 
-on_each_database!(every_request_is_judged_before_anything_is_read);
+on_each_layout!(every_request_is_judged_before_anything_is_read);
 async fn every_request_is_judged_before_anything_is_read(kind: Kind) {
     let server = with_two(kind).await;
     let no_keys = "Invalid field: actual_lrp_key, Invalid field: actual_lrp_instance_key";
@@ -386,7 +387,7 @@ async fn every_request_is_judged_before_anything_is_read(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_database!(a_row_that_cannot_be_read_is_named_and_left);
+on_each_layout!(a_row_that_cannot_be_read_is_named_and_left);
 async fn a_row_that_cannot_be_read_is_named_and_left(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "a")).await;
@@ -407,7 +408,7 @@ async fn a_row_that_cannot_be_read_is_named_and_left(kind: Kind) {
     assert_eq!(said(&server, START, &start(1, "b")).await, None, "its neighbour is not touched");
 }
 
-on_each_database!(of_many_claims_at_once_one_wins);
+on_each_layout!(of_many_claims_at_once_one_wins);
 async fn of_many_claims_at_once_one_wins(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);
@@ -424,7 +425,7 @@ async fn of_many_claims_at_once_one_wins(kind: Kind) {
     assert_eq!(rows(&server).await[0], format!("0/0/CLAIMED/i{winner}/1"));
 }
 
-on_each_database!(claims_and_crashes_at_once_end_in_one_order);
+on_each_layout!(claims_and_crashes_at_once_end_in_one_order);
 async fn claims_and_crashes_at_once_end_in_one_order(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, CLAIM, &claim(0, "a")).await;
@@ -451,7 +452,7 @@ async fn a_host_that_lost_the_lock_changes_no_instance(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_database!(what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too);
+on_each_layout!(what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too);
 async fn what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too(kind: Kind) {
     let server = with_two(kind).await;
     let mut subscription = subscribe(&server);

@@ -10,6 +10,7 @@ use super::actual_lrps::{
 };
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Reply, Server};
 
 const CLAIMED: &str = "/v1/actual_lrps/evacuate_claimed";
@@ -65,7 +66,7 @@ async fn remove(server: &Server, index: i32, name: &str) -> Option<(Type, String
     answer.error.map(|error| (error.r#type(), String::from_utf8(error.message).unwrap()))
 }
 
-on_each_database!(a_running_container_stays_until_another_one_runs);
+on_each_layout!(a_running_container_stays_until_another_one_runs);
 async fn a_running_container_stays_until_another_one_runs(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "old")).await;
@@ -91,7 +92,7 @@ async fn a_running_container_stays_until_another_one_runs(kind: Kind) {
     assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_database!(a_container_that_lost_its_row_gets_one_to_stay_by);
+on_each_layout!(a_container_that_lost_its_row_gets_one_to_stay_by);
 async fn a_container_that_lost_its_row_gets_one_to_stay_by(kind: Kind) {
     let server = with_two(kind).await;
     assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, STAYS);
@@ -122,7 +123,7 @@ async fn a_container_that_nobody_wants_goes(kind: Kind) {
     assert_eq!(rows(&server).await[0], "0/0/RUNNING/mine/1", "what runs and is not desired is left to convergence");
 }
 
-on_each_database!(what_is_recreated_goes_one_at_a_time);
+on_each_layout!(what_is_recreated_goes_one_at_a_time);
 async fn what_is_recreated_goes_one_at_a_time(kind: Kind) {
     let server = Server::empty(kind).await;
     let recreated = proto::DesiredLrp { update_strategy: UpdateStrategy::Recreate.into(), ..lrp("guid") };
@@ -139,7 +140,7 @@ async fn what_is_recreated_goes_one_at_a_time(kind: Kind) {
     assert_eq!(asked(&server, RUNNING, &running(1, "b")).await, GOES);
 }
 
-on_each_database!(what_was_claimed_looks_for_another_cell);
+on_each_layout!(what_was_claimed_looks_for_another_cell);
 async fn what_was_claimed_looks_for_another_cell(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, CLAIM, &claim(0, "a")).await;
@@ -155,7 +156,7 @@ async fn what_was_claimed_looks_for_another_cell(kind: Kind) {
     assert_eq!(asked(&server, CLAIMED, &claimed(0, "a")).await, (true, Some(error)));
 }
 
-on_each_database!(what_crashed_is_counted_without_being_auctioned);
+on_each_layout!(what_crashed_is_counted_without_being_auctioned);
 async fn what_crashed_is_counted_without_being_auctioned(kind: Kind) {
     let server = with_two(kind).await;
     for (count, row) in [(1, "0/0/UNCLAIMED//2"), (2, "0/0/UNCLAIMED//4"), (3, "0/0/CRASHED//6")] {
@@ -174,7 +175,7 @@ async fn what_crashed_is_counted_without_being_auctioned(kind: Kind) {
     assert_eq!(asked(&server, CRASHED, &elsewhere).await, (false, Some(error)));
 }
 
-on_each_database!(what_was_stopped_and_what_stood_in_is_gone);
+on_each_layout!(what_was_stopped_and_what_stood_in_is_gone);
 async fn what_was_stopped_and_what_stood_in_is_gone(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "a")).await;
@@ -192,7 +193,7 @@ async fn what_was_stopped_and_what_stood_in_is_gone(kind: Kind) {
     }
 }
 
-on_each_database!(an_old_container_is_removed_and_no_other);
+on_each_layout!(an_old_container_is_removed_and_no_other);
 async fn an_old_container_is_removed_and_no_other(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(0, "old")).await;
@@ -206,7 +207,7 @@ async fn an_old_container_is_removed_and_no_other(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_database!(a_suspect_container_that_is_evacuated_is_set_aside);
+on_each_layout!(a_suspect_container_that_is_evacuated_is_set_aside);
 async fn a_suspect_container_that_is_evacuated_is_set_aside(kind: Kind) {
     let server = with_two(kind).await;
     said(&server, START, &start(7, "lost")).await;
