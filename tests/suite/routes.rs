@@ -40,13 +40,13 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
         Body::Read,
         &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeUnclaimed", "Deserialize"],
     ),
+    ("actual_lrps/evacuate_running.r1", Body::Read, &["InvalidRequest", "Deserialize"]),
     (
         "actual_lrps/evacuate_crashed",
         Body::Read,
         &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
     ),
     ("actual_lrps/evacuate_stopped", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("actual_lrps/evacuate_running.r1", Body::Read, &["InvalidRequest", "Deserialize"]),
     ("desired_lrp_scheduling_infos/list", Body::Read, &[]),
     (
         "desired_lrp_scheduling_infos/get_by_process_guid",
