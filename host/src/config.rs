@@ -32,10 +32,12 @@ use crate::database::Address;
 use database::DatabaseKeys;
 use keys::Keys;
 
-/// What BOSH writes and Diego's own BBS does not look at either.
-const NEVER_LOOKED_AT: [&str; 6] = [
+/// Keys of Diego's that change nothing here: what its own BBS does not look at either, and whether instances that say
+/// again that they run are logged, which they never are.
+const WITHOUT_MEANING: [&str; 7] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
+    "debug_lrp_start_heartbeats",
     "desired_lrp_creation_timeout",
     "locks_locket_enabled",
     "rep_require_tls",
@@ -73,7 +75,7 @@ pub struct Config {
 /// Keys that have no meaning here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignored {
-    /// Which Diego's own BBS does not look at either.
+    /// Diego's, of which it is known.
     pub known: Vec<String>,
     /// Which may be misspelt.
     pub unknown: Vec<String>,
@@ -209,7 +211,7 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         logging: Logging::read(&mut keys)?,
         ..default
     };
-    let (known, unknown) = keys.into_names().partition(|key| NEVER_LOOKED_AT.contains(&&**key));
+    let (known, unknown) = keys.into_names().partition(|key| WITHOUT_MEANING.contains(&&**key));
     config.ignored = Ignored { known, unknown };
     config.ignored.unknown.extend(ignored_parameters);
     config.is_whole(names_driver)?;
