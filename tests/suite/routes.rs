@@ -33,6 +33,18 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("desired_lrp/update", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     ("desired_lrp/remove", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
     ("tasks/list.r3", Body::Read, &[]),
+    ("tasks/get_by_task_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("tasks/desire.r2", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    ("tasks/start", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    ("tasks/cancel", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    ("tasks/reject", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "tasks/complete",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "RunningOnDifferentCell", "Deserialize"],
+    ),
+    ("tasks/resolving", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    ("tasks/delete", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
     ("events/tasks.r1", Body::Ignored, &["closed"]),
     ("events/lrp_instances.r1", Body::Read, &["closed"]),
 ];

@@ -42,7 +42,7 @@ async fn other_paths_do_not_exist(kind: Kind) {
         "/v1/desired_lrps/list",
         "/v1/desired_lrps/list.r4",
         "/v1/Ping",
-        "/v1/tasks/desire.r2",
+        "/v1/tasks/desire.r1",
         "/v1.1/nothing",
     ];
     for path in paths {
