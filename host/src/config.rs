@@ -202,7 +202,7 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         tasks: Tasks::read(&mut keys)?,
         convergence: Convergence::read(&mut keys)?,
         migration: Migration::read(&mut keys)?,
-        encryption_keys: keys.take("encryption_keys")?.unwrap_or_default(),
+        encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
         module_cache_dir: keys.path("module_cache_dir")?.unwrap_or(default.module_cache_dir),
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
@@ -216,6 +216,13 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
     config.ignored.unknown.extend(ignored_parameters);
     config.is_whole(names_driver)?;
     Ok(config)
+}
+
+/// A wrong value is not repeated, as others are: it may be a passphrase all the same.
+fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, String>, ConfigError> {
+    let key = "encryption_keys";
+    let why = "it is an object of labels and passphrases, all of them texts";
+    Ok(keys.take(key).map_err(|_| ConfigError::Refused { key, why })?.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::*;
 
 /// As BOSH renders it, but for where things are.
-const DIEGO: &str = include_str!("../../../../tests/fixtures/bbs.json");
+pub(super) const DIEGO: &str = include_str!("../../../../tests/fixtures/bbs.json");
 
 /// The sample, from which a test may take away.
 fn sample() -> Map<String, Value> {
