@@ -16,8 +16,6 @@ use crate::units::{self, residue};
 pub(super) enum Conflict {
     /// The whole insertion fails with [`StoreError::Exists`].
     Fails,
-    /// The row that is there stays as it is.
-    Stays,
     /// The row that is there takes the new value of this column.
     Takes(&'static str),
 }
@@ -49,6 +47,10 @@ impl Writer {
     ) -> Self {
         let session = access.lenses.clone().map(Session::new);
         Self { store, access, tx, session, touched: Vec::new(), _held: held }
+    }
+
+    pub fn now_ns(&self) -> i64 {
+        self.store.now_ns()
     }
 
     pub async fn commit(mut self) -> Result<(), StoreError> {

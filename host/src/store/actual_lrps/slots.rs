@@ -47,6 +47,21 @@ impl Writer {
         Ok(slots)
     }
 
+    /// Which indices of a process guid are taken, whether or not the rest of their rows can be read.
+    pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
+        let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
+        let columns = [TABLE.key, "instance_index", "presence"];
+        let rows = self.rows(TABLE, &columns, process_guid, ordinary, |record| record.number("instance_index"));
+        rows.await?.into_iter().collect()
+    }
+
+    /// New rows of one process guid, where there are none.
+    pub async fn insert_slots(&mut self, rows: &[ActualLrp]) -> Result<(), StoreError> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        let cells = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
+        self.insert(TABLE, &first.process_guid, cells, Conflict::Fails).await
+    }
+
     /// How many of the managed instances of a process guid run.
     pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
         let running = Filter::everything()
