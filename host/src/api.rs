@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 pub use line::{ApiError, Target};
-pub use methods::Stream;
+pub use methods::{Route, Stream, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, NoStream};
 

@@ -6,6 +6,7 @@ mod attempts;
 pub mod convergence;
 pub mod desired_lrps;
 pub mod domains;
+pub mod evacuation;
 mod page;
 mod service;
 pub mod tasks;
@@ -18,7 +19,7 @@ pub use turns::Turn;
 
 use crate::clients::ClientError;
 use crate::clients::cells::CellsError;
-use crate::model::task;
+use crate::model::{slot, task};
 use crate::store::StoreError;
 
 /// Why a call did not do what it was asked to.
@@ -39,14 +40,31 @@ pub enum DomainError {
     NotHeld(#[source] StoreError),
     #[error(transparent)]
     Task(#[from] task::Refusal),
-    #[error("it is not known which cells there are")]
-    Cells(#[source] CellsError),
-    #[error("the cell cannot be reached")]
-    Cell(#[source] ClientError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
+    /// What is asked for does not happen to an instance as it is.
+    #[error(transparent)]
+    NotAllowed(slot::Refusal),
+    #[error("it is not known which cells there are")]
+    Cells(#[source] CellsError),
+    #[error("a cell was not told")]
+    Client(#[source] ClientError),
     #[error(transparent)]
     Store(StoreError),
+}
+
+impl From<slot::Refusal> for DomainError {
+    fn from(refusal: slot::Refusal) -> Self {
+        match refusal {
+            slot::Refusal::NotFound => Self::NotFound,
+            slot::Refusal::Exists => Self::Exists,
+            slot::Refusal::CannotBeClaimed
+            | slot::Refusal::CannotBeStarted
+            | slot::Refusal::CannotBeCrashed
+            | slot::Refusal::CannotBeFailed
+            | slot::Refusal::CannotBeUnclaimed => Self::NotAllowed(refusal),
+        }
+    }
 }
 
 impl From<StoreError> for DomainError {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -102,10 +102,10 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
         response.extensions_mut().insert(route);
         return Ok(response);
     }
-    let answer = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
+    let answer = match read(request).await {
         Ok(body) => run_to_the_end(api, target, api::Request { body, trace_id }).await?,
-        Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
-        Err(_) => api.broken_off(),
+        Err(Unread::TooLarge) => return Err(Refusal::BodyTooLarge),
+        Err(Unread::BrokenOff(_)) => api.broken_off(),
     };
     let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).extension(route);
     let body = match answer {
@@ -118,17 +118,30 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
 
 /// Holds nothing of the API once the stream has begun: those who listen do not keep this host from ending.
 async fn listen(api: &Api, stream: Stream, request: Request, metrics: &Metrics) -> Result<Response, Refusal> {
-    let body = match axum::body::to_bytes(request.into_body(), LARGEST_BODY).await {
-        Ok(body) => body,
-        Err(error) if is_over_the_limit(&error) => return Err(Refusal::BodyTooLarge),
-        Err(error) => return Err(Refusal::NotListening(Box::new(error))),
-    };
+    let body = read(request).await.map_err(|unread| match unread {
+        Unread::TooLarge => Refusal::BodyTooLarge,
+        Unread::BrokenOff(error) => Refusal::NotListening(Box::new(error)),
+    })?;
     let events = api.subscribe(stream, &body).map_err(|reason| Refusal::NotListening(Box::new(reason)))?;
     Ok(stream::response(events, stream.name(), metrics.clone()))
 }
 
-fn is_over_the_limit(error: &axum::Error) -> bool {
-    error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+/// Why there is no body.
+enum Unread {
+    TooLarge,
+    BrokenOff(axum::Error),
+}
+
+/// A body that says beforehand that it is too large is not begun with.
+async fn read(request: Request) -> Result<Bytes, Unread> {
+    let body = request.into_body();
+    if body.size_hint().lower() > LARGEST_BODY as u64 {
+        return Err(Unread::TooLarge);
+    }
+    axum::body::to_bytes(body, LARGEST_BODY).await.map_err(|error| {
+        let too_large = error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
+        if too_large { Unread::TooLarge } else { Unread::BrokenOff(error) }
+    })
 }
 
 fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {

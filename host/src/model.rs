@@ -9,6 +9,7 @@ pub mod cell;
 pub mod change;
 pub mod desired_lrp;
 pub mod json;
+pub mod restart;
 pub mod routes;
 pub mod slot;
 pub mod tags;

@@ -10,6 +10,8 @@ pub mod engine;
 pub mod fixture;
 pub mod galera;
 pub mod host;
+pub mod layouts;
+pub mod listener;
 pub mod load;
 pub mod locket;
 pub mod mariadb;
@@ -34,4 +36,15 @@ pub fn bbs() -> &'static Path {
 pub fn http_client() -> reqwest::Client {
     bbs::tls::choose_cryptography();
     reqwest::Client::new()
+}
+
+/// Waits until something is so.
+pub async fn until(mut is_so: impl FnMut() -> bool) {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("what was waited for comes");
 }

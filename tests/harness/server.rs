@@ -26,6 +26,7 @@ use bbs_proto::prost::Message;
 
 use super::database::{Kind, TestDatabase, execute, texts};
 use super::fixture;
+use super::layouts::{self, Layout as Ground, Prepared};
 use super::stored::Stored;
 
 /// What new records are marked with.
@@ -109,6 +110,16 @@ impl Server {
     /// Ready to serve, with its gate still shut.
     pub async fn closed(options: Options) -> Self {
         let kept = TestDatabase::new(options.kind);
+        let layout = layouts::current();
+        if layout != Ground::Native {
+            let prepared = Prepared::new(&kept, layout, options.with_fixture).await;
+            let Prepared { context, fence, access, online } = prepared;
+            let server = Self::over(kept.clone(), context.database.clone(), fence, access, options);
+            if let Some(online) = online {
+                layouts::follow(online, context, &server, kept);
+            }
+            return server;
+        }
         newest_layout(&kept, options.with_fixture).await;
         let database = kept.open().await;
         let fence = Fence::raise(&database).await.unwrap();
@@ -237,11 +248,12 @@ fn limits() -> Layout {
     let key = |name| (name, ColumnType::Varchar(255));
     let version = ("record_version", ColumnType::BigInteger);
     let desired = [key("process_guid"), key("domain"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024)), version];
-    let tables = [
-        table("domains", &[key("domain")]),
-        table("desired_lrps", &desired),
-        table("actual_lrps", &[key("process_guid"), key("domain"), version]),
-    ];
+    let actual = ["process_guid", "domain", "instance_guid", "cell_id", "availability_zone"]
+        .map(key)
+        .into_iter()
+        .chain([version]);
+    let actual: Vec<_> = actual.collect();
+    let tables = [table("domains", &[key("domain")]), table("desired_lrps", &desired), table("actual_lrps", &actual)];
     Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
 }
 

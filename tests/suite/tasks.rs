@@ -9,7 +9,7 @@ use bbs_proto::prost::Message;
 
 use crate::harness::server::Server;
 
-fn definition() -> proto::TaskDefinition {
+pub(crate) fn definition() -> proto::TaskDefinition {
     let run = proto::RunAction { path: b"/bin/job".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
     proto::TaskDefinition {
         root_fs: b"preloaded:cflinuxfs4".to_vec(),

@@ -186,8 +186,9 @@ fn every_test_of_a_kind_of_database_is_run() {
         let text = read(&path);
         for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
             let Some(name) = line.strip_prefix("async fn ").and_then(|rest| rest.split('(').next()) else { continue };
-            let runs =
-                ["on_each_database", "on_each_server"].iter().any(|run| text.contains(&format!("{run}!({name});")));
+            let runs = ["on_each_database", "on_each_layout", "on_each_server"]
+                .iter()
+                .any(|run| text.contains(&format!("{run}!({name});")));
             if !runs {
                 problems.push(format!("{}: `{name}` is a test that nothing runs", path.display()));
             }

@@ -7,10 +7,15 @@ use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
 use prost::Message;
 
 use crate::domain::DomainError;
-use crate::model::task::Refusal;
+use crate::model::{slot, task};
 use crate::modules::translate::TranslateError;
 
 const INVALID_REQUEST: &str = "the request received is invalid";
+
+pub(super) fn error(error: &DomainError) -> Error {
+    let (kind, message) = typed(error);
+    Error { r#type: kind.into(), message: message.into() }
+}
 
 /// An answer that holds only the error. Every answer has it in the same field, so any type will do.
 pub(super) fn answer(error: &DomainError) -> Vec<u8> {
@@ -45,14 +50,21 @@ fn typed(error: &DomainError) -> (Type, String) {
         DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
         DomainError::Task(refusal) => {
             let kind = match refusal {
-                Refusal::NoTransition { .. } => Type::InvalidStateTransition,
-                Refusal::OtherCell { .. } => Type::RunningOnDifferentCell,
-                Refusal::Rejection => Type::InvalidRequest,
+                task::Refusal::NoTransition { .. } => Type::InvalidStateTransition,
+                task::Refusal::OtherCell { .. } => Type::RunningOnDifferentCell,
+                task::Refusal::Rejection => Type::InvalidRequest,
             };
             (kind, refusal.to_string())
         }
-        DomainError::Cells(source) => (Type::UnknownError, source.to_string()),
-        DomainError::Cell(source) => (Type::UnknownError, source.to_string()),
+        DomainError::NotAllowed(refusal) => not_allowed(*refusal),
+        DomainError::Cells(source) => {
+            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+            (Type::UnknownError, source.to_string())
+        }
+        DomainError::Client(source) => {
+            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+            (Type::UnknownError, source.to_string())
+        }
         DomainError::Unreadable(source) => {
             tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
@@ -65,4 +77,17 @@ fn typed(error: &DomainError) -> (Type, String) {
             }
         }
     }
+}
+
+fn not_allowed(refusal: slot::Refusal) -> (Type, String) {
+    let (kind, verb) = match refusal {
+        slot::Refusal::NotFound => return typed(&DomainError::NotFound),
+        slot::Refusal::Exists => return typed(&DomainError::Exists),
+        slot::Refusal::CannotBeClaimed => (Type::ActualLrpCannotBeClaimed, "claim"),
+        slot::Refusal::CannotBeStarted => (Type::ActualLrpCannotBeStarted, "start"),
+        slot::Refusal::CannotBeCrashed => (Type::ActualLrpCannotBeCrashed, "crash"),
+        slot::Refusal::CannotBeFailed => (Type::ActualLrpCannotBeFailed, "fail"),
+        slot::Refusal::CannotBeUnclaimed => (Type::ActualLrpCannotBeUnclaimed, "unclaim"),
+    };
+    (kind, format!("cannot {verb} actual LRP"))
 }

@@ -4,6 +4,7 @@
 mod actual_lrps;
 mod desired_lrps;
 mod domains;
+mod evacuation;
 mod tasks;
 
 use bbs_proto::models as proto;
@@ -107,5 +108,7 @@ async fn change(service: &Service, method: Change, call: Call<'_>) -> Result<Vec
         Change::Domain => domains::upsert(service, call).await,
         Change::DesiredLrp(method) => desired_lrps::change(service, method, call).await,
         Change::Task(method) => tasks::change(service, method, call).await,
+        Change::ActualLrp(method) => actual_lrps::change(service, method, call).await,
+        Change::Evacuation(method) => evacuation::call(service, method, call).await,
     }
 }

@@ -35,6 +35,8 @@ pub enum Change {
     Domain,
     DesiredLrp(DesiredLrpChange),
     Task(TaskChange),
+    ActualLrp(ActualLrpChange),
+    Evacuation(EvacuationCall),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,26 @@ pub enum DesiredLrpChange {
     Desire,
     Update,
     Remove,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActualLrpChange {
+    Claim,
+    Start,
+    Crash,
+    Fail,
+    Remove,
+    Retire,
+    RemoveEvacuating,
+}
+
+/// Those that answer whether to keep a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvacuationCall {
+    Claimed,
+    Running,
+    Crashed,
+    Stopped,
 }
 
 /// A stream of events. Not called, and so by no translator, but listened to.
@@ -98,12 +120,31 @@ const fn change(method: Change, name: &'static str, path: &'static str) -> Regis
     Registered { method: Native::Change(method), name, path }
 }
 
-pub(super) const METHODS: [Registered; 22] = [
+pub(super) const METHODS: &[Registered] = &[
     Registered { method: Native::Ping, name: "Ping", path: "ping" },
     get(Get::Domains, "Domains", "domains/list"),
     change(Change::Domain, "UpsertDomain", "domains/upsert"),
     list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),
     list(List::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
+    change(Change::ActualLrp(ActualLrpChange::Claim), "ClaimActualLRP", "actual_lrps/claim"),
+    change(Change::ActualLrp(ActualLrpChange::Start), "StartActualLRP_r1", "actual_lrps/start.r1"),
+    change(Change::ActualLrp(ActualLrpChange::Crash), "CrashActualLRP", "actual_lrps/crash"),
+    change(Change::ActualLrp(ActualLrpChange::Fail), "FailActualLRP", "actual_lrps/fail"),
+    change(Change::ActualLrp(ActualLrpChange::Remove), "RemoveActualLRP", "actual_lrps/remove"),
+    change(Change::ActualLrp(ActualLrpChange::Retire), "RetireActualLRP", "actual_lrps/retire"),
+    change(
+        Change::ActualLrp(ActualLrpChange::RemoveEvacuating),
+        "RemoveEvacuatingActualLRP",
+        "actual_lrps/remove_evacuating",
+    ),
+    change(Change::Evacuation(EvacuationCall::Claimed), "EvacuateClaimedActualLRP", "actual_lrps/evacuate_claimed"),
+    change(
+        Change::Evacuation(EvacuationCall::Running),
+        "EvacuateRunningActualLRP_r1",
+        "actual_lrps/evacuate_running.r1",
+    ),
+    change(Change::Evacuation(EvacuationCall::Crashed), "EvacuateCrashedActualLRP", "actual_lrps/evacuate_crashed"),
+    change(Change::Evacuation(EvacuationCall::Stopped), "EvacuateStoppedActualLRP", "actual_lrps/evacuate_stopped"),
     list(List::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
     get(
         Get::SchedulingInfoByProcessGuid,
@@ -127,6 +168,20 @@ pub(super) const METHODS: [Registered; 22] = [
     change(Change::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
     change(Change::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
 ];
+
+/// A path below the API's root that this host itself answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    pub name: &'static str,
+    pub path: &'static str,
+    pub is_stream: bool,
+}
+
+/// All there are, of calls and of streams.
+pub fn routes() -> impl Iterator<Item = Route> {
+    let calls = METHODS.iter().map(|method| Route { name: method.name, path: method.path, is_stream: false });
+    calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
+}
 
 impl Native {
     pub(super) fn registered(self) -> &'static Registered {
@@ -155,8 +210,7 @@ mod tests {
                 assert!(method.method != other.method, "{}", method.name);
             }
         }
-        let methods = METHODS.iter().map(|method| (method.name, method.path));
-        let all: Vec<_> = methods.chain(STREAMS.iter().map(|stream| (stream.name, stream.path))).collect();
+        let all: Vec<_> = routes().map(|route| (route.name, route.path)).collect();
         for (at, (name, path)) in all.iter().enumerate() {
             for (other_name, other_path) in &all[at + 1..] {
                 assert!(name != other_name && path != other_path, "{name}");

@@ -1,5 +1,6 @@
 //! Between the messages of calls and the model. Owns which parts of an answer are always present.
 
+mod actual_lrps;
 mod events;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use crate::model::tags::{MetricTag, MetricTags};
 use crate::model::task::Task;
 use crate::model::{ModificationTag, Text};
 
+pub(super) use actual_lrps::{evacuated_from, instance_key_from, lrp_key_from, started_from};
 pub(super) use events::event_to;
 
 pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {

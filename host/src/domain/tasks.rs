@@ -75,7 +75,7 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
     };
     match service.clients().reps.cancel_task(&cell, guid, trace_id).await {
         // Diego says so too, although the task is over already.
-        Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Cell(fault)),
+        Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => {
             tracing::warn!(reason = %fault, "a cell was not told that its task is cancelled");
             Ok(())

@@ -95,7 +95,7 @@ mod tests {
         assert!(Holder::has_ended(&holder.to_string()));
         let elsewhere = Holder { machine: "another".into(), ..holder.clone() };
         assert!(!Holder::has_ended(&elsewhere.to_string()));
-        let other = Holder { pid: std::process::id(), ..holder };
+        let other = Holder { pid: std::process::id(), started: "0".into(), ..holder };
         assert!(Holder::has_ended(&other.to_string()), "its number was given to another process");
     }
 

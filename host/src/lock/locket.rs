@@ -98,12 +98,17 @@ impl Locket {
         loop {
             match tokio::time::timeout(self.ttl, self.try_take()).await {
                 Ok(Ok(Some(taken))) => return taken,
-                Ok(Ok(None)) => tracing::debug!("another host holds the lock; waiting for it"),
+                Ok(Ok(None)) => {
+                    tracing::debug!(name: "locket-lock.failed-to-acquire-lock", "another host holds the lock; waiting for it")
+                }
                 Ok(Err(fault)) => tracing::warn!(
+                    name: "locket-lock.failed-to-acquire-lock",
                     fault = &fault as &dyn std::error::Error,
                     "cannot ask Locket for the lock; trying again"
                 ),
-                Err(_) => tracing::warn!("Locket does not answer; trying again"),
+                Err(_) => {
+                    tracing::warn!(name: "locket-lock.failed-to-acquire-lock", "Locket does not answer; trying again")
+                }
             }
             tokio::time::sleep(self.retry_interval).await;
         }

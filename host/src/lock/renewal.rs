@@ -88,8 +88,12 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
                 continue;
             }
             Ok(Ok(Some(by))) => return LockLost::Taken { what: T::WHAT, by },
-            Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be renewed; trying again", T::WHAT),
-            Err(_) => tracing::warn!("{} could not be renewed for {interval:?}; trying again", T::WHAT),
+            Ok(Err(fault)) => {
+                tracing::warn!(name: "locket-lock.failed-to-renew-lock", fault = &*fault, "{} could not be renewed; trying again", T::WHAT)
+            }
+            Err(_) => {
+                tracing::warn!(name: "locket-lock.failed-to-renew-lock", "{} could not be renewed for {interval:?}; trying again", T::WHAT)
+            }
         }
         next = Instant::now() + retry_interval;
     }
@@ -97,7 +101,7 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
 
 async fn release<T: Expiring>(lock: &T) {
     match tokio::time::timeout(lock.ttl(), lock.release()).await {
-        Ok(Ok(())) => tracing::info!("released {}", T::WHAT),
+        Ok(Ok(())) => tracing::info!(name: "locket-lock.released-lock", "released {}", T::WHAT),
         Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be released; it runs out by itself", T::WHAT),
         Err(_) => tracing::warn!("{} could not be released in time; it runs out by itself", T::WHAT),
     }

@@ -142,6 +142,8 @@ impl Fields {
             ("message", _) => drop(self.data.insert("text".to_owned(), value)),
             // Without a trace there is no id of one, and Diego leaves the key out.
             ("trace_id" | "span_id", Value::String(id)) if id.is_empty() => {}
+            // As Diego's parsers look for what went wrong.
+            ("fault" | "reason", _) => drop(self.data.insert("error".to_owned(), value)),
             ("trace_id", _) => drop(self.data.insert("trace-id".to_owned(), value)),
             ("span_id", _) => drop(self.data.insert("span-id".to_owned(), value)),
             (name, _) => drop(self.data.insert(name.to_owned(), value)),

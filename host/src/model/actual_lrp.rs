@@ -29,6 +29,10 @@ impl State {
             Self::Crashed => "CRASHED",
         }
     }
+
+    pub fn at_rest(self) -> Text {
+        self.name().into()
+    }
 }
 
 /// Which of the rows of a slot one is. The numbers are those at rest and on the wire.
@@ -59,6 +63,12 @@ pub struct LrpKey {
 pub struct InstanceKey {
     pub instance_guid: Text,
     pub cell_id: Text,
+}
+
+impl InstanceKey {
+    pub fn is_empty(&self) -> bool {
+        self.instance_guid.is_empty() && self.cell_id.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -100,6 +110,51 @@ impl ActualLrp {
 
     pub fn instance_key(&self) -> InstanceKey {
         InstanceKey { instance_guid: self.instance_guid.clone(), cell_id: self.cell_id.clone() }
+    }
+
+    pub fn is_at(&self, key: &LrpKey) -> bool {
+        (&self.process_guid, self.index, &self.domain) == (&key.process_guid, key.index, &key.domain)
+    }
+
+    pub fn is_instance(&self, instance: &InstanceKey) -> bool {
+        (&self.instance_guid, &self.cell_id) == (&instance.instance_guid, &instance.cell_id)
+    }
+
+    /// Waits for a cell, with a history of its own.
+    pub fn unclaimed(key: &LrpKey, now_ns: i64) -> Self {
+        Self {
+            process_guid: key.process_guid.clone(),
+            index: key.index,
+            domain: key.domain.clone(),
+            state: State::Unclaimed.at_rest(),
+            since_ns: now_ns,
+            tag: ModificationTag::begin(),
+            presence: Presence::Ordinary as i32,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn set_instance(&mut self, instance: InstanceKey) {
+        self.instance_guid = instance.instance_guid;
+        self.cell_id = instance.cell_id;
+    }
+
+    /// From now on in this state: another image of the same record.
+    pub(super) fn enter(&mut self, state: State, now_ns: i64) {
+        self.state = state.at_rest();
+        self.changed(now_ns);
+    }
+
+    /// Another image of the same record.
+    pub(super) fn changed(&mut self, now_ns: i64) {
+        self.since_ns = now_ns;
+        self.tag.index = self.tag.index.wrapping_add(1);
+    }
+
+    /// No cell has it any more.
+    pub(super) fn leave_cell(&mut self) {
+        self.set_instance(InstanceKey::default());
+        self.net_info = ActualLrpNetInfo::default();
     }
 }
 

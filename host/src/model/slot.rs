@@ -1,7 +1,43 @@
 //! A slot: the instance of a desired LRP that has an index, in up to three rows. What happens to an instance happens
 //! to its slot as a whole; which rows are written and which events are sent follows from the slot before and after.
 
-use super::actual_lrp::{ActualLrp, Presence};
+mod claim;
+mod crash;
+mod evacuation;
+mod presence;
+mod remove;
+mod rules;
+mod start;
+mod unclaim;
+
+use std::collections::BTreeMap;
+
+use super::actual_lrp::{ActualLrp, InstanceKey, Presence};
+
+pub use crash::Crashed;
+pub use evacuation::{Desired, Evacuated, Replacement};
+pub use remove::Retired;
+pub use start::Container;
+pub use unclaim::Unclaim;
+
+/// Why something does not happen to a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no such instance")]
+    NotFound,
+    #[error("there is such an instance already")]
+    Exists,
+    #[error("the instance cannot be claimed as it is")]
+    CannotBeClaimed,
+    #[error("the instance cannot be started as it is")]
+    CannotBeStarted,
+    #[error("the instance cannot crash as it is")]
+    CannotBeCrashed,
+    #[error("the instance does not wait for a cell")]
+    CannotBeFailed,
+    #[error("the instance cannot be unclaimed as it is")]
+    CannotBeUnclaimed,
+}
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slot {
@@ -23,6 +59,18 @@ impl Slot {
             }
         }
         slot
+    }
+
+    /// The slots of one process guid, by index.
+    pub fn by_index(rows: impl IntoIterator<Item = ActualLrp>) -> BTreeMap<i32, Self> {
+        let mut slots = BTreeMap::<_, Self>::new();
+        for row in rows {
+            let slot = slots.entry(row.index).or_default();
+            if let Some(presence) = row.presence() {
+                *slot.at_mut(presence) = Some(row);
+            }
+        }
+        slots
     }
 
     pub fn is_empty(&self) -> bool {
@@ -48,4 +96,12 @@ impl Slot {
     pub fn rows(&self) -> impl Iterator<Item = &ActualLrp> {
         [&self.ordinary, &self.evacuating, &self.suspect].into_iter().flatten()
     }
+
+    /// Which row is that of a container.
+    pub fn presence_of(&self, instance: &InstanceKey) -> Option<Presence> {
+        Presence::ALL.into_iter().find(|presence| self.at(*presence).is_some_and(|row| row.is_instance(instance)))
+    }
 }
+
+#[cfg(test)]
+mod tests;

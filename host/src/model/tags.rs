@@ -95,6 +95,24 @@ pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     Ok(hostnames)
 }
 
+pub fn hostnames_to_json(hostnames: &[Text]) -> Vec<u8> {
+    let mut out = vec![b'['];
+    for (at, hostname) in hostnames.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"hostname\":");
+        json::quote(hostname, &mut out);
+        out.push(b'}');
+    }
+    out.push(b']');
+    out
+}
+
+pub fn text_map_to_json(texts: &BTreeMap<Text, Text>) -> Vec<u8> {
+    object(texts, |text, out| json::quote(text, out))
+}
+
 fn object<V>(entries: &BTreeMap<Text, V>, mut value_to: impl FnMut(&V, &mut Vec<u8>)) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (at, (name, value)) in entries.iter().enumerate() {
@@ -158,5 +176,13 @@ mod tests {
         assert_eq!(texts_from_json(br#"["a",null]"#).unwrap(), vec![b"a".to_vec(), vec![]]);
         assert_eq!(hostnames_from_json(br#"[{"hostname":"h"},{}]"#).unwrap(), vec![b"h".to_vec(), vec![]]);
         assert_eq!(text_map_from_json(br#"{"k":"v"}"#).unwrap(), BTreeMap::from([(b"k".to_vec(), b"v".to_vec())]));
+        let hostnames = [b"h".to_vec(), b"<\"".to_vec()];
+        let text = hostnames_to_json(&hostnames);
+        assert_eq!(text, br#"[{"hostname":"h"},{"hostname":"\u003c\""}]"#);
+        assert_eq!(hostnames_from_json(&text).unwrap(), hostnames);
+        let map = BTreeMap::from([(b"k".to_vec(), b"v&".to_vec()), (b"a".to_vec(), vec![])]);
+        assert_eq!(text_map_to_json(&map), br#"{"a":"","k":"v\u0026"}"#);
+        assert_eq!(text_map_from_json(&text_map_to_json(&map)).unwrap(), map);
+        assert_eq!((&hostnames_to_json(&[])[..], &text_map_to_json(&BTreeMap::new())[..]), (&b"[]"[..], &b"{}"[..]));
     }
 }

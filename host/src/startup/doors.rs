@@ -47,7 +47,7 @@ pub(super) async fn open_metrics(prepared: &Prepared) -> Result<(), StartupError
     if let Some(address) = prepared.config.listeners.metrics {
         let listener = bind(address).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
-        tracing::info!(metrics = %address, "metrics are at /metrics");
+        tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
         tokio::spawn(http::serve_metrics(listener, prepared.metrics.clone(), prepared.gate.clone()));
     }
     Ok(())

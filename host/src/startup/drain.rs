@@ -20,9 +20,11 @@ pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Sign
     let work = async {
         prepared.progress.enter("drain", "waiting for the requests under way", None);
         requests_end(prepared).await;
-        tracing::info!(to, "taking the database back before this host ends");
+        tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
-            Ok(decision) => tracing::info!(to, ?decision, "the database is where the older host expects it"),
+            Ok(decision) => {
+                tracing::info!(name: "drain.went-back", to, ?decision, "the database is where the older host expects it")
+            }
             Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
                 tracing::info!(to, current, "the database is below that already");
             }

@@ -31,7 +31,7 @@ pub(super) async fn serve_as_master(
 ) -> Result<(), StartupError> {
     let listener = bind(prepared.config.listeners.api).await?;
     let address = listener.local_addr().map_err(StartupError::Server)?;
-    tracing::info!(%address, "listening; every request is answered 503 until the database is ready");
+    tracing::info!(name: "server.listening", %address, "listening; every request is answered 503 until the database is ready");
     let gate = &prepared.gate;
     let (end_server, server_stop) = watch::channel(false);
     let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
@@ -93,7 +93,7 @@ async fn work_and_serve(
             return Ok(());
         }
         Ok(Start::Done(_)) => {
-            tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
+            finished_migrations();
             None
         }
         Ok(Start::Follow(online)) => Some(online),
@@ -127,6 +127,10 @@ async fn work_and_serve(
     }
 }
 
+fn finished_migrations() {
+    tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
+}
+
 /// What is left to do while the API is served.
 async fn finish_beside(
     prepared: &Prepared,
@@ -138,6 +142,7 @@ async fn finish_beside(
         if !prepared.follow(fence, online, store).await? {
             return std::future::pending().await;
         }
+        finished_migrations();
         prepared.progress.enter(SERVING, "", None);
     }
     prepared.rotate_beside(fence).await?;
@@ -152,7 +157,7 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
         if !now.is_over() {
             let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
-            tracing::info!(phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
+            tracing::info!(name: "migration-manager.progress", phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
         }
     }
 }

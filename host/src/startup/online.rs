@@ -8,7 +8,7 @@ use tracing::Instrument;
 use super::{Prepared, StartupError};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
-use crate::migrate::{self, Context, Decision, Intent, MigrateError};
+use crate::migrate::{Context, Decision, Intent, MigrateError};
 use crate::progress::STOPPED;
 use crate::store::Store;
 
@@ -21,10 +21,7 @@ impl Prepared {
     /// As bringing the database to the version wanted, but for the copying, during which it can be served.
     pub(super) async fn begin_to(&self, fence: &Fence) -> Result<Start, StartupError> {
         let intent = Intent::Up { wanted: self.wanted() };
-        self.check_keys().await?;
-        if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
-            return Err(StartupError::ShutDown(reason));
-        }
+        self.may_begin(intent).await?;
         self.begin_rotation(fence).await?;
         match online::start(&self.context(), fence, intent).await? {
             Start::Done(Decision::ShutDown(reason)) => Err(StartupError::ShutDown(reason)),
@@ -50,7 +47,7 @@ impl Prepared {
     /// served as before, and the next start tries again.
     pub(super) async fn follow(&self, fence: &Fence, online: &Online, store: &Store) -> Result<bool, StartupError> {
         let context = self.online_context();
-        let span = tracing::info_span!("migrate", from = online.from(), to = online.to());
+        let span = tracing::info_span!("migration-manager", from = online.from(), to = online.to());
         let done = async {
             online.copy(&context, fence).await?;
             self.switch(&context, fence, online, store).await
@@ -86,12 +83,12 @@ impl Prepared {
                     *access = next;
                     drop(access);
                     let blocked_ms = began.elapsed().as_secs_f64() * 1000.0;
-                    tracing::info!(blocked_ms, data_version = online.to(), "cut over");
+                    tracing::info!(name: "cut-over", blocked_ms, data_version = online.to(), "cut over");
                     return Ok(());
                 }
                 Err(fault) if fault.is_transient() && !online.has_arrived(context).await? => {
                     drop(access);
-                    tracing::info!(reason = %fault, "the cut-over waits for somebody else's lock and is tried again");
+                    tracing::info!(name: "cut-over-waits", reason = %fault, "the cut-over waits for somebody else's lock and is tried again");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(fault) => return Err(fault.into()),
@@ -108,6 +105,7 @@ impl Prepared {
     ) -> Result<(), StartupError> {
         let reason = with_sources(fault);
         tracing::error!(
+            name: "migration-failed",
             reason,
             "the migration ends here; the API goes on at the version found, and the next start tries again"
         );

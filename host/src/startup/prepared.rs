@@ -137,19 +137,35 @@ impl Prepared {
         intent: Intent,
         most: Option<u64>,
     ) -> Result<Progressed, StartupError> {
-        self.check_keys().await?;
-        if let Decision::ShutDown(reason) = migrate::decide(&migrate::found(&self.database).await?, intent) {
-            return Err(StartupError::ShutDown(reason));
-        }
+        self.may_begin(intent).await?;
         self.begin_rotation(fence).await?;
-        let span = tracing::info_span!("migrate", ?intent);
+        let span = tracing::info_span!("migration-manager", ?intent);
         let decision = match migrate::run_part(&self.context(), fence, intent, most).instrument(span).await? {
             Progressed::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
             Progressed::Done(decision) => decision,
             part @ Progressed::Part(_) => return Ok(part),
         };
         self.begin_rotation(fence).await?;
+        if let Decision::Begin { from, to } | Decision::Continue { from, to } = &decision {
+            let (current_version, target_version) = (from, to);
+            tracing::info!(name: "migration-manager.completed-migration", current_version, target_version, "migrated");
+        }
         Ok(Progressed::Done(decision))
+    }
+
+    /// Refuses what must not begin, before anything is written.
+    pub(super) async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
+        self.check_keys().await?;
+        match migrate::decide(&migrate::found(&self.database).await?, intent) {
+            Decision::ShutDown(reason) => return Err(StartupError::ShutDown(reason)),
+            Decision::Begin { from: current_version, to: migration_version }
+            | Decision::Continue { from: current_version, to: migration_version } => tracing::info!(
+                name: "migration-manager.running-migration",
+                current_version, migration_version, "migrating"
+            ),
+            Decision::Serve => {}
+        }
+        Ok(())
     }
 
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {

@@ -1,5 +1,7 @@
 //! The table `actual_lrps`: the instances of desired LRPs, up to three rows a slot.
 
+mod slots;
+
 use std::ops::Range as Indices;
 
 use bbs_proto::models::ActualLrpNetInfo;

@@ -31,23 +31,29 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> Cell {
     Cell::Sealed(Sealing::Sealed, json.into())
 }
 
-/// The longest reason that its column is given whole, in bytes.
-const LONGEST_REASON: usize = 1023;
-const CUT: &[u8] = b"(truncated)";
+/// From so many bytes on, what is told of a failure is cut, as Diego cuts it.
+const LONG: usize = 1024;
+const CUT: &str = "(truncated)";
 
-/// A reason as it rests: one that is too long loses its end and says so. It stays text where it was text.
-pub(super) fn cut(reason: &[u8]) -> Vec<u8> {
-    if reason.len() <= LONGEST_REASON {
-        return reason.to_vec();
+/// What a column keeps of a text that tells of a failure. It is kept whatever it is, because the failure must be.
+fn excerpt(text: &[u8], dialect: Dialect) -> String {
+    let mut text = String::from_utf8_lossy(text).into_owned();
+    if dialect == Dialect::Postgres {
+        text = text.replace('\0', "\u{fffd}");
     }
-    let mut end = LONGEST_REASON + 1 - CUT.len();
-    while end > 0 && reason[end] & 0xc0 == 0x80 {
-        end -= 1;
+    if text.len() >= LONG {
+        text.truncate(text.floor_char_boundary(LONG - CUT.len()));
+        text.push_str(CUT);
     }
-    [&reason[..end], CUT].concat()
+    text
 }
 
 impl Writer {
+    /// See `excerpt`.
+    pub(super) fn excerpt(&self, text: &[u8]) -> Cell {
+        Cell::Text(excerpt(text, self.tx.dialect()))
+    }
+
     /// The text that a plain column is to hold, if it can.
     pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
         let name = table.name;
@@ -67,12 +73,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_reason_is_cut_as_diego_does_but_between_characters() {
-        assert_eq!(cut(&[b'x'; 1023]), [b'x'; 1023]);
-        let long = cut(&[b'x'; 1024]);
-        assert_eq!((long.len(), long.ends_with(b"x(truncated)")), (1024, true));
-        let text = "ä".repeat(600);
-        let long = String::from_utf8(cut(text.as_bytes())).expect("no character is split");
-        assert_eq!(long, format!("{}(truncated)", "ä".repeat(506)));
+    fn a_reason_is_kept_as_far_as_its_column_goes() {
+        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+            let kept = |text: &[u8]| excerpt(text, dialect);
+            assert_eq!(kept(b""), "");
+            assert_eq!(kept("a".repeat(1023).as_bytes()), "a".repeat(1023));
+            assert_eq!(kept("a".repeat(1024).as_bytes()), format!("{}(truncated)", "a".repeat(1013)));
+            // The 1013th byte is inside of a character.
+            assert_eq!(kept("é".repeat(600).as_bytes()), format!("{}(truncated)", "é".repeat(506)));
+            assert_eq!(kept(b"a\xff"), "a\u{fffd}");
+            assert_eq!(kept(&[0xff; 400]).len(), 1011 + CUT.len());
+        }
+        assert_eq!(excerpt(b"a\0b", Dialect::Postgres), "a\u{fffd}b");
+        assert_eq!(excerpt(b"a\0b", Dialect::Mysql), "a\0b");
     }
 }

@@ -111,6 +111,13 @@ impl Writer {
         self.get(TABLE, &[TABLE.key, "instances"], process_guid, |record| record.number("instances")).await
     }
 
+    /// How many instances are desired, and the number of how they are replaced, whether or not the rest of the record
+    /// can be read.
+    pub async fn desired_replacement(&mut self, process_guid: &[u8]) -> Result<Option<(i32, i32)>, StoreError> {
+        let read = |record: &Record<'_>| Ok((record.number("instances")?, record.number("update_strategy")?));
+        self.get(TABLE, &[TABLE.key, "instances", "update_strategy"], process_guid, read).await
+    }
+
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };

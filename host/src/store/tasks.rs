@@ -1,7 +1,6 @@
 //! The table `tasks`.
 
-use super::cells::Cell;
-use super::cells::{Cells, cut, message, number};
+use super::cells::{Cell, Cells, message, number};
 use super::filter::Filter;
 use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
@@ -77,9 +76,9 @@ impl Writer {
             ("cell_id", self.plain(TABLE, "cell_id", &task.cell_id)?),
             ("result", self.plain(TABLE, "result", &task.result)?),
             ("failed", Cell::Flag(task.failed)),
-            ("failure_reason", self.plain(TABLE, "failure_reason", &cut(&task.failure_reason))?),
+            ("failure_reason", self.excerpt(&task.failure_reason)),
             ("rejection_count", number(task.rejection_count)),
-            ("rejection_reason", self.plain(TABLE, "rejection_reason", &cut(&task.rejection_reason))?),
+            ("rejection_reason", self.excerpt(&task.rejection_reason)),
         ])
     }
 

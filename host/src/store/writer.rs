@@ -77,6 +77,23 @@ impl Writer {
         rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
     }
 
+    /// Records of a unit that are about to change, those that cannot be read among them.
+    pub(super) async fn rows<T>(
+        &mut self,
+        table: Table,
+        columns: &[&'static str],
+        key: &[u8],
+        filter: Filter,
+        read: Read<T>,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        if let Some(session) = &mut self.session {
+            return session.rows(&self.store, &mut self.tx, (table, key), &filter, read).await;
+        }
+        let filter = filter.equals(table.key, key);
+        let rows = direct::scan_to_change(&mut self.tx, table, columns, &filter, "get records to change them").await?;
+        Ok(rows.iter().map(|row| Record::read(row, &self.store, table, read)).collect())
+    }
+
     /// All rows have the same columns and belong to the same unit.
     pub(super) async fn insert(
         &mut self,

@@ -4,8 +4,9 @@
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::Kind;
 use crate::harness::fixture;
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
 pub(crate) fn in_order(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
@@ -59,7 +60,7 @@ async fn desired_lists_agree(server: &Server, call: &str, path: &str) {
     same(ordered(found.desired_lrps), ordered(expected.desired_lrps), |lrp| lrp.process_guid.clone());
 }
 
-on_each_database!(desired_lrps_are_listed_as_diego_lists_them);
+on_each_layout!(desired_lrps_are_listed_as_diego_lists_them);
 async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
@@ -68,14 +69,14 @@ async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     assert_eq!(server.store.left_out(), 0);
 }
 
-on_each_database!(a_list_in_many_pages_is_the_same_list);
+on_each_layout!(a_list_in_many_pages_is_the_same_list);
 async fn a_list_in_many_pages_is_the_same_list(kind: Kind) {
     let server = Server::start(Options { kind, with_fixture: true, page_units: Some(7), ..Options::default() }).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3").await;
 }
 
-on_each_database!(each_desired_lrp_is_got_as_it_is_listed);
+on_each_layout!(each_desired_lrp_is_got_as_it_is_listed);
 async fn each_desired_lrp_is_got_as_it_is_listed(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     let (_, expected) = fixture::expected("desired_lrps_list.r3");
@@ -86,7 +87,7 @@ async fn each_desired_lrp_is_got_as_it_is_listed(kind: Kind) {
     }
 }
 
-on_each_database!(scheduling_infos_are_listed_and_got_as_diego_does);
+on_each_layout!(scheduling_infos_are_listed_and_got_as_diego_does);
 async fn scheduling_infos_are_listed_and_got_as_diego_does(kind: Kind) {
     type Response = proto::DesiredLrpSchedulingInfosResponse;
     let server = Server::with_fixture(kind).await;
@@ -107,7 +108,7 @@ async fn scheduling_infos_are_listed_and_got_as_diego_does(kind: Kind) {
     assert_eq!(got.map(ordered), Some(one));
 }
 
-on_each_database!(actual_lrps_are_listed_as_diego_lists_them);
+on_each_layout!(actual_lrps_are_listed_as_diego_lists_them);
 async fn actual_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     type Response = proto::ActualLrPsResponse;
     let server = Server::with_fixture(kind).await;
@@ -126,7 +127,7 @@ async fn actual_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     }
 }
 
-on_each_database!(tasks_and_domains_are_listed_as_diego_lists_them);
+on_each_layout!(tasks_and_domains_are_listed_as_diego_lists_them);
 async fn tasks_and_domains_are_listed_as_diego_lists_them(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     type Tasks = proto::TasksResponse;

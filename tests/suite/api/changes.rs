@@ -5,6 +5,7 @@ use bbs_proto::models::error::Type;
 
 use super::{desire, get, guids, list, lrp, routes, tag};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
 
 const INSTANCES: &str = "SELECT concat(process_guid, '/', instance_index, '/', state, '/', presence) \
@@ -111,7 +112,7 @@ async fn instances_wait_from_the_moment_they_are_desired(kind: Kind) {
     assert_eq!(server.texts("SELECT DISTINCT record_version FROM actual_lrps").await, [RECORD_VERSION.to_string()]);
 }
 
-on_each_database!(more_instances_than_one_transaction_takes_are_all_created);
+on_each_layout!(more_instances_than_one_transaction_takes_are_all_created);
 async fn more_instances_than_one_transaction_takes_are_all_created(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, proto::DesiredLrp { instances: 1_203, ..lrp("guid") }).await;
@@ -120,7 +121,7 @@ async fn more_instances_than_one_transaction_takes_are_all_created(kind: Kind) {
     assert_eq!(indices.await, ["1203/0/1202"]);
 }
 
-on_each_database!(a_removal_in_the_middle_leaves_no_instances_behind);
+on_each_layout!(a_removal_in_the_middle_leaves_no_instances_behind);
 async fn a_removal_in_the_middle_leaves_no_instances_behind(kind: Kind) {
     let server = std::sync::Arc::new(Server::empty(kind).await);
     let desiring = {
@@ -135,7 +136,7 @@ async fn a_removal_in_the_middle_leaves_no_instances_behind(kind: Kind) {
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
 }
 
-on_each_database!(the_same_guid_twice_is_refused_and_changes_nothing);
+on_each_layout!(the_same_guid_twice_is_refused_and_changes_nothing);
 async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
@@ -146,7 +147,7 @@ async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
     assert_eq!(server.texts(INSTANCES).await.len(), 2);
 }
 
-on_each_database!(what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept);
+on_each_layout!(what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept);
 async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kind: Kind) {
     let server = Server::empty(kind).await;
     let broken = || b"\xff\xfe".to_vec();
@@ -178,7 +179,7 @@ async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kin
     assert_eq!((found.log_source, found.environment_variables), (kept.log_source, kept.environment_variables));
 }
 
-on_each_database!(an_update_changes_what_it_names_and_counts_itself);
+on_each_layout!(an_update_changes_what_it_names_and_counts_itself);
 async fn an_update_changes_what_it_names_and_counts_itself(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(
@@ -220,7 +221,7 @@ async fn an_update_changes_what_it_names_and_counts_itself(kind: Kind) {
     assert_eq!(get(&server, "guid").await, changed);
 }
 
-on_each_database!(instances_follow_an_update_as_far_as_no_cell_runs_them);
+on_each_layout!(instances_follow_an_update_as_far_as_no_cell_runs_them);
 async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, proto::DesiredLrp { instances: 5, ..lrp("guid") }).await;
@@ -255,7 +256,7 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
     assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
 }
 
-on_each_database!(an_update_that_does_not_lower_the_number_of_instances_deletes_none);
+on_each_layout!(an_update_that_does_not_lower_the_number_of_instances_deletes_none);
 async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
@@ -266,7 +267,7 @@ async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none(kind
     assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
 }
 
-on_each_database!(what_is_not_there_is_not_found);
+on_each_layout!(what_is_not_there_is_not_found);
 async fn what_is_not_there_is_not_found(kind: Kind) {
     let server = Server::empty(kind).await;
     let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
@@ -279,7 +280,7 @@ async fn what_is_not_there_is_not_found(kind: Kind) {
     }
 }
 
-on_each_database!(each_method_judges_its_request);
+on_each_layout!(each_method_judges_its_request);
 async fn each_method_judges_its_request(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
@@ -314,7 +315,7 @@ async fn domains(server: &Server) -> Vec<String> {
     answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
 }
 
-on_each_database!(a_domain_is_fresh_for_as_long_as_it_was_said_to_be);
+on_each_layout!(a_domain_is_fresh_for_as_long_as_it_was_said_to_be);
 async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be(kind: Kind) {
     const SECOND: i64 = 1_000_000_000;
     let server = Server::empty(kind).await;
@@ -334,7 +335,7 @@ async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be(kind: Kind) {
     assert_eq!(server.texts("SELECT domain FROM domains ORDER BY domain").await, ["ever", "long", "short"]);
 }
 
-on_each_database!(a_domain_that_the_column_cannot_hold_is_refused);
+on_each_layout!(a_domain_that_the_column_cannot_hold_is_refused);
 async fn a_domain_that_the_column_cannot_hold_is_refused(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(upsert(&server, b"\xff", 1).await.error(), refused());

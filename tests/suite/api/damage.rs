@@ -75,6 +75,9 @@ async fn a_view_needs_only_the_columns_that_it_shows(kind: Kind) {
     let infos: proto::DesiredLrPsResponse = server.post("/v1/desired_lrp_routing_infos/list", []).await.message();
     assert_eq!(infos.desired_lrps.len(), 1);
     assert_eq!(server.store.left_out(), 0);
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"a".to_vec() };
+    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
+    assert_eq!(reply.error(), (Type::Deserialize, "could not deserialize record".to_owned()));
 }
 
 on_each_database!(null_is_empty_where_a_column_may_be_null);
@@ -114,6 +117,23 @@ async fn instances_and_tasks_that_cannot_be_read_are_left_out_too(kind: Kind) {
     server.sql("UPDATE tasks SET task_definition = '' WHERE guid = (SELECT max(guid) FROM tasks)").await;
     let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
     assert_eq!((found.error, found.tasks.len()), (None, 59));
-    assert_eq!(server.store.left_out(), damaged + 1);
+    let task_guid = server.texts("SELECT max(guid) FROM tasks").await[0].clone().into_bytes();
+    let unreadable = || (Type::Deserialize, "could not deserialize record".to_owned());
+    let request = proto::TaskByGuidRequest { task_guid: task_guid.clone() };
+    assert_eq!(server.call("/v1/tasks/get_by_task_guid.r3", &request).await.error(), unreadable());
+    let cell_id = b"cell".to_vec();
+    let start = proto::StartTaskRequest { task_guid: task_guid.clone(), cell_id: cell_id.clone() };
+    assert_eq!(server.call("/v1/tasks/start", &start).await.error(), unreadable());
+    let rejection_reason = b"why".to_vec();
+    let reject = proto::RejectTaskRequest { task_guid: task_guid.clone(), rejection_reason };
+    assert_eq!(server.call("/v1/tasks/reject", &reject).await.error(), unreadable());
+    let complete = proto::CompleteTaskRequest { task_guid: task_guid.clone(), cell_id, ..Default::default() };
+    assert_eq!(server.call("/v1/tasks/complete", &complete).await.error(), unreadable());
+    for path in ["/v1/tasks/cancel", "/v1/tasks/resolving", "/v1/tasks/delete"] {
+        let request = proto::TaskGuidRequest { task_guid: task_guid.clone() };
+        assert_eq!(server.call(path, &request).await.error(), unreadable(), "{path}");
+    }
+    assert!(server.store.left_out() > damaged);
     assert_eq!(server.texts("SELECT count(*) FROM actual_lrps").await, ["665"]);
+    assert_eq!(server.texts("SELECT count(*) FROM tasks").await, ["60"]);
 }

@@ -5,6 +5,7 @@ use bbs_proto::prost::Message;
 
 use super::{desire, guids, list, lrp};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
 async fn with_pages_of(kind: Kind, units: u32) -> Server {
@@ -16,7 +17,7 @@ fn filter(process_guids: &[&str], app_guids: &[&str]) -> proto::DesiredLrPsReque
     proto::DesiredLrPsRequest { domain: vec![], process_guids: texts(process_guids), app_guids: texts(app_guids) }
 }
 
-on_each_database!(filters_hold_together_whatever_the_size_of_a_page);
+on_each_layout!(filters_hold_together_whatever_the_size_of_a_page);
 async fn filters_hold_together_whatever_the_size_of_a_page(kind: Kind) {
     for units in [1, 2, 100] {
         let server = with_pages_of(kind, units).await;
@@ -41,7 +42,7 @@ async fn filters_hold_together_whatever_the_size_of_a_page(kind: Kind) {
     }
 }
 
-on_each_database!(other_lists_honour_the_filters_that_diego_lets_them);
+on_each_layout!(other_lists_honour_the_filters_that_diego_lets_them);
 async fn other_lists_honour_the_filters_that_diego_lets_them(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     desire(&server, lrp("a")).await;
@@ -57,7 +58,7 @@ async fn other_lists_honour_the_filters_that_diego_lets_them(kind: Kind) {
     assert_eq!(guids(&infos.desired_lrps), ["a"]);
 }
 
-on_each_database!(more_guids_than_a_statement_takes_parameters_are_all_looked_for);
+on_each_layout!(more_guids_than_a_statement_takes_parameters_are_all_looked_for);
 async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("wanted")).await;
@@ -72,7 +73,7 @@ async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for(kind: K
     }
 }
 
-on_each_database!(one_page_has_a_length_and_more_come_in_chunks);
+on_each_layout!(one_page_has_a_length_and_more_come_in_chunks);
 async fn one_page_has_a_length_and_more_come_in_chunks(kind: Kind) {
     let server = with_pages_of(kind, 2).await;
     for guid in ["a", "b"] {
@@ -106,7 +107,7 @@ async fn large_records_make_short_pages(kind: Kind) {
     assert_eq!(alone.header("content-length"), alone.body.len().to_string());
 }
 
-on_each_database!(all_instances_of_a_process_are_on_one_page);
+on_each_layout!(all_instances_of_a_process_are_on_one_page);
 async fn all_instances_of_a_process_are_on_one_page(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     for guid in ["a", "b", "c"] {

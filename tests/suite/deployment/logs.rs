@@ -28,8 +28,12 @@ async fn a_life_is_told_in_the_words_that_parsers_know() {
     for wanted in [
         "bbs.starting",
         "bbs.locket-lock.acquired-lock",
+        "bbs.server.listening",
+        "bbs.migration-manager.running-migration",
+        "bbs.migration-manager.completed-migration",
         "bbs.migration-manager.finished-migrations",
         "bbs.started",
+        "bbs.locket-lock.released-lock",
         "bbs.exited",
     ] {
         assert!(rest.any(|message| *message == wanted), "{wanted} in order in {messages:#?}");

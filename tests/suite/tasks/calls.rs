@@ -7,10 +7,11 @@ use bbs_proto::models::task::State;
 use super::{
     by_guid, complete, definition, desire, desire_request, get, no_transition, not_found, reject, start, try_call,
 };
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::Kind;
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, Server};
 
-on_each_database!(a_task_goes_from_wish_to_end);
+on_each_layout!(a_task_goes_from_wish_to_end);
 async fn a_task_goes_from_wish_to_end(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(desire(&server, "task").await, Ok(()));
@@ -38,7 +39,7 @@ async fn a_task_goes_from_wish_to_end(kind: Kind) {
     assert_eq!(server.texts("SELECT guid FROM tasks").await, Vec::<String>::new());
 }
 
-on_each_database!(what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing);
+on_each_layout!(what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing);
 async fn what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -69,7 +70,7 @@ async fn what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing(kind: Ki
     assert_eq!(reject(&server, "nobody").await, not_found());
 }
 
-on_each_database!(what_waits_or_runs_can_be_cancelled);
+on_each_layout!(what_waits_or_runs_can_be_cancelled);
 async fn what_waits_or_runs_can_be_cancelled(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "waits").await.unwrap();
@@ -83,7 +84,7 @@ async fn what_waits_or_runs_can_be_cancelled(kind: Kind) {
     }
 }
 
-on_each_database!(what_is_rejected_too_often_fails);
+on_each_layout!(what_is_rejected_too_often_fails);
 async fn what_is_rejected_too_often_fails(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -99,7 +100,7 @@ async fn what_is_rejected_too_often_fails(kind: Kind) {
     assert_eq!(task.failure_reason, b"no room");
 }
 
-on_each_database!(a_reason_that_is_too_long_is_cut_and_says_so);
+on_each_layout!(a_reason_that_is_too_long_is_cut_and_says_so);
 async fn a_reason_that_is_too_long_is_cut_and_says_so(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -109,7 +110,7 @@ async fn a_reason_that_is_too_long_is_cut_and_says_so(kind: Kind) {
     assert_eq!((reason.len(), reason.ends_with(b"x(truncated)")), (1024, true));
 }
 
-on_each_database!(a_request_that_breaks_a_rule_is_refused);
+on_each_layout!(a_request_that_breaks_a_rule_is_refused);
 async fn a_request_that_breaks_a_rule_is_refused(kind: Kind) {
     let server = Server::empty(kind).await;
     let invalid = |what: &str| Err((Type::InvalidRequest, format!("Invalid field: {what}")));
@@ -126,7 +127,7 @@ async fn a_request_that_breaks_a_rule_is_refused(kind: Kind) {
     assert_eq!(get(&server, "").await.map(drop), invalid("task_guid"));
 }
 
-on_each_database!(of_many_that_want_one_change_one_makes_it);
+on_each_layout!(of_many_that_want_one_change_one_makes_it);
 async fn of_many_that_want_one_change_one_makes_it(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();

@@ -5,11 +5,12 @@ use bbs_proto::models::task::State;
 
 use super::{by_guid, complete, desire, get, not_found, start};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-on_each_database!(what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten);
+on_each_layout!(what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten);
 async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kind: Kind) {
     let server = Server::empty(kind).await;
     for guid in ["waits", "ended", "resolving"] {
@@ -39,7 +40,7 @@ async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kin
     assert_eq!(task.failure_reason, b"not started within time limit");
 }
 
-on_each_database!(a_task_that_runs_is_left_alone_where_nobody_knows_the_cells);
+on_each_layout!(a_task_that_runs_is_left_alone_where_nobody_knows_the_cells);
 async fn a_task_that_runs_is_left_alone_where_nobody_knows_the_cells(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();

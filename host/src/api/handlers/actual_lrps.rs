@@ -1,7 +1,8 @@
 //! Calls about actual LRPs.
 
-use super::{Call, DomainError, Message, Page, proto, wire};
-use crate::domain::actual_lrps;
+use super::{Call, DomainError, Message, Page, Service, proto, wire};
+use crate::api::methods::ActualLrpChange;
+use crate::domain::{actual_lrps, evacuation};
 use crate::model::actual_lrp::ActualLrpFilter;
 
 pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
@@ -20,4 +21,43 @@ async fn filtered(page: &mut Page, filter: ActualLrpFilter) -> Result<Vec<u8>, D
     let lrps = actual_lrps::list(page, &filter).await?;
     let actual_lrps = lrps.into_iter().map(wire::actual_lrp_to).collect();
     Ok(proto::ActualLrPsResponse { error: None, actual_lrps }.encode_to_vec())
+}
+
+/// Answers with nothing but its error.
+pub(super) async fn change(service: &Service, method: ActualLrpChange, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+    match method {
+        ActualLrpChange::Claim => {
+            let request: proto::ClaimActualLrpRequest = call.valid()?;
+            let instance = wire::instance_key_from(request.actual_lrp_instance_key);
+            actual_lrps::claim(service, &request.process_guid, request.index, &instance).await?;
+        }
+        ActualLrpChange::Start => actual_lrps::start(service, &wire::started_from(call.valid()?)).await?,
+        ActualLrpChange::Crash => {
+            let request: proto::CrashActualLrpRequest = call.valid()?;
+            let key = wire::lrp_key_from(request.actual_lrp_key);
+            let instance = wire::instance_key_from(request.actual_lrp_instance_key);
+            actual_lrps::crash(service, &key, &instance, &request.error_message).await?;
+        }
+        ActualLrpChange::Fail => {
+            let request: proto::FailActualLrpRequest = call.valid()?;
+            let key = wire::lrp_key_from(request.actual_lrp_key);
+            actual_lrps::fail(service, &key, &request.error_message).await?;
+        }
+        ActualLrpChange::Remove => {
+            let request: proto::RemoveActualLrpRequest = call.valid()?;
+            let instance = request.actual_lrp_instance_key.map(|key| wire::instance_key_from(Some(key)));
+            actual_lrps::remove(service, &request.process_guid, request.index, instance.as_ref()).await?;
+        }
+        ActualLrpChange::Retire => {
+            let request: proto::RetireActualLrpRequest = call.valid()?;
+            actual_lrps::retire(service, &wire::lrp_key_from(request.actual_lrp_key), call.trace_id).await?;
+        }
+        ActualLrpChange::RemoveEvacuating => {
+            let request: proto::RemoveEvacuatingActualLrpRequest = call.valid()?;
+            let key = wire::lrp_key_from(request.actual_lrp_key);
+            let instance = wire::instance_key_from(request.actual_lrp_instance_key);
+            evacuation::remove_evacuating(service, &key, &instance).await?;
+        }
+    }
+    Ok(Vec::new())
 }

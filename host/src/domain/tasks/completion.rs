@@ -57,7 +57,7 @@ async fn tell(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
             // Whatever else was said: it has been told.
             Ok(_) => return delete(service, guid).await,
             Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {}
-            Err(fault) => return Err(DomainError::Cell(fault)),
+            Err(fault) => return Err(DomainError::Client(fault)),
         }
     }
     tracing::info!(attempts = ATTEMPTS, "nobody answered to the end of a task; convergence submits it again");

@@ -102,6 +102,8 @@ fn an_error_is_said_with_its_sources_and_what_ends_the_host_with_a_trace() {
     let (message, level, data) = &lines[0];
     assert_eq!((&**message, *level, &data["error"]), ("bbs.failed", 3, &json!("outer: inner")));
     assert!(data["trace"].is_string());
+    let lines = said(|| tracing::warn!(reason = "worn out", "a sentence"));
+    assert_eq!(lines[0].2, json!({"text": "a sentence", "error": "worn out"}));
 }
 
 #[test]

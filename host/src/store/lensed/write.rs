@@ -98,6 +98,21 @@ impl Session {
         rows.next().map(|row| Record::read(&row, store, table, read)).transpose()
     }
 
+    pub(in crate::store) async fn rows<T>(
+        &mut self,
+        store: &Store,
+        tx: &mut Transaction,
+        (table, key): (Table, &[u8]),
+        filter: &Filter,
+        read: Read<T>,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let lenses = Arc::clone(&self.lenses);
+        let rows = self.unit(store, tx, table, key).await?.rows(table, key)?;
+        let rows = (0..rows.count()).map(|row| LiftedRow { table: lenses.table(table.name), rows, row });
+        let meant = rows.filter(|row| filter.holds(row));
+        Ok(meant.map(|row| Record::read(&row, store, table, read)).collect())
+    }
+
     pub(in crate::store) async fn insert(
         &mut self,
         store: &Store,

@@ -1,0 +1,50 @@
+//! What requests about actual LRPs name. Parts that a request lacks have been found wanting before they get here.
+
+use bbs_proto::models as proto;
+
+use crate::model::Text;
+use crate::model::actual_lrp::{InstanceKey, LrpKey};
+use crate::model::slot::Container;
+
+pub(in crate::api) fn lrp_key_from(key: Option<proto::ActualLrpKey>) -> LrpKey {
+    let proto::ActualLrpKey { process_guid, index, domain } = key.unwrap_or_default();
+    LrpKey { process_guid, index, domain }
+}
+
+pub(in crate::api) fn instance_key_from(key: Option<proto::ActualLrpInstanceKey>) -> InstanceKey {
+    let proto::ActualLrpInstanceKey { instance_guid, cell_id } = key.unwrap_or_default();
+    InstanceKey { instance_guid, cell_id }
+}
+
+pub(in crate::api) fn started_from(request: proto::StartActualLrpRequest) -> Container {
+    Container {
+        key: lrp_key_from(request.actual_lrp_key),
+        instance: instance_key_from(request.actual_lrp_instance_key),
+        net_info: request.actual_lrp_net_info.unwrap_or_default(),
+        internal_routes: hostnames_from(request.actual_lrp_internal_routes),
+        metric_tags: request.metric_tags.into_iter().map(|entry| (entry.key, entry.value)).collect(),
+        routable: is_routable(request.routable),
+        availability_zone: request.availability_zone,
+    }
+}
+
+pub(in crate::api) fn evacuated_from(request: proto::EvacuateRunningActualLrpRequest) -> Container {
+    Container {
+        key: lrp_key_from(request.actual_lrp_key),
+        instance: instance_key_from(request.actual_lrp_instance_key),
+        net_info: request.actual_lrp_net_info.unwrap_or_default(),
+        internal_routes: hostnames_from(request.actual_lrp_internal_routes),
+        metric_tags: request.metric_tags.into_iter().map(|entry| (entry.key, entry.value)).collect(),
+        routable: is_routable(request.routable),
+        availability_zone: request.availability_zone,
+    }
+}
+
+fn hostnames_from(routes: Vec<proto::ActualLrpInternalRoute>) -> Vec<Text> {
+    routes.into_iter().map(|route| route.hostname).collect()
+}
+
+/// A cell that does not say sends traffic to all that it runs.
+fn is_routable(routable: Option<bool>) -> bool {
+    routable.unwrap_or(true)
+}

@@ -1,0 +1,93 @@
+//! Which state may follow which: what a request has to know of the container that a row has.
+
+use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, State};
+
+/// What the instance key of a request has to be for the new state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// The key of no container.
+    NoContainer,
+    /// The key that the row has.
+    SameContainer,
+    /// There is no such way.
+    Impossible,
+}
+
+const fn needs(stored: State, new: State) -> Needs {
+    match (stored, new) {
+        (State::Unclaimed, State::Unclaimed | State::Claimed | State::Running)
+        // A cell that runs what another one claimed was faster.
+        | (State::Claimed, State::Running) => Needs::Nothing,
+        (State::Claimed | State::Running | State::Crashed, State::Unclaimed) => Needs::NoContainer,
+        (State::Claimed, State::Claimed | State::Crashed)
+        | (State::Running, State::Claimed | State::Running | State::Crashed)
+        | (State::Crashed, State::Claimed | State::Running) => Needs::SameContainer,
+        (State::Unclaimed | State::Crashed, State::Crashed) => Needs::Impossible,
+    }
+}
+
+/// Whether a row may enter a state for a request with these keys. One in a state that nobody knows stays in it.
+pub(super) fn may_enter(row: &ActualLrp, key: &LrpKey, instance: &InstanceKey, new: State) -> bool {
+    let Some(stored) = row.state().filter(|_| row.is_at(key)) else { return false };
+    match needs(stored, new) {
+        Needs::Nothing => true,
+        Needs::NoContainer => instance.is_empty(),
+        Needs::SameContainer => row.is_instance(instance),
+        Needs::Impossible => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By stored and new state, in the order of `State::ALL`: with no, the same and another container's key.
+    const TABLE: [[[bool; 3]; 4]; 4] = {
+        const ANY: [bool; 3] = [true, true, true];
+        const NONE: [bool; 3] = [true, false, false];
+        const SAME: [bool; 3] = [false, true, false];
+        const NEVER: [bool; 3] = [false, false, false];
+        [[ANY, ANY, ANY, NEVER], [NONE, SAME, ANY, SAME], [NONE, SAME, SAME, SAME], [NONE, SAME, SAME, NEVER]]
+    };
+
+    #[test]
+    fn every_pair_of_states_with_every_key() {
+        let key = LrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
+        let instance = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        for (at, stored) in State::ALL.into_iter().enumerate() {
+            let mut row = ActualLrp::unclaimed(&key, 0);
+            row.state = stored.at_rest();
+            row.set_instance(instance("same"));
+            for (to, new) in State::ALL.into_iter().enumerate() {
+                let given = [InstanceKey::default(), instance("same"), instance("other")];
+                let found = given.clone().map(|instance| may_enter(&row, &key, &instance, new));
+                assert_eq!(found, TABLE[at][to], "{stored:?} to {new:?}");
+                for other in [
+                    LrpKey { domain: b"other".to_vec(), ..key.clone() },
+                    LrpKey { index: 2, ..key.clone() },
+                    LrpKey { process_guid: b"other".to_vec(), ..key.clone() },
+                ] {
+                    assert!(given.iter().all(|instance| !may_enter(&row, &other, instance, new)), "{other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_crashed_row_has_no_container_so_none_is_the_same() {
+        let key = LrpKey::default();
+        let mut row = ActualLrp::unclaimed(&key, 0);
+        row.state = State::Crashed.at_rest();
+        assert!(may_enter(&row, &key, &InstanceKey::default(), State::Running));
+    }
+
+    #[test]
+    fn nothing_follows_a_state_that_nobody_knows() {
+        let key = LrpKey::default();
+        let row = ActualLrp { state: b"LATER".to_vec(), ..ActualLrp::default() };
+        for new in State::ALL {
+            assert!(!may_enter(&row, &key, &InstanceKey::default(), new), "{new:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Slots in the table `actual_lrps`: read whole, written as the difference between two. What differs is written, and
+//! nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{COLUMNS, TABLE, actual_lrp};
+use crate::model::actual_lrp::{ActualLrp, Presence, State};
+use crate::model::slot::Slot;
+use crate::model::{Text, tags};
+use crate::store::cells::{Cell, Cells, json, message, number};
+use crate::store::filter::Filter;
+use crate::store::reader::{Range, Reader};
+use crate::store::record::{Record, RecordProblem};
+use crate::store::writer::Conflict;
+use crate::store::{StoreError, Writer};
+
+impl Reader {
+    /// The rows of a slot that can be read.
+    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
+        let filter = Filter::everything().equals(TABLE.key, process_guid).is("instance_index", index);
+        Ok(Slot::of(self.list(TABLE, &COLUMNS, &filter, &Range::default(), actual_lrp).await?))
+    }
+}
+
+impl Writer {
+    /// A slot that is about to change. One with a row that cannot be read does not.
+    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
+        let filter = Filter::everything().is("instance_index", index);
+        let rows = self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await?;
+        Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// All slots of a process guid, which are about to change. One with a row that cannot be read is left out.
+    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<BTreeMap<i32, Slot>, StoreError> {
+        let rows = self.rows(TABLE, &COLUMNS, process_guid, Filter::everything(), with_index).await?;
+        let mut damaged = BTreeSet::new();
+        let rows = rows.into_iter().map(|row| {
+            let (index, row) = row?;
+            row.map_err(|source| {
+                damaged.insert(index);
+                let key = String::from_utf8_lossy(process_guid).into_owned();
+                StoreError::Unreadable { table: TABLE.name, key, source }
+            })
+        });
+        let mut slots = Slot::by_index(self.store.readable(rows)?);
+        slots.retain(|index, _| !damaged.contains(index));
+        Ok(slots)
+    }
+
+    /// How many of the managed instances of a process guid run.
+    pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
+        let running = Filter::everything()
+            .is("presence", Presence::Ordinary as i32)
+            .equals("state", State::Running.name().as_bytes());
+        Ok(self.rows(TABLE, &[TABLE.key, "presence", "state"], process_guid, running, |_| Ok(())).await?.len())
+    }
+
+    pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
+        for presence in Presence::ALL {
+            match (before.at(presence), after.at(presence)) {
+                (Some(row), None) => drop(self.delete(TABLE, &row.process_guid, this(row)).await?),
+                (Some(then), Some(now)) if then != now => {
+                    let cells = self.differing(Some(then), now)?;
+                    self.update(TABLE, &then.process_guid, this(then), cells).await?;
+                }
+                (None, Some(row)) => {
+                    let cells = self.differing(None, row)?;
+                    self.insert(TABLE, &row.process_guid, vec![cells], Conflict::Fails).await?;
+                }
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns that change.
+    fn differing(&self, then: Option<&ActualLrp>, now: &ActualLrp) -> Result<Cells, StoreError> {
+        let mut difference = Difference { writer: self, then, now, cells: Cells::new() };
+        difference.texts()?;
+        difference.numbers();
+        difference.sealed();
+        Ok(difference.cells)
+    }
+}
+
+/// One row of a slot, to its unit.
+fn this(row: &ActualLrp) -> Filter {
+    Filter::everything().is("instance_index", row.index).is("presence", row.presence)
+}
+
+fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordProblem>), RecordProblem> {
+    Ok((record.number("instance_index")?, actual_lrp(record)))
+}
+
+/// What is to be written of a row, given what is there.
+struct Difference<'a> {
+    writer: &'a Writer,
+    then: Option<&'a ActualLrp>,
+    now: &'a ActualLrp,
+    cells: Cells,
+}
+
+impl<'a> Difference<'a> {
+    fn texts(&mut self) -> Result<(), StoreError> {
+        let plain: [(&'static str, fn(&ActualLrp) -> &Text); 7] = [
+            ("process_guid", |row| &row.process_guid),
+            ("domain", |row| &row.domain),
+            ("state", |row| &row.state),
+            ("instance_guid", |row| &row.instance_guid),
+            ("cell_id", |row| &row.cell_id),
+            ("modification_tag_epoch", |row| &row.tag.epoch),
+            ("availability_zone", |row| &row.availability_zone),
+        ];
+        for (column, text) in plain {
+            if let Some(text) = self.new_value(text) {
+                self.cells.push((column, self.writer.plain(TABLE, column, text)?));
+            }
+        }
+        let told: [(&'static str, fn(&ActualLrp) -> &Text); 2] =
+            [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
+        for (column, text) in told {
+            if let Some(text) = self.new_value(text) {
+                self.cells.push((column, self.writer.excerpt(text)));
+            }
+        }
+        Ok(())
+    }
+
+    fn numbers(&mut self) {
+        let numbers: [(&'static str, fn(&ActualLrp) -> i64); 5] = [
+            ("instance_index", |row| row.index.into()),
+            ("since", |row| row.since_ns),
+            ("modification_tag_index", |row| row.tag.index.into()),
+            ("crash_count", |row| row.crash_count.into()),
+            ("presence", |row| row.presence.into()),
+        ];
+        for (column, value) in numbers {
+            let now = value(self.now);
+            if self.then.is_none_or(|then| value(then) != now) {
+                self.cells.push((column, number(now)));
+            }
+        }
+        if self.then.is_none_or(|then| then.routable != self.now.routable) {
+            self.cells.push(("routable", Cell::Flag(self.now.routable)));
+        }
+    }
+
+    /// Sealed anew only where they change.
+    fn sealed(&mut self) {
+        if let Some(net_info) = self.new_value(|row| &row.net_info) {
+            self.cells.push(("net_info", message(net_info)));
+        }
+        if let Some(hostnames) = self.new_value(|row| &row.internal_routes) {
+            self.cells.push(("internal_routes", json(tags::hostnames_to_json(hostnames))));
+        }
+        if let Some(metric_tags) = self.new_value(|row| &row.metric_tags) {
+            self.cells.push(("metric_tags", json(tags::text_map_to_json(metric_tags))));
+        }
+    }
+
+    fn new_value<T: PartialEq>(&self, value: fn(&ActualLrp) -> &T) -> Option<&'a T> {
+        let now = value(self.now);
+        self.then.is_none_or(|then| value(then) != now).then_some(now)
+    }
+}
