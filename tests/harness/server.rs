@@ -248,11 +248,12 @@ fn limits() -> Layout {
     let key = |name| (name, ColumnType::Varchar(255));
     let version = ("record_version", ColumnType::BigInteger);
     let desired = [key("process_guid"), key("domain"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024)), version];
-    let tables = [
-        table("domains", &[key("domain")]),
-        table("desired_lrps", &desired),
-        table("actual_lrps", &[key("process_guid"), key("domain"), version]),
-    ];
+    let actual = ["process_guid", "domain", "instance_guid", "cell_id", "availability_zone"]
+        .map(key)
+        .into_iter()
+        .chain([version]);
+    let actual: Vec<_> = actual.collect();
+    let tables = [table("domains", &[key("domain")]), table("desired_lrps", &desired), table("actual_lrps", &actual)];
     Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
 }
 

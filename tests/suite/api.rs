@@ -1,9 +1,11 @@
 //! The API over real HTTP on a real database: what each method does, and what each refusal says.
 
+pub(crate) mod actual_lrps;
 pub(crate) mod answers;
 mod changes;
 mod contention;
 mod damage;
+mod evacuation;
 mod framing;
 mod pages;
 

@@ -2,6 +2,7 @@
 //! was built with. Every call has to answer as it does on a native database.
 
 mod faults;
+mod instances;
 
 use std::path::PathBuf;
 
@@ -87,6 +88,7 @@ fn normal(path: &str, reply: &Reply) -> String {
             let answer = proto::DomainsResponse::decode(body).unwrap();
             format!("{:?} {:#?}", answer.error, sorted(answer.domains))
         }
+        _ if path.contains("/evacuate_") => format!("{:?}", proto::EvacuationResponse::decode(body).unwrap()),
         _ => format!("{:?}", proto::DesiredLrpLifecycleResponse::decode(body).unwrap()),
     }
 }

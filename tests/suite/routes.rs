@@ -20,6 +20,33 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("domains/upsert", Body::Read, &["InvalidRequest"]),
     ("actual_lrps/list", Body::Read, &[]),
     ("actual_lrps/list_by_process_guids", Body::Read, &["InvalidRequest"]),
+    (
+        "actual_lrps/claim",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeClaimed", "Deserialize"],
+    ),
+    ("actual_lrps/start.r1", Body::Read, &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"]),
+    (
+        "actual_lrps/crash",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
+    ),
+    ("actual_lrps/fail", Body::Read, &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"]),
+    ("actual_lrps/remove", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("actual_lrps/retire", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("actual_lrps/remove_evacuating", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "actual_lrps/evacuate_claimed",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeUnclaimed", "Deserialize"],
+    ),
+    ("actual_lrps/evacuate_running.r1", Body::Read, &["InvalidRequest", "Deserialize"]),
+    (
+        "actual_lrps/evacuate_crashed",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
+    ),
+    ("actual_lrps/evacuate_stopped", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     ("desired_lrp_scheduling_infos/list", Body::Read, &[]),
     (
         "desired_lrp_scheduling_infos/get_by_process_guid",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bbs::database::sql;
 use bbs_proto::models as proto;
 
+use super::actual_lrps::{CLAIM, START, claim, images, rows, said, start};
 use super::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
@@ -51,4 +52,31 @@ async fn a_deadlock_is_tried_again(kind: Kind) {
     let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), cross);
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
+}
+
+on_each_server!(a_cell_that_says_again_what_it_runs_waits_for_nobody);
+async fn a_cell_that_says_again_what_it_runs_waits_for_nobody(kind: Kind) {
+    let server = Server::empty(kind).await;
+    assert_eq!(said(&server, START, &start(0, "a")).await, None);
+    let mut other = server.database.write().await.unwrap();
+    other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
+    assert_eq!(said(&server, START, &start(0, "a")).await, None, "it waited for a row that somebody holds");
+    drop(other);
+    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/0"]);
+}
+
+on_each_server!(a_call_about_an_instance_that_somebody_holds_waits);
+async fn a_call_about_an_instance_that_somebody_holds_waits(kind: Kind) {
+    let server = Server::empty(kind).await;
+    assert_eq!(said(&server, START, &start(0, "a")).await, None);
+    let mut other = server.database.write().await.unwrap();
+    other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
+    let release = async {
+        tokio::time::sleep(MEANWHILE).await;
+        other.commit().await.unwrap();
+    };
+    let request = claim(0, "a");
+    let (found, ()) = tokio::join!(said(&server, CLAIM, &request), release);
+    assert_eq!((found, images(&server).await[0].crash_count), (None, 7), "what the other wrote is seen");
+    assert_eq!(rows(&server).await, ["0/0/CLAIMED/a/1"]);
 }

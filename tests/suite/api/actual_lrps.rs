@@ -1,0 +1,468 @@
+//! What cells and the auctioneer say of instances: claim, start, crash, fail, remove, retire.
+
+use bbs::events::{Subscription, Topic};
+use bbs::model::TraceId;
+use bbs::model::actual_lrp::ActualLrp;
+use bbs::model::change::{Cause, Change};
+use bbs::model::slot::Slot;
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bbs_proto::prost::Message;
+
+use super::{desire, lrp};
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::layouts::on_each_layout;
+use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
+
+pub(crate) const CLAIM: &str = "/v1/actual_lrps/claim";
+pub(crate) const START: &str = "/v1/actual_lrps/start.r1";
+pub(crate) const CRASH: &str = "/v1/actual_lrps/crash";
+pub(crate) const FAIL: &str = "/v1/actual_lrps/fail";
+pub(crate) const REMOVE: &str = "/v1/actual_lrps/remove";
+pub(crate) const RETIRE: &str = "/v1/actual_lrps/retire";
+
+const SECOND: i64 = 1_000_000_000;
+
+pub(crate) fn key(index: i32) -> Option<proto::ActualLrpKey> {
+    Some(proto::ActualLrpKey { process_guid: b"guid".to_vec(), index, domain: b"domain".to_vec() })
+}
+
+pub(crate) fn instance(name: &str) -> Option<proto::ActualLrpInstanceKey> {
+    Some(proto::ActualLrpInstanceKey { instance_guid: name.into(), cell_id: format!("cell-{name}").into() })
+}
+
+pub(crate) fn net_info(name: &str) -> Option<proto::ActualLrpNetInfo> {
+    let ports = vec![proto::PortMapping { container_port: 8080, host_port: 61_000, ..Default::default() }];
+    Some(proto::ActualLrpNetInfo { address: format!("address-{name}").into(), ports, ..Default::default() })
+}
+
+pub(crate) fn claim(index: i32, name: &str) -> proto::ClaimActualLrpRequest {
+    let process_guid = b"guid".to_vec();
+    proto::ClaimActualLrpRequest { process_guid, index, actual_lrp_instance_key: instance(name) }
+}
+
+pub(crate) fn start(index: i32, name: &str) -> proto::StartActualLrpRequest {
+    proto::StartActualLrpRequest {
+        actual_lrp_key: key(index),
+        actual_lrp_instance_key: instance(name),
+        actual_lrp_net_info: net_info(name),
+        actual_lrp_internal_routes: vec![proto::ActualLrpInternalRoute { hostname: b"a.internal".to_vec() }],
+        metric_tags: vec![proto::TextEntry { key: b"app".to_vec(), value: b"<x>".to_vec() }],
+        routable: Some(true),
+        availability_zone: b"z1".to_vec(),
+    }
+}
+
+pub(crate) fn crash(index: i32, name: &str) -> proto::CrashActualLrpRequest {
+    let error_message = b"it crashed".to_vec();
+    proto::CrashActualLrpRequest { actual_lrp_key: key(index), actual_lrp_instance_key: instance(name), error_message }
+}
+
+pub(crate) fn fail(index: i32) -> proto::FailActualLrpRequest {
+    proto::FailActualLrpRequest { actual_lrp_key: key(index), error_message: b"no room".to_vec() }
+}
+
+pub(crate) fn remove(index: i32, name: Option<&str>) -> proto::RemoveActualLrpRequest {
+    let actual_lrp_instance_key = name.and_then(instance);
+    proto::RemoveActualLrpRequest { process_guid: b"guid".to_vec(), index, actual_lrp_instance_key }
+}
+
+/// The error of a call, if it has one.
+pub(crate) async fn said(server: &Server, path: &str, request: &impl Message) -> Option<(Type, String)> {
+    let error = server.call(path, request).await.message::<proto::ActualLrpLifecycleResponse>().error?;
+    Some((error.r#type(), String::from_utf8(error.message).unwrap()))
+}
+
+pub(crate) fn not_found() -> Option<(Type, String)> {
+    Some((Type::ResourceNotFound, "the requested resource could not be found".into()))
+}
+
+fn cannot(kind: Type, verb: &str) -> Option<(Type, String)> {
+    Some((kind, format!("cannot {verb} actual LRP")))
+}
+
+fn invalid(text: &str) -> Option<(Type, String)> {
+    Some((Type::InvalidRequest, text.into()))
+}
+
+/// All rows, as index, presence, state, container and tag.
+pub(crate) async fn rows(server: &Server) -> Vec<String> {
+    let query = "SELECT concat(instance_index, '/', presence, '/', state, '/', instance_guid, '/', \
+         modification_tag_index) FROM actual_lrps ORDER BY process_guid, instance_index, presence";
+    server.texts(query).await
+}
+
+/// All instances, as clients see them.
+pub(crate) async fn images(server: &Server) -> Vec<proto::ActualLrp> {
+    let reply = server.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    let mut lrps = reply.message::<proto::ActualLrPsResponse>().actual_lrps;
+    lrps.sort_by_key(|lrp| (lrp.actual_lrp_key.as_ref().unwrap().index, lrp.presence));
+    lrps
+}
+
+pub(crate) fn subscribe(server: &Server) -> Subscription {
+    server.service.events().subscribe(Topic::Lrps).expect("the events are open")
+}
+
+/// What has been told since the last time: the rows before and after, each as presence, state and container.
+pub(crate) async fn told(server: &Server, subscription: &mut Subscription) -> Vec<String> {
+    fn text(slot: &Slot) -> String {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let row = |row: &ActualLrp| format!("{}:{}:{}", row.presence, text(&row.state), text(&row.instance_guid));
+        slot.rows().map(row).collect::<Vec<_>>().join("+")
+    }
+    // Whatever was told before an answer is there by now; this ends it.
+    server.service.events().publish(Change::DesiredLrp { before: None, after: None, trace_id: TraceId::NONE });
+    let mut found = Vec::new();
+    loop {
+        let next = subscription.next().await.expect("nobody is too slow here");
+        match &next.change {
+            Change::Slot { before, after, cause, .. } => {
+                let crash = if *cause == Cause::Crash { " crash" } else { "" };
+                found.push(format!("{} -> {}{crash}", text(before), text(after)));
+            }
+            Change::DesiredLrp { before: None, after: None, .. } => return found,
+            Change::DesiredLrp { .. } | Change::Task { .. } => {}
+        }
+    }
+}
+
+/// One desired LRP with two instances that wait.
+pub(crate) async fn with_two(kind: Kind) -> Server {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    server.clock.set(NOW_NS + SECOND);
+    server
+}
+
+on_each_layout!(an_instance_is_claimed_started_and_told_of_again);
+async fn an_instance_is_claimed_started_and_told_of_again(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    assert_eq!(said(&server, FAIL, &fail(1)).await, None);
+    let waiting = images(&server).await;
+    assert_eq!((&waiting[1].placement_error[..], waiting[1].since), (&b"no room"[..], NOW_NS + SECOND));
+    for _ in 0..2 {
+        assert_eq!(said(&server, CLAIM, &claim(1, "a")).await, None);
+        assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/CLAIMED/a/2"]);
+    }
+    assert_eq!(images(&server).await[1].placement_error, b"");
+    server.clock.set(NOW_NS + 2 * SECOND);
+    for _ in 0..3 {
+        assert_eq!(said(&server, START, &start(1, "a")).await, None);
+        server.clock.set(NOW_NS + 3 * SECOND);
+        assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/RUNNING/a/3"]);
+    }
+    let expected = proto::ActualLrp {
+        actual_lrp_key: key(1),
+        actual_lrp_instance_key: instance("a"),
+        actual_lrp_net_info: net_info("a"),
+        state: b"RUNNING".to_vec(),
+        since: NOW_NS + 2 * SECOND,
+        modification_tag: Some(proto::ModificationTag {
+            epoch: waiting[1].modification_tag.clone().unwrap().epoch,
+            index: 3,
+        }),
+        actual_lrp_internal_routes: start(1, "a").actual_lrp_internal_routes,
+        metric_tags: start(1, "a").metric_tags,
+        routable: Some(true),
+        availability_zone: b"z1".to_vec(),
+        ..Default::default()
+    };
+    assert_eq!(images(&server).await, [waiting[0].clone(), expected.clone()]);
+    assert_eq!(
+        told(&server, &mut subscription).await,
+        ["0:UNCLAIMED: -> 0:UNCLAIMED:", "0:UNCLAIMED: -> 0:CLAIMED:a", "0:CLAIMED:a -> 0:RUNNING:a",]
+    );
+    let quiet = proto::StartActualLrpRequest {
+        actual_lrp_internal_routes: Vec::new(),
+        metric_tags: Vec::new(),
+        routable: Some(false),
+        ..start(1, "a")
+    };
+    for _ in 0..2 {
+        assert_eq!(said(&server, START, &quiet).await, None);
+    }
+    let image = images(&server).await.remove(1);
+    assert_eq!((image.routable, image.metric_tags, image.modification_tag.unwrap().index), (Some(false), vec![], 4));
+    assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:a -> 0:RUNNING:a"]);
+}
+
+on_each_database!(a_container_that_no_row_has_begins_one);
+async fn a_container_that_no_row_has_begins_one(kind: Kind) {
+    let server = Server::empty(kind).await;
+    let unsaid = proto::StartActualLrpRequest { routable: None, ..start(4, "a") };
+    assert_eq!(said(&server, START, &unsaid).await, None);
+    let image = images(&server).await.remove(0);
+    assert_eq!((image.routable, image.since, image.actual_lrp_key), (Some(true), NOW_NS, key(4)));
+    let version = "SELECT concat(record_version, '') FROM actual_lrps";
+    assert_eq!(server.texts(version).await, [RECORD_VERSION.to_string()]);
+    assert_eq!(said(&server, START, &start(4, "a")).await, None);
+    assert_eq!(rows(&server).await, ["4/0/RUNNING/a/0"]);
+}
+
+on_each_layout!(each_call_is_refused_where_it_does_not_fit);
+async fn each_call_is_refused_where_it_does_not_fit(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    for (path, found) in [
+        (CLAIM, said(&server, CLAIM, &claim(7, "a")).await),
+        (CLAIM, said(&server, CLAIM, &claim(-1, "a")).await),
+        (CRASH, said(&server, CRASH, &crash(7, "a")).await),
+        (REMOVE, said(&server, REMOVE, &remove(7, None)).await),
+        (REMOVE, said(&server, REMOVE, &remove(0, Some("a"))).await),
+        (RETIRE, said(&server, RETIRE, &proto::RetireActualLrpRequest { actual_lrp_key: key(7) }).await),
+    ] {
+        assert_eq!(found, not_found(), "{path}");
+    }
+    assert_eq!(said(&server, FAIL, &fail(7)).await, None);
+    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    said(&server, START, &start(0, "a")).await;
+    told(&server, &mut subscription).await;
+    let before = images(&server).await;
+    let elsewhere = proto::ActualLrpKey { domain: b"elsewhere".to_vec(), ..key(0).unwrap() };
+    let elsewhere = proto::StartActualLrpRequest { actual_lrp_key: Some(elsewhere), ..start(0, "a") };
+    assert_eq!(said(&server, CLAIM, &claim(0, "b")).await, cannot(Type::ActualLrpCannotBeClaimed, "claim"));
+    assert_eq!(said(&server, START, &start(0, "b")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    assert_eq!(said(&server, START, &elsewhere).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    assert_eq!(said(&server, CRASH, &crash(0, "b")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    assert_eq!(said(&server, FAIL, &fail(0)).await, cannot(Type::ActualLrpCannotBeFailed, "fail"));
+    assert_eq!(said(&server, REMOVE, &remove(0, Some("b"))).await, not_found());
+    assert_eq!(images(&server).await, before);
+    assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
+}
+
+on_each_layout!(crashes_restart_at_once_and_then_wait);
+async fn crashes_restart_at_once_and_then_wait(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    for (count, state) in [(1, "UNCLAIMED"), (2, "UNCLAIMED"), (3, "CRASHED")] {
+        assert_eq!(said(&server, START, &start(0, "a")).await, None);
+        let running = images(&server).await.remove(0);
+        assert_eq!(said(&server, CRASH, &crash(0, "a")).await, None);
+        let crashed = images(&server).await.remove(0);
+        let mut expected = proto::ActualLrp {
+            state: state.into(),
+            actual_lrp_instance_key: Some(Default::default()),
+            actual_lrp_net_info: Some(Default::default()),
+            crash_count: count,
+            crash_reason: b"it crashed".to_vec(),
+            ..running
+        };
+        expected.modification_tag.as_mut().unwrap().index += 1;
+        assert_eq!(crashed, expected);
+    }
+    let expected = [
+        "0:UNCLAIMED: -> 0:RUNNING:a",
+        "0:RUNNING:a -> 0:UNCLAIMED: crash",
+        "0:UNCLAIMED: -> 0:RUNNING:a",
+        "0:RUNNING:a -> 0:UNCLAIMED: crash",
+        "0:UNCLAIMED: -> 0:RUNNING:a",
+        "0:RUNNING:a -> 0:CRASHED: crash",
+    ];
+    assert_eq!(told(&server, &mut subscription).await, expected);
+    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    assert_eq!(said(&server, START, &start(0, "a")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    // Having run for long enough, it is the first crash again.
+    assert_eq!(said(&server, START, &start(1, "b")).await, None);
+    server.sql("UPDATE actual_lrps SET crash_count = 100 WHERE instance_index = 1").await;
+    server.clock.set(NOW_NS + SECOND + 300 * SECOND + 1);
+    assert_eq!(said(&server, CRASH, &crash(1, "b")).await, None);
+    assert_eq!(images(&server).await[1].crash_count, 1);
+}
+
+on_each_layout!(a_crash_of_what_nobody_desires_is_kept_and_said);
+async fn a_crash_of_what_nobody_desires_is_kept_and_said(kind: Kind) {
+    let server = Server::empty(kind).await;
+    said(&server, START, &start(0, "a")).await;
+    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, not_found());
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//1"]);
+}
+
+on_each_layout!(what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole);
+async fn what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole(kind: Kind) {
+    let server = with_two(kind).await;
+    let long = "é".repeat(3000);
+    for (given, kept) in [
+        (&b"\xff\xfe"[..], "\u{fffd}\u{fffd}".to_owned()),
+        (long.as_bytes(), format!("{}(truncated)", "é".repeat(506))),
+    ] {
+        said(&server, START, &start(0, "a")).await;
+        let mut subscription = server.service.events().subscribe(Topic::Lrps).unwrap();
+        let request = proto::CrashActualLrpRequest { error_message: given.to_vec(), ..crash(0, "a") };
+        assert_eq!(said(&server, CRASH, &request).await, None);
+        assert_eq!(String::from_utf8(images(&server).await[0].crash_reason.clone()).unwrap(), kept);
+        let next = subscription.next().await.unwrap();
+        let Change::Slot { after, .. } = &next.change else { panic!("a slot changed") };
+        assert_eq!(after.ordinary.as_ref().unwrap().crash_reason, given);
+    }
+    let request = proto::FailActualLrpRequest { error_message: long.into(), ..fail(1) };
+    assert_eq!(said(&server, FAIL, &request).await, None);
+    assert!(images(&server).await[1].placement_error.ends_with(b"(truncated)"));
+}
+
+on_each_layout!(what_is_removed_is_gone_and_nothing_else);
+async fn what_is_removed_is_gone_and_nothing_else(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    said(&server, START, &start(1, "a")).await;
+    assert_eq!(said(&server, REMOVE, &remove(1, Some("a"))).await, None);
+    assert_eq!(said(&server, REMOVE, &remove(1, Some("a"))).await, not_found());
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0"]);
+    // An empty key is that of no container.
+    let nobody = Some(proto::ActualLrpInstanceKey::default());
+    let request = proto::RemoveActualLrpRequest { actual_lrp_instance_key: nobody, ..remove(0, None) };
+    assert_eq!(said(&server, REMOVE, &request).await, None);
+    assert_eq!(rows(&server).await, Vec::<String>::new());
+    let expected = ["0:UNCLAIMED: -> 0:RUNNING:a", "0:RUNNING:a -> ", "0:UNCLAIMED: -> "];
+    assert_eq!(told(&server, &mut subscription).await, expected);
+    said(&server, START, &start(1, "a")).await;
+    assert_eq!(said(&server, REMOVE, &remove(1, None)).await, None);
+    assert_eq!(rows(&server).await, Vec::<String>::new());
+}
+
+on_each_layout!(a_suspect_container_is_known_until_another_runs);
+async fn a_suspect_container_is_known_until_another_runs(kind: Kind) {
+    let server = with_two(kind).await;
+    said(&server, START, &start(0, "lost")).await;
+    server.sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0").await;
+    said(&server, START, &start(0, "old")).await;
+    server
+        .sql(
+            "UPDATE actual_lrps SET presence = 1 WHERE instance_index = 0 AND presence = 0; \
+             UPDATE actual_lrps SET instance_index = 0 WHERE instance_index = 1",
+        )
+        .await;
+    // A start of another container has removed the lost one; put one back.
+    let crowded = ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0"];
+    assert_eq!(rows(&server).await, crowded);
+    said(&server, START, &proto::StartActualLrpRequest { actual_lrp_key: key(9), ..start(9, "lost") }).await;
+    server.sql("UPDATE actual_lrps SET presence = 2, instance_index = 0 WHERE instance_index = 9").await;
+    let mut subscription = subscribe(&server);
+    assert_eq!(said(&server, CLAIM, &claim(0, "lost")).await, None);
+    assert_eq!(said(&server, START, &start(0, "lost")).await, None);
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0", "0/2/RUNNING/lost/0"]);
+    assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
+    assert_eq!(said(&server, START, &start(0, "new")).await, None);
+    assert_eq!(rows(&server).await, ["0/0/RUNNING/new/1"]);
+    let expected = ["0:UNCLAIMED:+1:RUNNING:old+2:RUNNING:lost -> 0:RUNNING:new"];
+    assert_eq!(told(&server, &mut subscription).await, expected);
+}
+
+on_each_layout!(a_suspect_container_that_crashes_is_gone);
+async fn a_suspect_container_that_crashes_is_gone(kind: Kind) {
+    let server = with_two(kind).await;
+    said(&server, START, &start(0, "lost")).await;
+    server.sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0").await;
+    let mut subscription = subscribe(&server);
+    assert_eq!(said(&server, CRASH, &crash(0, "lost")).await, None);
+    assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
+    assert_eq!(told(&server, &mut subscription).await, ["2:RUNNING:lost ->  crash"]);
+}
+
+on_each_layout!(every_request_is_judged_before_anything_is_read);
+async fn every_request_is_judged_before_anything_is_read(kind: Kind) {
+    let server = with_two(kind).await;
+    let no_keys = "Invalid field: actual_lrp_key, Invalid field: actual_lrp_instance_key";
+    for (path, text) in [
+        (CLAIM, "Invalid field: process_guid, Invalid field: actual_lrp_instance_key".to_owned()),
+        (START, format!("{no_keys}, Invalid field: actual_lrp_net_info")),
+        (CRASH, no_keys.to_owned()),
+        (FAIL, "Invalid field: actual_lrp_key, Invalid field: error_message".to_owned()),
+        (REMOVE, "Invalid field: process_guid".to_owned()),
+        (RETIRE, "Invalid field: actual_lrp_key".to_owned()),
+    ] {
+        let error = server.post(path, []).await.error();
+        assert_eq!(Some(error), invalid(&text), "{path}");
+        let garbage = server.post(path, *b"\x0a\xff").await.error();
+        assert_eq!(Some(garbage), invalid("the request received is invalid"), "{path}");
+    }
+    // What a column cannot hold.
+    for name in ["x".repeat(256), "x".repeat(4000)] {
+        let found = said(&server, CLAIM, &claim(0, &name)).await;
+        assert_eq!(found, invalid("the request received is invalid"));
+    }
+    let broken = proto::StartActualLrpRequest { availability_zone: b"\xff".to_vec(), ..start(0, "a") };
+    assert_eq!(said(&server, START, &broken).await, invalid("the request received is invalid"));
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
+}
+
+on_each_layout!(a_row_that_cannot_be_read_is_named_and_left);
+async fn a_row_that_cannot_be_read_is_named_and_left(kind: Kind) {
+    let server = with_two(kind).await;
+    said(&server, START, &start(0, "a")).await;
+    server.sql("UPDATE actual_lrps SET net_info = 'garbage' WHERE instance_index = 0").await;
+    let unreadable = Some((Type::Deserialize, "could not deserialize record".to_owned()));
+    let retire = proto::RetireActualLrpRequest { actual_lrp_key: key(0) };
+    for found in [
+        said(&server, CLAIM, &claim(0, "a")).await,
+        said(&server, START, &start(0, "a")).await,
+        said(&server, CRASH, &crash(0, "a")).await,
+        said(&server, FAIL, &fail(0)).await,
+        said(&server, REMOVE, &remove(0, Some("a"))).await,
+        said(&server, RETIRE, &retire).await,
+    ] {
+        assert_eq!(found, unreadable);
+    }
+    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
+    assert_eq!(said(&server, START, &start(1, "b")).await, None, "its neighbour is not touched");
+}
+
+on_each_layout!(of_many_claims_at_once_one_wins);
+async fn of_many_claims_at_once_one_wins(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    let claims = (0..8).map(|at| {
+        let server = &server;
+        async move { said(server, CLAIM, &claim(0, &format!("i{at}"))).await }
+    });
+    let found = futures_util::future::join_all(claims).await;
+    assert_eq!(found.iter().filter(|error| error.is_none()).count(), 1, "{found:?}");
+    let lost = cannot(Type::ActualLrpCannotBeClaimed, "claim");
+    assert!(found.iter().all(|error| error.is_none() || *error == lost), "{found:?}");
+    assert_eq!(told(&server, &mut subscription).await.len(), 1);
+    let winner = found.iter().position(Option::is_none).unwrap();
+    assert_eq!(rows(&server).await[0], format!("0/0/CLAIMED/i{winner}/1"));
+}
+
+on_each_layout!(claims_and_crashes_at_once_end_in_one_order);
+async fn claims_and_crashes_at_once_end_in_one_order(kind: Kind) {
+    let server = with_two(kind).await;
+    said(&server, CLAIM, &claim(0, "a")).await;
+    let mut subscription = subscribe(&server);
+    let (crash, claim) = (crash(0, "a"), claim(0, "b"));
+    let (crashed, claimed) = tokio::join!(said(&server, CRASH, &crash), said(&server, CLAIM, &claim));
+    assert_eq!(crashed, None);
+    let told = told(&server, &mut subscription).await;
+    if claimed.is_none() {
+        assert_eq!(told, ["0:CLAIMED:a -> 0:UNCLAIMED: crash", "0:UNCLAIMED: -> 0:CLAIMED:b"]);
+    } else {
+        assert_eq!(claimed, cannot(Type::ActualLrpCannotBeClaimed, "claim"));
+        assert_eq!(told, ["0:CLAIMED:a -> 0:UNCLAIMED: crash"]);
+    }
+}
+
+on_each_database!(a_host_that_lost_the_lock_changes_no_instance);
+async fn a_host_that_lost_the_lock_changes_no_instance(kind: Kind) {
+    let server = with_two(kind).await;
+    server.sql("UPDATE bbs_fence SET token = token + 1").await;
+    let (kind, text) = said(&server, CLAIM, &claim(0, "a")).await.unwrap();
+    assert_eq!(kind, Type::UnknownError);
+    assert!(text.contains("no longer the master"), "{text}");
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
+}
+
+on_each_layout!(what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too);
+async fn what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too(kind: Kind) {
+    let server = with_two(kind).await;
+    let mut subscription = subscribe(&server);
+    said(&server, START, &start(1, "a")).await;
+    for index in [0, 1] {
+        let request = proto::RetireActualLrpRequest { actual_lrp_key: key(index) };
+        assert_eq!(said(&server, RETIRE, &request).await, None);
+        assert_eq!(said(&server, RETIRE, &request).await, not_found());
+    }
+    assert_eq!(rows(&server).await, Vec::<String>::new());
+    let expected = ["0:UNCLAIMED: -> 0:RUNNING:a", "0:UNCLAIMED: -> ", "0:RUNNING:a -> "];
+    assert_eq!(told(&server, &mut subscription).await, expected);
+}
