@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bbs::lock::locket::messages::{LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource};
+use bbs::locket::messages::{LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource};
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};

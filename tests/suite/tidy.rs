@@ -11,7 +11,7 @@ const LONGEST_FUNCTION: usize = 70;
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["pace", "progress"]),
-    ("clients", &["config", "model", "tls"]),
+    ("clients", &["config", "locket", "model", "tls"]),
     ("clock", &[]),
     ("events", &["model"]),
     ("config", &["database"]),
@@ -25,7 +25,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("database", &["layout"]),
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
-    ("lock", &["config", "database", "layout"]),
+    ("lock", &["config", "database", "layout", "locket"]),
+    ("locket", &["config"]),
     ("modules", &["layout", "lens", "progress", "quiet"]),
     ("tls", &[]),
     ("units", &["database", "layout", "lens", "record"]),
