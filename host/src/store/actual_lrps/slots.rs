@@ -92,6 +92,9 @@ fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordProbl
     Ok((record.number("instance_index")?, actual_lrp(record)))
 }
 
+type TextOf = fn(&ActualLrp) -> &Text;
+type NumberOf = fn(&ActualLrp) -> i64;
+
 /// What is to be written of a row, given what is there.
 struct Difference<'a> {
     writer: &'a Writer,
@@ -102,7 +105,7 @@ struct Difference<'a> {
 
 impl<'a> Difference<'a> {
     fn texts(&mut self) -> Result<(), StoreError> {
-        let plain: [(&'static str, fn(&ActualLrp) -> &Text); 7] = [
+        let plain: [(&'static str, TextOf); 7] = [
             ("process_guid", |row| &row.process_guid),
             ("domain", |row| &row.domain),
             ("state", |row| &row.state),
@@ -116,7 +119,7 @@ impl<'a> Difference<'a> {
                 self.cells.push((column, self.writer.plain(TABLE, column, text)?));
             }
         }
-        let told: [(&'static str, fn(&ActualLrp) -> &Text); 2] =
+        let told: [(&'static str, TextOf); 2] =
             [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
         for (column, text) in told {
             if let Some(text) = self.new_value(text) {
@@ -127,7 +130,7 @@ impl<'a> Difference<'a> {
     }
 
     fn numbers(&mut self) {
-        let numbers: [(&'static str, fn(&ActualLrp) -> i64); 5] = [
+        let numbers: [(&'static str, NumberOf); 5] = [
             ("instance_index", |row| row.index.into()),
             ("since", |row| row.since_ns),
             ("modification_tag_index", |row| row.tag.index.into()),
