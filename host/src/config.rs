@@ -32,10 +32,12 @@ use crate::database::Address;
 use database::DatabaseKeys;
 use keys::Keys;
 
-/// What BOSH writes and Diego's own BBS does not look at either.
-const NEVER_LOOKED_AT: [&str; 6] = [
+/// Keys of Diego's that change nothing here: what its own BBS does not look at either, and whether instances that say
+/// again that they run are logged, which they never are.
+const WITHOUT_MEANING: [&str; 7] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
+    "debug_lrp_start_heartbeats",
     "desired_lrp_creation_timeout",
     "locks_locket_enabled",
     "rep_require_tls",
@@ -73,7 +75,7 @@ pub struct Config {
 /// Keys that have no meaning here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignored {
-    /// Which Diego's own BBS does not look at either.
+    /// Diego's, of which it is known.
     pub known: Vec<String>,
     /// Which may be misspelt.
     pub unknown: Vec<String>,
@@ -200,7 +202,7 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         tasks: Tasks::read(&mut keys)?,
         convergence: Convergence::read(&mut keys)?,
         migration: Migration::read(&mut keys)?,
-        encryption_keys: keys.take("encryption_keys")?.unwrap_or_default(),
+        encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
         module_cache_dir: keys.path("module_cache_dir")?.unwrap_or(default.module_cache_dir),
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
@@ -209,11 +211,18 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         logging: Logging::read(&mut keys)?,
         ..default
     };
-    let (known, unknown) = keys.into_names().partition(|key| NEVER_LOOKED_AT.contains(&&**key));
+    let (known, unknown) = keys.into_names().partition(|key| WITHOUT_MEANING.contains(&&**key));
     config.ignored = Ignored { known, unknown };
     config.ignored.unknown.extend(ignored_parameters);
     config.is_whole(names_driver)?;
     Ok(config)
+}
+
+/// A wrong value is not repeated, as others are: it may be a passphrase all the same.
+fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, String>, ConfigError> {
+    let key = "encryption_keys";
+    let why = "it is an object of labels and passphrases, all of them texts";
+    Ok(keys.take(key).map_err(|_| ConfigError::Refused { key, why })?.unwrap_or_default())
 }
 
 #[cfg(test)]

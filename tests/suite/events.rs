@@ -1,6 +1,7 @@
 //! The streams of events over real HTTP: their form to the byte, who hears of what, and every way in which they end.
 
-use std::collections::BTreeMap;
+mod order;
+
 use std::io;
 use std::net::SocketAddr;
 
@@ -11,7 +12,6 @@ use bbs::model::desired_lrp::DesiredLrp;
 use bbs::model::slot::Slot;
 use bbs::model::task::Task;
 use bbs_proto::models as proto;
-use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -253,71 +253,6 @@ async fn a_call_is_told_with_its_trace_id_to_who_listens(kind: Kind) {
     let told = message.desired_lrp.unwrap();
     let read = crate::api::get(&server, "guid").await;
     assert_eq!((&told.process_guid, &told.modification_tag), (&read.process_guid, &read.modification_tag));
-}
-
-/// What happened to each record, as it was told: the image before and the one after.
-type Chains = BTreeMap<Vec<u8>, Vec<(Option<proto::Task>, Option<proto::Task>)>>;
-
-fn chains(heard: &[Heard]) -> Chains {
-    let mut chains = Chains::new();
-    for event in heard {
-        let (before, after) = match event.name.as_str() {
-            "task_created" => (None, event.message::<proto::TaskCreatedEvent>().task),
-            "task_removed" => (event.message::<proto::TaskRemovedEvent>().task, None),
-            _ => {
-                let changed: proto::TaskChangedEvent = event.message();
-                (changed.before, changed.after)
-            }
-        };
-        let guid = before.as_ref().or(after.as_ref()).unwrap().task_guid.clone();
-        chains.entry(guid).or_default().push((before, after));
-    }
-    chains
-}
-
-on_each_layout!(whoever_listens_hears_of_each_record_in_the_order_of_its_changes);
-async fn whoever_listens_hears_of_each_record_in_the_order_of_its_changes(kind: Kind) {
-    const GUIDS: [&[u8]; 3] = [b"a", b"b", b"c"];
-    let server = Server::empty(kind).await;
-    let listener = Listener::begin(server.url(TASKS), "").await;
-    let writer = |seed: u64| {
-        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
-        async move {
-            for _ in 0..40 {
-                let task_guid = GUIDS[random.usize(..GUIDS.len())].to_vec();
-                let (domain, cell_id, guid) = (b"d".to_vec(), b"cell".to_vec(), task_guid.clone());
-                let (rejection_reason, task_definition) = (b"why".to_vec(), Some(crate::tasks::definition()));
-                let by_guid = proto::TaskGuidRequest { task_guid: guid };
-                match random.u8(..6) {
-                    0 => {
-                        let request = proto::DesireTaskRequest { task_definition, task_guid, domain };
-                        server.call("/v1/tasks/desire.r2", &request).await
-                    }
-                    1 => server.call("/v1/tasks/start", &proto::StartTaskRequest { task_guid, cell_id }).await,
-                    2 => {
-                        let request = proto::RejectTaskRequest { task_guid, rejection_reason };
-                        server.call("/v1/tasks/reject", &request).await
-                    }
-                    3 => server.call("/v1/tasks/cancel", &by_guid).await,
-                    4 => server.call("/v1/tasks/resolving", &by_guid).await,
-                    _ => server.call("/v1/tasks/delete", &by_guid).await,
-                };
-            }
-        }
-    };
-    join_all((0..6).map(writer)).await;
-    server.gate.end_streams();
-    let heard = listener.rest().await;
-    assert!(heard.len() > 20, "{} events", heard.len());
-    let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
-    for (guid, chain) in chains(&heard) {
-        let stored = found.tasks.iter().find(|task| task.task_guid == guid).cloned();
-        assert_eq!(chain[0].0, None);
-        for pair in chain.windows(2) {
-            assert_eq!(pair[0].1, pair[1].0, "each begins where the last ended");
-        }
-        assert_eq!(chain.last().unwrap().1, stored, "the last is what is stored");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,8 +66,7 @@ impl ServeCommand {
     }
 }
 
-/// One line for all of them. Keys that Diego's own BBS does not look at either are in every file that BOSH writes, and
-/// no reason to warn.
+/// One line for all of them. Some are in every file that BOSH writes, and no reason to warn.
 fn warn_of_ignored(ignored: &Ignored) {
     let Ignored { known, unknown } = ignored;
     if !unknown.is_empty() {

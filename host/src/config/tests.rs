@@ -1,5 +1,6 @@
 //! What a file means, key by key, and what is said about one that means nothing.
 
+mod any;
 mod diego;
 
 use std::time::Duration;
@@ -232,6 +233,13 @@ fn no_secret_is_in_what_is_printed() {
         "encryption_keys":{"k":"hunter1"},"active_key_label":"k"}"#;
     let printed = format!("{:?}", read(json).unwrap());
     assert!(!printed.contains("hunter"), "{printed}");
+    for passphrases in
+        [r#""hunter2""#, r#"["hunter2"]"#, r#"{"k":["hunter2"]}"#, r#"{"k":{"p":"hunter2"}}"#, r#"{"k":81549}"#]
+    {
+        let error = read(&with(&format!(r#""encryption_keys":{passphrases}"#))).unwrap_err();
+        let said = format!("{error} {error:?}");
+        assert!(said.contains("encryption_keys") && !said.contains("hunter2") && !said.contains("81549"), "{said}");
+    }
     let broken = json.replace("@tcp", "@udp");
     let error = read(&broken).unwrap_err();
     let said = format!("{error} {error:?} {}", std::error::Error::source(&error).unwrap());

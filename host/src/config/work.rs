@@ -28,8 +28,6 @@ pub struct Convergence {
     pub workers: usize,
     /// Instances that are created at a time.
     pub update_workers: usize,
-    /// Whether an instance that says again that it runs is logged at debug only.
-    pub debug_start_heartbeats: bool,
 }
 
 impl Default for Tasks {
@@ -46,12 +44,7 @@ impl Default for Tasks {
 
 impl Default for Convergence {
     fn default() -> Self {
-        Self {
-            repeat_interval: Duration::from_secs(30),
-            workers: 20,
-            update_workers: 1000,
-            debug_start_heartbeats: false,
-        }
+        Self { repeat_interval: Duration::from_secs(30), workers: 20, update_workers: 1000 }
     }
 }
 
@@ -76,7 +69,6 @@ impl Convergence {
             repeat_interval: keys.duration("converge_repeat_interval")?.unwrap_or(default.repeat_interval),
             workers: workers(keys, "convergence_workers", default.workers)?,
             update_workers: workers(keys, "update_workers", default.update_workers)?,
-            debug_start_heartbeats: keys.flag("debug_lrp_start_heartbeats")?,
         })
     }
 }

@@ -68,7 +68,8 @@ impl Certificates {
 
     /// Looks again and again. What cannot be used is told, once, and what is in use stays so.
     pub async fn watch(mut self) {
-        let mut refused = Vec::new();
+        // Of several files one is always replaced before the others: what cannot be used is looked at twice.
+        let (mut doubtful, mut refused) = (Vec::new(), Vec::new());
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             // While a file is being replaced it may not be there.
@@ -83,6 +84,7 @@ impl Certificates {
                         "new connections use the certificates that were put in place");
                     self.read = read;
                 }
+                Err(_) if read != doubtful => doubtful = read,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(name: "tls.not-reloaded", error,

@@ -1,0 +1,71 @@
+//! Whatever stands under a key, a file is read or refused in words, and no secret of it is repeated.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const OURS: [&str; 12] = [
+    "admin_socket",
+    "advanced_metrics",
+    "data_dir",
+    "enable_db_health_check",
+    "health_check_interval",
+    "metrics_address",
+    "migration_batch_time",
+    "migration_mode",
+    "migration_units_per_second",
+    "on_unreadable",
+    "pin_data_version",
+    "redact_patterns",
+];
+
+fn values() -> impl Strategy<Value = Value> {
+    let plain = [
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(""),
+        json!("10s"),
+        json!("0s"),
+        json!("9000000h"),
+        json!("127.0.0.1:1"),
+        json!("hunter2:hunter2@tcp(hunter2)/x"),
+        json!("ü\u{0}"),
+        json!([]),
+        json!(["x", 1]),
+        json!({}),
+        json!({"enabled": 1, "loggregator_use_v2_api": true, "loggregator_ca_path": 5}),
+    ];
+    prop::sample::select(plain.to_vec())
+}
+
+proptest! {
+    #[test]
+    fn any_value_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), values()), 1..6)) {
+        let mut file = parse(diego::DIEGO).unwrap();
+        file.insert("modules_dir".to_owned(), "modules".into());
+        let keys: Vec<String> = file.keys().cloned().chain(OURS.map(str::to_owned)).collect();
+        for (key, value) in changes {
+            file.insert(key.get(&keys).clone(), value);
+        }
+        if let Err(error) = check(file, Path::new("/etc/bbs")) {
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let said = format!("{error}: {source}");
+            prop_assert!(said.len() > 20 && said.contains('`'), "{said}");
+            let of_the_database = matches!(error, ConfigError::ConnectionString { .. });
+            prop_assert!(!of_the_database || !said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_parsed_or_refused(text in ".*") {
+        if let Ok(file) = parse(&text) {
+            // Almost no text is a file; none of them is one that a host can start from.
+            prop_assert!(check(file, Path::new("/etc/bbs")).is_err());
+        }
+    }
+}

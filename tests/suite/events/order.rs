@@ -1,0 +1,210 @@
+//! What is told of each record while many change it at once: in the order of its changes, with nothing left out, so that
+//! whoever listens ends with what is stored.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models as proto;
+use futures_util::future::join_all;
+
+use crate::api::{desire, lrp};
+use crate::harness::database::Kind;
+use crate::harness::layouts::on_each_layout;
+use crate::harness::listener::{Heard, INSTANCES, Listener, TASKS};
+use crate::harness::server::Server;
+
+/// What happened to each record, as it was told: the image before and the one after.
+type Chains = BTreeMap<Vec<u8>, Vec<(Option<proto::Task>, Option<proto::Task>)>>;
+
+fn chains(heard: &[Heard]) -> Chains {
+    let mut chains = Chains::new();
+    for event in heard {
+        let (before, after) = match event.name.as_str() {
+            "task_created" => (None, event.message::<proto::TaskCreatedEvent>().task),
+            "task_removed" => (event.message::<proto::TaskRemovedEvent>().task, None),
+            _ => {
+                let changed: proto::TaskChangedEvent = event.message();
+                (changed.before, changed.after)
+            }
+        };
+        let guid = before.as_ref().or(after.as_ref()).unwrap().task_guid.clone();
+        chains.entry(guid).or_default().push((before, after));
+    }
+    chains
+}
+
+on_each_layout!(whoever_listens_hears_of_each_record_in_the_order_of_its_changes);
+async fn whoever_listens_hears_of_each_record_in_the_order_of_its_changes(kind: Kind) {
+    const GUIDS: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let server = Server::empty(kind).await;
+    let listener = Listener::begin(server.url(TASKS), "").await;
+    let writer = |seed: u64| {
+        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
+        async move {
+            for _ in 0..40 {
+                let task_guid = GUIDS[random.usize(..GUIDS.len())].to_vec();
+                let (domain, cell_id, guid) = (b"d".to_vec(), b"cell".to_vec(), task_guid.clone());
+                let (rejection_reason, task_definition) = (b"why".to_vec(), Some(crate::tasks::definition()));
+                let by_guid = proto::TaskGuidRequest { task_guid: guid };
+                match random.u8(..6) {
+                    0 => {
+                        let request = proto::DesireTaskRequest { task_definition, task_guid, domain };
+                        server.call("/v1/tasks/desire.r2", &request).await
+                    }
+                    1 => server.call("/v1/tasks/start", &proto::StartTaskRequest { task_guid, cell_id }).await,
+                    2 => {
+                        let request = proto::RejectTaskRequest { task_guid, rejection_reason };
+                        server.call("/v1/tasks/reject", &request).await
+                    }
+                    3 => server.call("/v1/tasks/cancel", &by_guid).await,
+                    4 => server.call("/v1/tasks/resolving", &by_guid).await,
+                    _ => server.call("/v1/tasks/delete", &by_guid).await,
+                };
+            }
+        }
+    };
+    join_all((0..6).map(writer)).await;
+    server.gate.end_streams();
+    let heard = listener.rest().await;
+    assert!(heard.len() > 20, "{} events", heard.len());
+    let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
+    for (guid, chain) in chains(&heard) {
+        let stored = found.tasks.iter().find(|task| task.task_guid == guid).cloned();
+        assert_eq!(chain[0].0, None);
+        for pair in chain.windows(2) {
+            assert_eq!(pair[0].1, pair[1].0, "each begins where the last ended");
+        }
+        assert_eq!(chain.last().unwrap().1, stored, "the last is what is stored");
+    }
+}
+
+/// What sends traffic knows a container by its slot, its guid, and whether it is being evacuated; and of it, where it
+/// is reached.
+type Endpoints = BTreeMap<(i32, Vec<u8>, bool), Vec<u8>>;
+
+struct Seen {
+    key: proto::ActualLrpKey,
+    instance: proto::ActualLrpInstanceKey,
+    state: Vec<u8>,
+    presence: i32,
+    address: Vec<u8>,
+}
+
+impl Seen {
+    fn of(lrp: proto::ActualLrp) -> Self {
+        Self {
+            key: lrp.actual_lrp_key.unwrap(),
+            instance: lrp.actual_lrp_instance_key.unwrap(),
+            state: lrp.state,
+            presence: lrp.presence,
+            address: lrp.actual_lrp_net_info.unwrap().address,
+        }
+    }
+
+    fn info(changed: &proto::ActualLrpInstanceChangedEvent, info: proto::ActualLrpInfo) -> Self {
+        Self {
+            key: changed.actual_lrp_key.clone().unwrap(),
+            instance: changed.actual_lrp_instance_key.clone().unwrap(),
+            state: info.state,
+            presence: info.presence,
+            address: info.actual_lrp_net_info.unwrap().address,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.state == b"RUNNING"
+    }
+
+    fn endpoint(&self) -> (i32, Vec<u8>, bool) {
+        let evacuating = self.presence == i32::from(proto::actual_lrp::Presence::Evacuating);
+        (self.key.index, self.instance.instance_guid.clone(), evacuating)
+    }
+}
+
+fn route(endpoints: &mut Endpoints, event: &Heard) {
+    let (gone, come) = match event.name.as_str() {
+        "actual_lrp_instance_created" => {
+            (None, event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.map(Seen::of))
+        }
+        "actual_lrp_instance_removed" => {
+            (event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.map(Seen::of), None)
+        }
+        "actual_lrp_instance_changed" => {
+            let mut changed: proto::ActualLrpInstanceChangedEvent = event.message();
+            let (before, after) = (changed.before.take().unwrap(), changed.after.take().unwrap());
+            (Some(Seen::info(&changed, before)), Some(Seen::info(&changed, after)))
+        }
+        _ => (None, None),
+    };
+    if let Some(gone) = gone.filter(Seen::is_running) {
+        endpoints.remove(&gone.endpoint());
+    }
+    if let Some(come) = come.filter(Seen::is_running) {
+        endpoints.insert(come.endpoint(), come.address);
+    }
+}
+
+const CONTAINERS: [&str; 3] = ["a", "b", "c"];
+
+/// Anything that a cell or an auctioneer may say of an instance.
+async fn say_something(server: &Server, random: &mut fastrand::Rng) {
+    let container = CONTAINERS[random.usize(..CONTAINERS.len())];
+    let index = random.i32(0..2);
+    let actual_lrp_key =
+        Some(proto::ActualLrpKey { process_guid: b"guid".to_vec(), index, domain: b"domain".to_vec() });
+    let (instance_guid, cell_id) = (format!("{container}{index}").into_bytes(), container.into());
+    let actual_lrp_instance_key = Some(proto::ActualLrpInstanceKey { instance_guid, cell_id });
+    let address = format!("10.0.0.{}", random.u8(..4)).into_bytes();
+    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo { address, ..Default::default() });
+    let error_message = b"why".to_vec();
+    let start = proto::StartActualLrpRequest {
+        actual_lrp_key: actual_lrp_key.clone(),
+        actual_lrp_instance_key: actual_lrp_instance_key.clone(),
+        actual_lrp_net_info: actual_lrp_net_info.clone(),
+        ..Default::default()
+    };
+    // The fields of these requests are the same as far as they go.
+    let crash = proto::CrashActualLrpRequest {
+        actual_lrp_key: actual_lrp_key.clone(),
+        actual_lrp_instance_key: actual_lrp_instance_key.clone(),
+        error_message,
+    };
+    let claim = proto::ClaimActualLrpRequest { process_guid: b"guid".to_vec(), index, actual_lrp_instance_key };
+    let path = |name: &str| format!("/v1/actual_lrps/{name}");
+    let reply = match random.u8(..14) {
+        0..3 => server.call(&path("claim"), &claim).await,
+        3..6 => server.call(&path("start.r1"), &start).await,
+        6..8 => server.call(&path("evacuate_running.r1"), &start).await,
+        8 => server.call(&path("crash"), &crash).await,
+        9 => server.call(&path("evacuate_claimed"), &crash).await,
+        10 => server.call(&path("evacuate_crashed"), &crash).await,
+        11 => server.call(&path("evacuate_stopped"), &crash).await,
+        12 => server.call(&path("remove_evacuating"), &crash).await,
+        _ => server.call(&path("retire"), &proto::RetireActualLrpRequest { actual_lrp_key }).await,
+    };
+    assert_eq!(reply.status, 200);
+}
+
+on_each_layout!(what_sends_traffic_ends_with_the_containers_that_run);
+async fn what_sends_traffic_ends_with_the_containers_that_run(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    let listener = Listener::begin(server.url(INSTANCES), "").await;
+    let writer = |seed: u64| {
+        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
+        async move {
+            for _ in 0..50 {
+                say_something(server, &mut random).await;
+            }
+        }
+    };
+    join_all((0..4).map(writer)).await;
+    server.gate.end_streams();
+    let heard = listener.rest().await;
+    assert!(heard.len() > 20, "{} events", heard.len());
+    let mut endpoints = Endpoints::new();
+    heard.iter().for_each(|event| route(&mut endpoints, event));
+    let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+    let running = found.actual_lrps.into_iter().map(Seen::of).filter(Seen::is_running);
+    let running: Endpoints = running.map(|seen| (seen.endpoint(), seen.address)).collect();
+    assert_eq!(endpoints, running);
+}
