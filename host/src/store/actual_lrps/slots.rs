@@ -55,19 +55,24 @@ impl Writer {
         Ok(self.rows(TABLE, &[TABLE.key, "presence", "state"], process_guid, running, |_| Ok(())).await?.len())
     }
 
+    /// Nothing is written where a row is not what it was when the slot was read.
     pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
         for presence in Presence::ALL {
-            match (before.at(presence), after.at(presence)) {
-                (Some(row), None) => drop(self.delete(TABLE, &row.process_guid, this(row)).await?),
+            let meant = match (before.at(presence), after.at(presence)) {
+                (Some(row), None) => self.delete(TABLE, &row.process_guid, this(row)).await?,
                 (Some(then), Some(now)) if then != now => {
                     let cells = self.differing(Some(then), now)?;
-                    self.update(TABLE, &then.process_guid, this(then), cells).await?;
+                    self.update(TABLE, &then.process_guid, this(then), cells).await?
                 }
                 (None, Some(row)) => {
                     let cells = self.differing(None, row)?;
                     self.insert(TABLE, &row.process_guid, vec![cells], Conflict::Fails).await?;
+                    continue;
                 }
-                (Some(_), Some(_)) | (None, None) => {}
+                (Some(_), Some(_)) | (None, None) => continue,
+            };
+            if meant == 0 {
+                return Err(StoreError::Raced);
             }
         }
         Ok(())
@@ -83,9 +88,15 @@ impl Writer {
     }
 }
 
-/// One row of a slot, to its unit.
+/// This image of one row, to its unit.
 fn this(row: &ActualLrp) -> Filter {
-    Filter::everything().is("instance_index", row.index).is("presence", row.presence)
+    let row_alone = Filter::everything().is("instance_index", row.index).is("presence", row.presence);
+    let in_state = row_alone.equals("state", row.state.clone());
+    match row.tag.index {
+        // It may be NULL as well.
+        0 => in_state,
+        index => in_state.is("modification_tag_index", index),
+    }
 }
 
 fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordProblem>), RecordProblem> {
