@@ -31,7 +31,10 @@ pub(super) async fn serve_as_master(
 ) -> Result<(), StartupError> {
     let listener = bind(prepared.config.listeners.api).await?;
     let address = listener.local_addr().map_err(StartupError::Server)?;
-    tracing::info!(name: "server.listening", %address, "listening; every request is answered 503 until the database is ready");
+    tracing::info!(
+        name: "server.listening",
+        %address, "listening; every request is answered 503 until the database is ready"
+    );
     let gate = &prepared.gate;
     let (end_server, server_stop) = watch::channel(false);
     let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
@@ -158,7 +161,10 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
         if !now.is_over() {
             let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
-            tracing::info!(name: "migration-manager.progress", phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
+            tracing::info!(
+                name: "migration-manager.progress",
+                phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work"
+            );
         }
     }
 }
