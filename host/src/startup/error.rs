@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::admin::AdminError;
 use crate::api;
+use crate::clients::ClientsError;
 use crate::database::DatabaseError;
 use crate::http::{AccessLogError, TlsError};
 use crate::keys::KeysError;
@@ -60,6 +61,8 @@ pub enum StartupError {
     RollbackCutShort { to: DataVersion },
     #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
     Tls(#[from] TlsError),
+    #[error("the rest of Diego cannot be spoken to")]
+    Clients(#[from] ClientsError),
     #[error(transparent)]
     AccessLog(#[from] AccessLogError),
     #[error(
@@ -85,7 +88,8 @@ impl StartupError {
             | Self::NoMigrations { .. }
             | Self::Database(_)
             | Self::Lock(_)
-            | Self::Tls(_) => COULD_NOT_BEGIN,
+            | Self::Tls(_)
+            | Self::Clients(_) => COULD_NOT_BEGIN,
             Self::Fence(_)
             | Self::Locked
             | Self::LockLost(_)
