@@ -61,7 +61,7 @@ pub enum StartupError {
     RollbackCutShort { to: DataVersion },
     #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
     Tls(#[from] TlsError),
-    #[error("the rest of Diego cannot be spoken to")]
+    #[error("the rest of Diego cannot be spoken to as the configuration says")]
     Clients(#[from] ClientsError),
     #[error(transparent)]
     AccessLog(#[from] AccessLogError),
