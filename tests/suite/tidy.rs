@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
     ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
-    ("domain", &["clients", "clock", "events", "model", "store"]),
+    ("domain", &["clients", "clock", "events", "model", "quiet", "store"]),
     ("api", &["clock", "domain", "events", "model", "modules", "store"]),
     ("http", &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "quiet", "tls"]),
 ];

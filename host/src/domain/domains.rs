@@ -28,6 +28,24 @@ pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), 
     .await
 }
 
+/// Forgets the domains that have expired. Gives the others.
+pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError> {
+    let store = service.store();
+    let mut reader = store.reader().await?;
+    let now_ns = reader.now_ns();
+    let (all, kept) = (reader.domains(i64::MIN).await?, reader.domains(now_ns).await?);
+    drop(reader);
+    for domain in all.iter().filter(|domain| !kept.contains(domain)) {
+        repeated(|| async move {
+            let mut writer = store.writer(domain).await?;
+            writer.delete_expired_domain(domain, now_ns).await?;
+            Ok(writer.commit().await?)
+        })
+        .await?;
+    }
+    Ok(kept)
+}
+
 fn nearest_second(now_ns: i64) -> i64 {
     now_ns.saturating_add(SECOND_NS / 2).div_euclid(SECOND_NS) * SECOND_NS
 }

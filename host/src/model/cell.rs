@@ -17,6 +17,14 @@ impl CellSet {
         matches!(self, Self::Known(cells) if !cells.contains(cell_id))
     }
 
+    /// How many are known to be there.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Unknown => 0,
+            Self::Known(cells) => cells.len(),
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Known(cells) if cells.is_empty())

@@ -48,7 +48,7 @@ pub(super) async fn serve_as_master(
     let work = async {
         let fence = Fence::raise(&prepared.database).await?;
         tokio::select! {
-            outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
+            outcome = work_and_serve(prepared, front, &fence, address, announce) => outcome?,
             fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
@@ -77,6 +77,7 @@ pub(super) async fn serve_as_master(
 /// there now.
 async fn work_and_serve(
     prepared: &Prepared,
+    front: &Front,
     fence: &Fence,
     address: SocketAddr,
     announce: impl FnOnce(&Served),
@@ -106,7 +107,7 @@ async fn work_and_serve(
         None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
         Some(online) => prepared.store_following(fence, online).await?,
     };
-    let service = prepared.service(store.clone());
+    let service = prepared.service(store.clone(), front.clients.clone());
     prepared.gate.open(Arc::new(prepared.api(service.clone())?));
     if following.is_none() {
         prepared.progress.enter(SERVING, "", None);

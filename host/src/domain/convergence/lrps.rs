@@ -1,0 +1,206 @@
+//! Convergence of instances: page by page over everything that is desired or there, each slot as the model decides. An
+//! action looks again, in its own transaction, whether it is still due. Cells are asked for once, at the end, for all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bbs_proto::models::CellPresence;
+use futures_util::{StreamExt, stream};
+
+use super::counts::LrpCounts;
+use crate::clients::auctioneer::LrpStart;
+use crate::clients::reps::InstanceUpdate;
+use crate::domain::actual_lrps::{change_slot, retire};
+use crate::domain::{DomainError, Page, Service, domains};
+use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, LrpKey};
+use crate::model::cell::CellSet;
+use crate::model::change::Cause;
+use crate::model::convergence::{Action, Push, Unit, Wanted, World, decide};
+use crate::model::desired_lrp::{DesiredLrpFilter, RoutingInfo};
+use crate::model::routes::{INTERNAL_ROUTER, Routes};
+use crate::model::slot::Slot;
+use crate::model::tags::hostnames_from_json;
+use crate::model::{Text, TraceId};
+use crate::quiet::gets_a_line;
+use crate::store::{Key, Range};
+
+/// Process guids that are looked at together.
+const PAGE_UNITS: u32 = 250;
+
+/// The cells that there are, if anybody says so.
+pub(super) struct Present {
+    pub(super) set: CellSet,
+    pub(super) cells: BTreeMap<Text, CellPresence>,
+}
+
+pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
+    let now_ns = service.store().now_ns();
+    let known: BTreeSet<Text> = domains::forget_expired(service).await?.into_iter().collect();
+    let fresh = domains::list(&mut service.store().reader().await?).await?;
+    let mut counts = LrpCounts { fresh_domains: fresh.clone(), ..LrpCounts::default() };
+    let fresh = fresh.into_iter().collect();
+    let world = World { now_ns, cells: &present.set, fresh: &fresh, known: &known };
+    let mut work = Work { service, world, present, starts: BTreeMap::new(), failed: 0 };
+    let mut after = None;
+    loop {
+        let (units, next) = page(service, after).await?;
+        work.act(&units, &mut counts).await;
+        if next.is_none() {
+            break;
+        }
+        after = next;
+    }
+    if work.failed > 0 {
+        tracing::warn!(failed = work.failed, "not everything that was due could be done; the next run tries again");
+    }
+    request_auctions(service, work.starts).await?;
+    counts.set_cells(&present.set);
+    Ok(counts)
+}
+
+/// Everything of the next process guids, and where those after them begin.
+async fn page(service: &Service, after: Option<Key>) -> Result<(BTreeMap<Text, Unit>, Option<Key>), DomainError> {
+    let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
+    if let Some((after, units)) = page.open() {
+        let desired = DesiredLrpFilter::default();
+        let mut last = page.reader.desired_lrps_page_end(&desired, after.as_ref(), units).await?;
+        if last.is_none() {
+            // There may be many instances left of which nothing is desired.
+            last = page.reader.actual_lrps_page_end(&ActualLrpFilter::default(), after.as_ref(), units).await?;
+        }
+        page.fix(last);
+    }
+    let range = page.range();
+    let mut units = BTreeMap::<Text, Unit>::new();
+    for info in page.reader.routing_infos(&DesiredLrpFilter::default(), &range).await? {
+        let guid = info.process_guid.clone();
+        units.entry(guid).or_default().wanted = Some(wanted(info));
+    }
+    let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
+    for row in page.reader.actual_lrps(&ActualLrpFilter::default(), &range).await? {
+        rows.entry(row.process_guid.clone()).or_default().push(row);
+    }
+    for (guid, rows) in rows {
+        units.entry(guid).or_default().slots = Slot::by_index(rows);
+    }
+    Ok((units, page.next()))
+}
+
+fn wanted(info: RoutingInfo) -> Wanted {
+    let internal = info.routes.as_ref().and_then(|routes: &Routes| routes.of(INTERNAL_ROUTER));
+    Wanted {
+        process_guid: info.process_guid,
+        domain: info.domain,
+        instances: info.instances,
+        hostnames: internal.map_or(Some(Vec::new()), |json| hostnames_from_json(json).ok()),
+        metric_tags: Some(info.metric_tags),
+    }
+}
+
+struct Work<'a> {
+    service: &'a Service,
+    world: World<'a>,
+    present: &'a Present,
+    /// What cells are to be asked for: the indices of each process guid.
+    starts: BTreeMap<Text, Vec<i32>>,
+    failed: u64,
+}
+
+/// What is due for one slot, and what it was decided from.
+struct Due<'a> {
+    key: LrpKey,
+    actions: Vec<Action>,
+    wanted: Option<&'a Wanted>,
+}
+
+impl Work<'_> {
+    async fn act(&mut self, units: &BTreeMap<Text, Unit>, counts: &mut LrpCounts) {
+        let workers = self.service.policy().convergence_workers.max(1);
+        let mut due = Vec::new();
+        let mut pushes = Vec::new();
+        for (guid, unit) in units {
+            counts.count(unit, &self.world);
+            pushes.extend(unit.pushes(&self.world));
+            for (index, actions) in unit.decide(&self.world) {
+                counts.count_actions(&actions);
+                let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
+                let domain = domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
+                let key = LrpKey { process_guid: guid.clone(), index, domain: domain.cloned().unwrap_or_default() };
+                due.push(Due { key, actions, wanted: unit.wanted.as_ref() });
+            }
+        }
+        let (service, world) = (self.service, &self.world);
+        let done: Vec<_> = stream::iter(&due)
+            .map(|due| async move { (&due.key, act(service, world, due).await) })
+            .buffer_unordered(workers)
+            .collect()
+            .await;
+        for (key, outcome) in done {
+            match outcome {
+                Ok(true) => self.starts.entry(key.process_guid.clone()).or_default().push(key.index),
+                // It has changed or gone since it was looked at.
+                Ok(false) | Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {}
+                Err(fault) => {
+                    self.failed += 1;
+                    if gets_a_line(self.failed) {
+                        let process_guid = String::from_utf8_lossy(&key.process_guid);
+                        tracing::warn!(%process_guid, key.index, reason = %fault, "an instance could not be converged");
+                    }
+                }
+            }
+        }
+        let present = self.present;
+        stream::iter(pushes).for_each_concurrent(workers, |push| tell(service, present, push)).await;
+    }
+}
+
+/// Does what is still due. Whether a cell is to be asked for.
+async fn act(service: &Service, world: &World<'_>, due: &Due<'_>) -> Result<bool, DomainError> {
+    let Due { key, actions, wanted } = due;
+    let slot = (&key.process_guid[..], key.index);
+    let is_auctioned = change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| {
+        let still = decide(key.index, slot, *wanted, world);
+        let mut is_auctioned = false;
+        for action in still.into_iter().filter(|action| actions.contains(action)) {
+            action.apply(slot, key, now_ns)?;
+            is_auctioned |= action.is_auctioned();
+        }
+        Ok(is_auctioned)
+    })
+    .await?;
+    if actions.contains(&Action::Retire) {
+        retire(service, key, &TraceId::NONE).await?;
+    }
+    Ok(is_auctioned)
+}
+
+/// Tells a container what it should have been told before.
+async fn tell(service: &Service, present: &Present, push: Push) {
+    let Push { key, instance, internal_routes, metric_tags } = push;
+    let Some(cell) = present.cells.get(&instance.cell_id) else { return };
+    let update = InstanceUpdate { internal_routes, metric_tags };
+    if let Err(fault) = service.clients().reps.update(cell, &key, &instance, &update, &TraceId::NONE).await {
+        let process_guid = String::from_utf8_lossy(&key.process_guid);
+        tracing::info!(%process_guid, key.index, reason = %fault, "a container was not told of its routes or tags");
+    }
+}
+
+/// One request for everything.
+async fn request_auctions(service: &Service, mut starts: BTreeMap<Text, Vec<i32>>) -> Result<(), DomainError> {
+    if starts.is_empty() {
+        return Ok(());
+    }
+    let guids: Vec<Text> = starts.keys().cloned().collect();
+    let mut requests = Vec::with_capacity(guids.len());
+    for guids in guids.chunks(PAGE_UNITS as usize) {
+        let filter = DesiredLrpFilter { process_guids: guids.to_vec(), ..Default::default() };
+        for info in service.store().reader().await?.scheduling_infos(&filter, &Range::default()).await? {
+            let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
+            indices.sort_unstable();
+            requests.push(LrpStart::of(&info, indices));
+        }
+    }
+    if let Err(fault) = service.clients().auctioneer.request_lrps(&requests, &TraceId::NONE).await {
+        tracing::warn!(lrps = requests.len(), reason = %fault, "no cells were asked for; the next run asks again");
+    }
+    Ok(())
+}
