@@ -29,9 +29,9 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     let first = repeated(|| insert(store, &lrp)).await?;
     tell(service, None, Some(lrp), trace_id);
     let mut created = instances::tell_created(service, first, trace_id);
+    drop(turn);
     let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
     created.extend(more?);
-    drop(turn);
     if info.instances > 0 {
         instances::request_auction(service, &info, created, trace_id).await;
     }
@@ -62,12 +62,9 @@ pub async fn update(
     tell(service, Some(before.clone()), Some(after.clone()), trace_id);
     let running = instances::tell_removed(service, surplus, trace_id);
     let (old, new) = (before.scheduling.instances, after.scheduling.instances);
-    let mut created = Vec::new();
-    if new > old {
-        created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await?;
-    }
     drop(turn);
     if new > old {
+        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await?;
         instances::request_auction(service, &after.scheduling, created, trace_id).await;
     }
     instances::stop_beside(service, running, trace_id);

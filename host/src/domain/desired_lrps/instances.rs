@@ -40,8 +40,8 @@ pub(super) async fn insert(
     Ok(rows)
 }
 
-/// The instances from this index on, as many as are desired by then: which were created. Whoever calls this has the
-/// turn.
+/// The instances from this index on, as many as are desired by then: which were created. Each of the transactions has a
+/// turn of its own, so that an update or a removal in between is heard, and is not undone.
 pub(super) async fn create(
     service: &Service,
     process_guid: &[u8],
@@ -52,6 +52,7 @@ pub(super) async fn create(
     let mut created = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next {
+        let _turn = service.turn(process_guid).await;
         let some = repeated(|| create_some(service, process_guid, domain, from)).await?;
         let Some((rows, until)) = some else { break };
         created.extend(tell_created(service, rows, trace_id));
