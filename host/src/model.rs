@@ -7,6 +7,7 @@
 pub mod actual_lrp;
 pub mod cell;
 pub mod change;
+pub mod convergence;
 pub mod desired_lrp;
 pub mod json;
 pub mod restart;

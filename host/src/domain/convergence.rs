@@ -1,8 +1,10 @@
 //! Convergence: what nothing else moves on is looked at again and again, until what runs is what is desired. One run
 //! over everything, page by page; what is decided about each record is the model's.
 
+mod lrps;
 mod tasks;
 
+pub use lrps::LrpCounts;
 pub use tasks::TaskCounts;
 
 use super::{DomainError, Service};
@@ -11,6 +13,7 @@ use crate::model::cell::CellSet;
 /// What a run found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
+    pub lrps: LrpCounts,
     pub tasks: TaskCounts,
 }
 
@@ -21,5 +24,11 @@ pub async fn run(service: &Service) -> Result<Counts, DomainError> {
         None => CellSet::Unknown,
         Some(cells) => CellSet::Known(cells.into_iter().map(|cell| cell.cell_id).collect()),
     };
-    Ok(Counts { tasks: tasks::run(service, &cells).await? })
+    run_with(service, &cells).await
+}
+
+/// One run, where these are the cells. What fails in one part does not stop the other.
+pub async fn run_with(service: &Service, cells: &CellSet) -> Result<Counts, DomainError> {
+    let (lrps, tasks) = tokio::join!(lrps::run(service, cells), tasks::run(service, cells));
+    Ok(Counts { lrps: lrps?, tasks: tasks? })
 }

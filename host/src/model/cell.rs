@@ -17,6 +17,11 @@ impl CellSet {
         matches!(self, Self::Known(cells) if !cells.contains(cell_id))
     }
 
+    /// Whether it is known that there are none at all.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Known(cells) if cells.is_empty())
+    }
+
     /// Whether it is known to be there.
     pub fn has(&self, cell_id: &[u8]) -> bool {
         matches!(self, Self::Known(cells) if cells.contains(cell_id))

@@ -17,7 +17,12 @@ pub struct MetricTag {
     pub dynamic: i32,
 }
 
-const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", 1), (b"INSTANCE_GUID", 2)];
+/// Each instance puts its index in its place.
+pub const DYNAMIC_INDEX: i32 = 1;
+/// Each instance puts the guid of its container in its place.
+pub const DYNAMIC_INSTANCE_GUID: i32 = 2;
+
+const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", DYNAMIC_INDEX), (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID)];
 
 pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
     object(tags, |tag, out| {
