@@ -3,6 +3,7 @@
 
 pub mod actual_lrps;
 mod attempts;
+pub mod cells;
 pub mod convergence;
 pub mod desired_lrps;
 pub mod domains;

@@ -15,6 +15,7 @@ pub mod keys;
 pub mod layout;
 pub mod lens;
 pub mod lock;
+pub mod locket;
 pub mod logs;
 pub mod metrics;
 pub mod migrate;

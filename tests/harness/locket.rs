@@ -1,4 +1,4 @@
-//! Locket as far as locks go, on a free port, with the certificates of `tests/fixtures/certificates`. Owns what it says and
+//! Locket, its locks and its presences, on a free port, with the certificates of `tests/fixtures/certificates`. Owns what it says and
 //! when; a test may take its lock away, or its voice.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bbs::lock::locket::messages::{LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource};
+use bbs::locket::messages::{
+    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest,
+    ReleaseResponse, Resource, TypeCode,
+};
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
@@ -37,6 +40,8 @@ pub struct Locket {
 #[derive(Default)]
 struct State {
     held: BTreeMap<String, (Resource, Instant)>,
+    /// What is said of each cell.
+    presences: BTreeMap<String, String>,
     /// The `uuid` of each request.
     callers: Vec<String>,
     silent: bool,
@@ -97,6 +102,30 @@ impl Locket {
         self.state().silent = silent;
     }
 
+    /// From now on there is such a cell; what is said of it is JSON, or should be.
+    pub fn show(&self, cell_id: &str, presence: &str) {
+        self.state().presences.insert(cell_id.to_owned(), presence.to_owned());
+    }
+
+    /// From now on there is no such cell.
+    pub fn hide(&self, cell_id: &str) {
+        self.state().presences.remove(cell_id);
+    }
+
+    fn fetch_all(&self, request: &FetchAllRequest) -> Result<FetchAllResponse, Status> {
+        if request.type_code() != TypeCode::Presence || request.r#type != "presence" {
+            return Err(Status::invalid_argument("only presences are asked for"));
+        }
+        let resources = self.state().presences.iter().map(|(key, value)| presence(key, value)).collect();
+        Ok(FetchAllResponse { resources })
+    }
+
+    fn fetch(&self, request: &FetchRequest) -> Result<FetchResponse, Status> {
+        let state = self.state();
+        let value = state.presences.get(&request.key).ok_or_else(|| Status::not_found("resource-not-found"))?;
+        Ok(FetchResponse { resource: Some(presence(&request.key, value)) })
+    }
+
     fn hear<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let uuid = request.metadata().get("uuid").and_then(|uuid| uuid.to_str().ok()).unwrap_or_default();
         let mut state = self.state();
@@ -131,6 +160,16 @@ impl Locket {
     }
 }
 
+fn presence(key: &str, value: &str) -> Resource {
+    Resource {
+        key: key.to_owned(),
+        owner: key.to_owned(),
+        value: value.to_owned(),
+        r#type: "presence".to_owned(),
+        type_code: TypeCode::Presence.into(),
+    }
+}
+
 impl NamedService for Locket {
     const NAME: &'static str = "models.Locket";
 }
@@ -150,7 +189,9 @@ impl Service<HttpRequest<Body>> for Locket {
             Ok(match request.uri().path() {
                 "/models.Locket/Lock" => Grpc::new(ProstCodec::default()).unary(Lock(locket), request).await,
                 "/models.Locket/Release" => Grpc::new(ProstCodec::default()).unary(Release(locket), request).await,
-                _ => Status::unimplemented("locks only").into_http(),
+                "/models.Locket/Fetch" => Grpc::new(ProstCodec::default()).unary(Fetch(locket), request).await,
+                "/models.Locket/FetchAll" => Grpc::new(ProstCodec::default()).unary(FetchAll(locket), request).await,
+                _ => Status::unimplemented("no such method").into_http(),
             })
         })
     }
@@ -177,5 +218,29 @@ impl UnaryService<ReleaseRequest> for Release {
     fn call(&mut self, request: Request<ReleaseRequest>) -> Self::Future {
         let heard = self.0.hear(&request).map(|()| self.0.release(request.into_inner()));
         Box::pin(async move { heard.map(|()| Response::new(ReleaseResponse {})) })
+    }
+}
+
+struct Fetch(Locket);
+
+impl UnaryService<FetchRequest> for Fetch {
+    type Response = FetchResponse;
+    type Future = Answer<Response<FetchResponse>>;
+
+    fn call(&mut self, request: Request<FetchRequest>) -> Self::Future {
+        let fetched = self.0.hear(&request).and_then(|()| self.0.fetch(request.get_ref()));
+        Box::pin(async move { fetched.map(Response::new) })
+    }
+}
+
+struct FetchAll(Locket);
+
+impl UnaryService<FetchAllRequest> for FetchAll {
+    type Response = FetchAllResponse;
+    type Future = Answer<Response<FetchAllResponse>>;
+
+    fn call(&mut self, request: Request<FetchAllRequest>) -> Self::Future {
+        let fetched = self.0.hear(&request).and_then(|()| self.0.fetch_all(request.get_ref()));
+        Box::pin(async move { fetched.map(Response::new) })
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 pub mod certificates;
 pub mod database;
 pub mod deployment;
+pub mod diego;
 pub mod engine;
 pub mod fixture;
 pub mod galera;

@@ -8,6 +8,7 @@ mod damage;
 mod evacuation;
 mod framing;
 mod pages;
+mod rush;
 
 use bbs_proto::models as proto;
 

@@ -9,6 +9,7 @@ mod harness;
 mod api;
 mod build;
 mod catalog;
+mod clients;
 mod control;
 mod crash;
 mod databases;

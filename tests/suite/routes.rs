@@ -1,6 +1,8 @@
 //! What holds for every route alike, and that every route has a test of each kind: `tests/routes.tsv` says which. A
 //! route that is added to the host, an error that it can give or a test that is renamed has to be brought into it.
 
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs::api::{Route, routes};
@@ -16,6 +18,7 @@ use crate::harness::workspace;
 /// What each route answers besides success: whether it reads its body, and the errors that are its own.
 const ROUTES: &[(&str, Body, &[&str])] = &[
     ("ping", Body::Ignored, &[]),
+    ("cells/list.r1", Body::Ignored, &[]),
     ("domains/list", Body::Ignored, &[]),
     ("domains/upsert", Body::Read, &["InvalidRequest"]),
     ("actual_lrps/list", Body::Read, &[]),
@@ -163,6 +166,24 @@ async fn a_path_that_is_nearly_a_route_does_not_exist(kind: Kind) {
             let reply = server.post(&path, []).await;
             assert_eq!((reply.status, reply.text().trim_end()), (404, "404 page not found"), "{path}");
         }
+    }
+}
+
+on_each_layout!(a_body_that_breaks_off_is_answered_as_diego_does_by_every_route);
+async fn a_body_that_breaks_off_is_answered_as_diego_does_by_every_route(kind: Kind) {
+    let server = Server::empty(kind).await;
+    for route in routes() {
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        let head = format!("POST /v1/{} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", route.path);
+        connection.write_all(format!("{head}no length\r\n").as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).await.unwrap();
+        let text = String::from_utf8_lossy(&answer);
+        let (status, said) = match route.is_stream {
+            true => ("HTTP/1.1 500 Internal Server Error\r\n", "content-length: 0"),
+            false => ("HTTP/1.1 200 OK\r\n", "the request failed for an unknown reason"),
+        };
+        assert!(text.starts_with(status) && text.contains(said), "{}: {text}", route.path);
     }
 }
 

@@ -11,7 +11,7 @@ const LONGEST_FUNCTION: usize = 70;
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["pace", "progress"]),
-    ("clients", &["config", "model", "tls"]),
+    ("clients", &["config", "locket", "model", "tls"]),
     ("clock", &[]),
     ("events", &["model"]),
     ("config", &["database"]),
@@ -25,7 +25,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("database", &["layout"]),
     ("record", &["layout"]),
     ("lens", &["layout", "record"]),
-    ("lock", &["config", "database", "layout"]),
+    ("lock", &["config", "database", "layout", "locket"]),
+    ("locket", &["config"]),
     ("modules", &["layout", "lens", "progress", "quiet"]),
     ("tls", &[]),
     ("units", &["database", "layout", "lens", "record"]),
@@ -35,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
     ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
-    ("domain", &["clients", "clock", "events", "model", "store"]),
+    ("domain", &["clients", "clock", "events", "model", "quiet", "store"]),
     ("api", &["clock", "domain", "events", "model", "modules", "store"]),
     ("http", &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "quiet", "tls"]),
 ];

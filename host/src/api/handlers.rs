@@ -13,7 +13,7 @@ use prost::Message;
 use super::methods::{Change, Get, List, Native};
 use super::{NotHeld, Request, errors, wire};
 use crate::domain::validation::{self, Validate};
-use crate::domain::{DomainError, Page, Service};
+use crate::domain::{DomainError, Page, Service, cells};
 use crate::model::TraceId;
 use crate::store::Reader;
 
@@ -71,6 +71,10 @@ async fn try_answer(
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         Native::Ping => Ok(proto::PingResponse { available: true }.encode_to_vec()),
+        Native::Cells => {
+            let cells = cells::list(service).await?;
+            Ok(proto::CellsResponse { error: None, cells }.encode_to_vec())
+        }
         Native::Change(method) => change(service, method, call).await,
         Native::Get(method) => match page {
             Some(page) => get(page.reader(), method, call).await,

@@ -5,6 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Native {
     Ping,
+    /// Asked of Locket, and not of the database.
+    Cells,
     /// Run page by page.
     List(List),
     Get(Get),
@@ -122,6 +124,7 @@ const fn change(method: Change, name: &'static str, path: &'static str) -> Regis
 
 pub(super) const METHODS: &[Registered] = &[
     Registered { method: Native::Ping, name: "Ping", path: "ping" },
+    Registered { method: Native::Cells, name: "Cells_r1", path: "cells/list.r1" },
     get(Get::Domains, "Domains", "domains/list"),
     change(Change::Domain, "UpsertDomain", "domains/upsert"),
     list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),

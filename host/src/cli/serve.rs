@@ -70,8 +70,14 @@ impl ServeCommand {
 fn warn_of_ignored(ignored: &Ignored) {
     let Ignored { known, unknown } = ignored;
     if !unknown.is_empty() {
-        tracing::warn!(name: "configuration.ignored-keys", ?unknown, ?known, "these configuration keys have no meaning here and are ignored");
+        tracing::warn!(
+            name: "configuration.ignored-keys",
+            ?unknown, ?known, "these configuration keys have no meaning here and are ignored"
+        );
     } else if !known.is_empty() {
-        tracing::info!(name: "configuration.ignored-keys", ?known, "these configuration keys have no meaning here and are ignored");
+        tracing::info!(
+            name: "configuration.ignored-keys",
+            ?known, "these configuration keys have no meaning here and are ignored"
+        );
     }
 }

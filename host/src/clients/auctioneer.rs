@@ -1,12 +1,29 @@
 //! The auctioneer, which finds cells for what waits.
 
-use super::ClientError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Method, Url};
+use serde::Serialize;
+use serde_json::json;
+
+use super::pool::{Ask, Pool};
+use super::{ClientError, ClientsError, files, text};
+use crate::config;
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
 
+/// Without an address nobody is asked, and what waits goes on waiting.
 #[derive(Debug, Clone, Default)]
-pub struct Auctioneer;
+pub struct Auctioneer(Option<Arc<Connection>>);
+
+#[derive(Debug)]
+struct Connection {
+    pool: Pool,
+    address: Url,
+    require_tls: bool,
+}
 
 /// Instances of one desired LRP that wait for cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,13 +56,84 @@ impl LrpStart {
 }
 
 impl Auctioneer {
-    /// One request for all of them.
-    pub async fn request_lrps(&self, _starts: &[LrpStart], _trace_id: &TraceId) -> Result<(), ClientError> {
-        Ok(())
+    pub(super) fn new(auctioneer: &config::Auctioneer, timeout: Duration) -> Result<Self, ClientsError> {
+        let refused = || ClientsError::Address { key: "auctioneer_address", address: auctioneer.address.clone() };
+        let address = Url::parse(&auctioneer.address).map_err(|_| refused())?;
+        if !address.has_host() {
+            return Err(refused());
+        }
+        let pool = Pool::new(auctioneer.tls.as_ref().map(files), None, timeout)
+            .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source })?;
+        Ok(Self(Some(Arc::new(Connection { pool, address, require_tls: auctioneer.require_tls }))))
     }
 
     /// One request for all of them.
-    pub async fn request_tasks(&self, _tasks: &[Task], _trace_id: &TraceId) -> Result<(), ClientError> {
-        Ok(())
+    pub async fn request_lrps(&self, starts: &[LrpStart], trace_id: &TraceId) -> Result<(), ClientError> {
+        let starts: Vec<_> = starts.iter().map(lrp_json).collect();
+        self.request("ask the auctioneer to place instances", "lrps", &starts, trace_id).await
     }
+
+    /// One request for all of them.
+    pub async fn request_tasks(&self, tasks: &[Task], trace_id: &TraceId) -> Result<(), ClientError> {
+        let tasks: Vec<_> = tasks.iter().map(task_json).collect();
+        self.request("ask the auctioneer to place tasks", "tasks", &tasks, trace_id).await
+    }
+
+    async fn request(
+        &self,
+        what: &'static str,
+        kind: &str,
+        wanted: &impl Serialize,
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
+        let Some(connection) = &self.0 else { return Ok(()) };
+        let mut url = connection.address.clone();
+        url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
+        let body = serde_json::to_vec(wanted).expect("text and numbers are JSON");
+        let mut ask = Ask { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
+        match connection.pool.ask(&ask).await {
+            Err(fault @ ClientError::Unreachable { .. }) if !connection.require_tls && ask.url.scheme() == "https" => {
+                tracing::debug!(error = &fault as &dyn std::error::Error, "trying the auctioneer again, without TLS");
+                ask.url.set_scheme("http").expect("https and http are alike");
+                connection.pool.ask(&ask).await
+            }
+            answered => answered,
+        }
+    }
+}
+
+/// With keys in two styles, as Diego's auctioneer reads them.
+fn lrp_json(start: &LrpStart) -> serde_json::Value {
+    json!({
+        "process_guid": text(&start.process_guid),
+        "domain": text(&start.domain),
+        "indices": start.indices,
+        "PlacementTags": texts(&start.placement_tags),
+        "VolumeDrivers": texts(&start.volume_drivers),
+        "RootFs": text(&start.root_fs),
+        "MemoryMB": start.memory_mb,
+        "DiskMB": start.disk_mb,
+        "MaxPids": start.max_pids,
+    })
+}
+
+fn task_json(task: &Task) -> serde_json::Value {
+    let definition = &task.definition;
+    let drivers: Vec<_> = definition.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+    json!({
+        "TaskGuid": text(&task.guid),
+        "Domain": text(&task.domain),
+        "PlacementTags": texts(&definition.placement_tags),
+        "VolumeDrivers": texts(&drivers),
+        "RootFs": text(&definition.root_fs),
+        "MemoryMB": definition.memory_mb,
+        "DiskMB": definition.disk_mb,
+        "MaxPids": definition.max_pids,
+        "state": "Invalid",
+        "failed": false,
+    })
+}
+
+fn texts(texts: &[Text]) -> Vec<String> {
+    texts.iter().map(|found| text(found)).collect()
 }

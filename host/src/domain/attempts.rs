@@ -1,5 +1,6 @@
 //! Doing a transaction again that lost to another: databases end one of two that wait for each other, and expect it
-//! to come back. The one place where this is done. Three times in all, half a second apart, as Diego does.
+//! to come back. The one place where this is done. Three times in all, half a second apart, as Diego does, and up to as
+//! much again, so that those who lost to each other do not meet again.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub(super) async fn repeated<T, F>(attempt: impl FnMut() -> F) -> Result<T, Doma
 where
     F: Future<Output = Result<T, DomainError>>,
 {
-    let pauses = ConstantBuilder::new().with_delay(PAUSE).with_max_times(MORE_ATTEMPTS);
+    let pauses = ConstantBuilder::new().with_delay(PAUSE).with_max_times(MORE_ATTEMPTS).with_jitter();
     attempt
         .retry(pauses)
         .when(DomainError::is_transient)

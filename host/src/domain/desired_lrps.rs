@@ -1,61 +1,90 @@
 //! Desired LRPs: what should run. Instances that no cell runs come and go here with what desires
 //! them; those that a cell runs are that cell's to stop.
 
+mod instances;
+mod push;
+
+use std::collections::BTreeMap;
+
 use super::attempts::repeated;
 use super::{DomainError, Page, Service};
+use crate::model::actual_lrp::ActualLrp;
 use crate::model::change::Change;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
+use crate::model::slot::Slot;
 use crate::model::tags::MetricTag;
 use crate::model::{ModificationTag, Text, TraceId};
-use crate::store::{Reader, Store};
+use crate::store::{Reader, Store, StoreError};
 
 const SOURCE_ID: &[u8] = b"source_id";
 
-/// Instances created in one transaction, so that a great number does not keep other writers out.
-const INSTANCES_AT_ONCE: i32 = 500;
-
-/// Makes a new one, with its instances waiting for cells.
+/// Makes a new one, with its instances waiting for cells, and asks for those.
 pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) -> Result<(), DomainError> {
     let store = service.store();
-    let turn = service.turn(&lrp.scheduling.process_guid).await;
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
-    let info = &lrp.scheduling;
-    let first = info.instances.min(INSTANCES_AT_ONCE);
-    repeated(|| insert(store, &lrp, first)).await?;
-    if first < info.instances {
-        create_instances(store, &info.process_guid, &info.domain, first).await?;
-    }
-    let trace_id = trace_id.clone();
-    service.events().publish(Change::DesiredLrp { before: None, after: Some(Box::new(lrp)), trace_id });
+    let info = lrp.scheduling.clone();
+    let turn = service.turn(&info.process_guid).await;
+    let first = repeated(|| insert(store, &lrp)).await?;
+    tell(service, None, Some(lrp), trace_id);
+    let mut created = instances::tell_created(service, first, trace_id);
+    let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
+    created.extend(more?);
     drop(turn);
+    if info.instances > 0 {
+        instances::request_auction(service, &info, created, trace_id).await;
+    }
     Ok(())
 }
 
-async fn insert(store: &Store, lrp: &DesiredLrp, instances: i32) -> Result<(), DomainError> {
+/// With the first of its instances.
+async fn insert(store: &Store, lrp: &DesiredLrp) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
-    if instances > 0 {
-        writer.insert_unclaimed(&info.process_guid, &info.domain, 0..instances).await?;
-    }
-    Ok(writer.commit().await?)
+    let first = 0..info.instances.min(instances::AT_ONCE);
+    let created = instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?;
+    writer.commit().await?;
+    Ok(created)
 }
 
-/// Changes what the update names, and how many instances wait.
-pub async fn update(service: &Service, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<(), DomainError> {
-    let store = service.store();
-    let before = repeated(|| change(store, process_guid, update)).await?;
-    let (old, new) = (before.instances, update.instances.unwrap_or(before.instances));
+/// Changes what the update names, and how many instances there are.
+pub async fn update(
+    service: &Service,
+    process_guid: &[u8],
+    update: &DesiredLrpUpdate,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
+    let turn = service.turn(process_guid).await;
+    let Updated { before, after, surplus } = repeated(|| change(service.store(), process_guid, update)).await?;
+    let Some(after) = after else { return Ok(()) };
+    tell(service, Some(before.clone()), Some(after.clone()), trace_id);
+    let running = instances::tell_removed(service, surplus, trace_id);
+    let (old, new) = (before.scheduling.instances, after.scheduling.instances);
+    let mut created = Vec::new();
     if new > old {
-        create_instances(store, process_guid, &before.domain, old).await?;
+        created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await?;
     }
+    drop(turn);
+    if new > old {
+        instances::request_auction(service, &after.scheduling, created, trace_id).await;
+    }
+    instances::stop_beside(service, running, trace_id);
+    push::beside(service, &before, &after, update, trace_id);
     Ok(())
 }
 
-/// The change itself, without the instances that it asks for. Gives what was there before.
-async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<SchedulingInfo, DomainError> {
+/// What an update did.
+struct Updated {
+    before: DesiredLrp,
+    /// Nothing where the record cannot be read any more.
+    after: Option<DesiredLrp>,
+    surplus: BTreeMap<i32, Slot>,
+}
+
+/// The change itself, without the instances that it adds.
+async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<Updated, DomainError> {
     let mut writer = store.writer(process_guid).await?;
     let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     let run_info = update.image_credentials.as_ref().map(|(username, password)| {
@@ -66,26 +95,49 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
     });
     let tag_index = before.scheduling.tag.index.wrapping_add(1);
     writer.update_desired_lrp(process_guid, tag_index, update, run_info.as_ref()).await?;
-
+    let mut surplus = BTreeMap::new();
     if let Some(fewer) = update.instances.filter(|instances| *instances < before.scheduling.instances) {
-        writer.delete_waiting(process_guid, fewer).await?;
+        surplus = instances::delete_from(&mut writer, process_guid, fewer).await?;
     }
+    // As it rests, and not as it was given.
+    let after = match writer.desired_lrp(process_guid).await {
+        Err(StoreError::Unreadable { .. }) => None,
+        read => read?,
+    };
     writer.commit().await?;
-    Ok(before.scheduling)
+    Ok(Updated { before, after, surplus })
 }
 
-/// Removes it and the instances that no cell runs.
-pub async fn remove(service: &Service, process_guid: &[u8]) -> Result<(), DomainError> {
+/// Removes it and the instances that no cell runs; the others are stopped.
+pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
     let store = service.store();
-    repeated(|| async move {
+    let turn = service.turn(process_guid).await;
+    let (before, slots) = repeated(|| async move {
         let mut writer = store.writer(process_guid).await?;
-        if !writer.delete_desired_lrp(process_guid).await? {
-            return Err(DomainError::NotFound);
-        }
-        writer.delete_waiting(process_guid, 0).await?;
-        Ok(writer.commit().await?)
+        let before = match writer.desired_lrp(process_guid).await {
+            // It may go all the same; there is only nothing to tell of it.
+            Err(StoreError::Unreadable { .. }) => None,
+            read => Some(read?.ok_or(DomainError::NotFound)?),
+        };
+        writer.delete_desired_lrp(process_guid).await?;
+        let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
+        writer.commit().await?;
+        Ok((before, slots))
     })
-    .await
+    .await?;
+    if before.is_some() {
+        tell(service, before, None, trace_id);
+    }
+    let running = instances::tell_removed(service, slots, trace_id);
+    drop(turn);
+    instances::stop_beside(service, running, trace_id);
+    Ok(())
+}
+
+/// Whoever calls this still has the turn.
+fn tell(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>, trace_id: &TraceId) {
+    let (before, after) = (before.map(Box::new), after.map(Box::new));
+    service.events().publish(Change::DesiredLrp { before, after, trace_id: trace_id.clone() });
 }
 
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
@@ -124,34 +176,6 @@ async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), Domai
         page.fix(last);
     }
     Ok(())
-}
-
-/// The instances from this one on, as many as are desired by then: an update or a removal in between
-/// is not undone.
-async fn create_instances(store: &Store, process_guid: &[u8], domain: &[u8], from: i32) -> Result<(), DomainError> {
-    let mut first = Some(from);
-    while let Some(from) = first {
-        first = repeated(|| create_some_instances(store, process_guid, domain, from)).await?;
-    }
-    Ok(())
-}
-
-/// Gives the first that is still to be created, or none.
-async fn create_some_instances(
-    store: &Store,
-    process_guid: &[u8],
-    domain: &[u8],
-    first: i32,
-) -> Result<Option<i32>, DomainError> {
-    let mut writer = store.writer(process_guid).await?;
-    let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
-    let end = desired.min(first.saturating_add(INSTANCES_AT_ONCE));
-    if first >= end {
-        return Ok(None);
-    }
-    writer.insert_unclaimed(process_guid, domain, first..end).await?;
-    writer.commit().await?;
-    Ok(Some(end))
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

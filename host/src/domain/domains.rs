@@ -30,37 +30,22 @@ pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), 
     .await
 }
 
-/// The domains by how much is known of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Domains {
-    /// What these desire is complete.
-    pub(super) fresh: BTreeSet<Text>,
-    /// Somebody spoke for these, and was not forgotten yet.
-    pub(super) known: BTreeSet<Text>,
-}
-
-/// Forgets those that have expired. What is left.
-pub(super) async fn prune(service: &Service) -> Result<Domains, DomainError> {
+/// Forgets the domains that have expired. Gives the others.
+pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError> {
     let store = service.store();
-    let now_ns = store.now_ns();
-    let mut domains = Domains::default();
-    let all = store.reader().await?.domain_expiries().await?;
-    for (domain, expires_ns) in all {
-        if expires_ns > now_ns {
-            if expires_ns > nearest_second(now_ns) {
-                domains.fresh.insert(domain.clone());
-            }
-            domains.known.insert(domain);
-            continue;
-        }
-        repeated(|| async {
-            let mut writer = store.writer(&domain).await?;
-            writer.delete_expired_domain(&domain, now_ns).await?;
+    let mut reader = store.reader().await?;
+    let now_ns = reader.now_ns();
+    let (all, kept) = (reader.domains(i64::MIN).await?, reader.domains(now_ns).await?);
+    drop(reader);
+    for domain in all.iter().filter(|domain| !kept.contains(domain)) {
+        repeated(|| async move {
+            let mut writer = store.writer(domain).await?;
+            writer.delete_expired_domain(domain, now_ns).await?;
             Ok(writer.commit().await?)
         })
         .await?;
     }
-    Ok(domains)
+    Ok(kept)
 }
 
 fn nearest_second(now_ns: i64) -> i64 {

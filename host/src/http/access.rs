@@ -25,7 +25,10 @@ use crate::logs::writer::Writer;
 const SOURCE: &str = "bbs-access";
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the access log {}; check that its folder is there and can be written to, or leave `access_log_path` out", .path.display())]
+#[error(
+    "cannot open the access log {}; check that its folder is there and can be written to, or leave `access_log_path` out",
+    .path.display()
+)]
 pub struct AccessLogError {
     path: PathBuf,
     source: std::io::Error,

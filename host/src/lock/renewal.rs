@@ -89,10 +89,16 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
             }
             Ok(Ok(Some(by))) => return LockLost::Taken { what: T::WHAT, by },
             Ok(Err(fault)) => {
-                tracing::warn!(name: "locket-lock.failed-to-renew-lock", fault = &*fault, "{} could not be renewed; trying again", T::WHAT)
+                tracing::warn!(
+                    name: "locket-lock.failed-to-renew-lock",
+                    fault = &*fault, "{} could not be renewed; trying again", T::WHAT
+                )
             }
             Err(_) => {
-                tracing::warn!(name: "locket-lock.failed-to-renew-lock", "{} could not be renewed for {interval:?}; trying again", T::WHAT)
+                tracing::warn!(
+                    name: "locket-lock.failed-to-renew-lock",
+                    "{} could not be renewed for {interval:?}; trying again", T::WHAT
+                )
             }
         }
         next = Instant::now() + retry_interval;

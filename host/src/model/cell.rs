@@ -17,7 +17,15 @@ impl CellSet {
         matches!(self, Self::Known(cells) if !cells.contains(cell_id))
     }
 
-    /// Whether it is known that there are none at all.
+    /// How many are known to be there.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Unknown => 0,
+            Self::Known(cells) => cells.len(),
+        }
+    }
+
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Known(cells) if cells.is_empty())
     }

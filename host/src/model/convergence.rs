@@ -18,12 +18,10 @@ use super::restart::{Restart, restart};
 use super::slot::{Refusal, Slot, Unclaim};
 use super::tags::MetricTags;
 
-pub use push::{Push, hostnames, hostnames_differ, internal_routes_updated, resolved_tags, tags_differ};
+pub use push::{Push, hostnames_differ, resolved_tags, tags_differ};
 
 /// An instance that waits for longer is offered to the auctioneer again.
 const STALE_NS: i64 = 30_000_000_000;
-/// Instances of one process guid that one run creates. The next run goes on.
-const MOST_CREATED: usize = 10_000;
 
 /// What there is beside the records of one process guid.
 #[derive(Debug, Clone, Copy)]
@@ -114,25 +112,9 @@ impl Unit {
         let wanted = self.wanted.as_ref();
         let desired = 0..wanted.map_or(0, |wanted| wanted.instances);
         let missing = desired.clone().filter(|index| !self.slots.contains_key(index));
-        let missing = missing.take(MOST_CREATED).map(|index| (index, vec![Action::Create]));
+        let missing = missing.map(|index| (index, vec![Action::Create]));
         let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, world)));
         found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
-    }
-
-    /// Of all rows of a unit the same; empty where there is nothing at all.
-    pub fn process_guid(&self) -> &Text {
-        static NONE: Text = Text::new();
-        let rows = || self.slots.values().flat_map(Slot::rows);
-        let of_rows = || rows().next().map(|row| &row.process_guid);
-        self.wanted.as_ref().map(|wanted| &wanted.process_guid).or_else(of_rows).unwrap_or(&NONE)
-    }
-
-    /// The cells that are gone with containers of what is desired, whichever row knows of them.
-    pub fn lost_cells<'a>(&'a self, cells: &'a CellSet) -> impl Iterator<Item = &'a Text> {
-        let is_desired = self.wanted.is_some();
-        let rows = self.slots.values().flat_map(Slot::rows).filter(move |_| is_desired);
-        let has_container = |row: &&ActualLrp| matches!(row.state(), Some(State::Running | State::Claimed));
-        rows.filter(has_container).filter(|row| is_lost(row, cells)).map(|row| &row.cell_id)
     }
 
     /// What running containers have to be told, by index.

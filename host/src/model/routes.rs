@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use super::Text;
 use super::json::{self, Malformed};
 
+/// The router inside of the platform, which knows hosts by name.
+pub const INTERNAL_ROUTER: &[u8] = b"internal-router";
+
 /// By router; at most one entry each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes(BTreeMap<Text, Vec<u8>>);
@@ -33,6 +36,11 @@ impl Routes {
 
     pub fn into_entries(self) -> impl Iterator<Item = (Text, Vec<u8>)> {
         self.0.into_iter()
+    }
+
+    /// What is meant for one router.
+    pub fn of(&self, router: &[u8]) -> Option<&[u8]> {
+        self.0.get(router).map(Vec::as_slice)
     }
 
     pub fn from_json(text: &[u8]) -> Result<Option<Self>, Malformed> {

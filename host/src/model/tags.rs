@@ -17,9 +17,9 @@ pub struct MetricTag {
     pub dynamic: i32,
 }
 
-/// Each instance puts its index in its place.
+/// The instance's index.
 pub const DYNAMIC_INDEX: i32 = 1;
-/// Each instance puts the guid of its container in its place.
+/// The instance's own name.
 pub const DYNAMIC_INSTANCE_GUID: i32 = 2;
 
 const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", DYNAMIC_INDEX), (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID)];

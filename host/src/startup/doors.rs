@@ -1,22 +1,30 @@
 //! The ports beside the API's, each of which is open as early as there is something to say, and what guards the API's
-//! own: its certificates and its access log.
+//! own: its certificates and its access log; and the way out, to the rest of Diego.
 
 use super::{Prepared, StartupError, bind};
-use crate::config::Config;
+use crate::clients::Clients;
+use crate::config::{ClientTls, Config};
 use crate::http::{self, AccessLog, Certificates};
 use crate::logs::Level;
 
-/// What the API's port needs, read before anything is waited for, so that what is wrong with it shows at once.
+/// What the API's port and the way out need, read before anything is waited for, so that what is wrong with it shows at once.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) certificates: Option<Certificates>,
     pub(super) access_log: Option<AccessLog>,
+    pub(super) clients: Clients,
 }
 
 impl Front {
     pub(super) fn read(config: &Config) -> Result<Self, StartupError> {
         let listeners = &config.listeners;
+        let identity = listeners.tls.as_ref().map(|tls| ClientTls {
+            cert_file: tls.cert_file.clone(),
+            key_file: tls.key_file.clone(),
+            ca_file: tls.ca_file.clone(),
+        });
         Ok(Self {
+            clients: Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?,
             certificates: listeners.tls.as_ref().map(Certificates::read).transpose()?,
             access_log: listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
         })

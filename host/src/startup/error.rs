@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::admin::AdminError;
 use crate::api;
+use crate::clients::ClientsError;
 use crate::database::DatabaseError;
 use crate::http::{AccessLogError, TlsError};
 use crate::keys::KeysError;
@@ -67,6 +68,8 @@ pub enum StartupError {
          again. It said: {attempts}"
     )]
     Unhealthy { attempts: String },
+    #[error("the rest of Diego cannot be spoken to as the configuration says")]
+    Clients(#[from] ClientsError),
     #[error(transparent)]
     Api(#[from] api::ApiError),
 }
@@ -85,7 +88,8 @@ impl StartupError {
             | Self::NoMigrations { .. }
             | Self::Database(_)
             | Self::Lock(_)
-            | Self::Tls(_) => COULD_NOT_BEGIN,
+            | Self::Tls(_)
+            | Self::Clients(_) => COULD_NOT_BEGIN,
             Self::Fence(_)
             | Self::Locked
             | Self::LockLost(_)

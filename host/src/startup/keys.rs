@@ -86,7 +86,12 @@ impl Prepared {
                 "records that do not open were kept under their old key; repair or remove them and start again"
             );
         } else {
-            tracing::info!(name: "encryptor.finished", active, rewritten = rotated.rewritten, "everything is under the active key");
+            tracing::info!(
+                name: "encryptor.finished",
+                active,
+                rewritten = rotated.rewritten,
+                "everything is under the active key"
+            );
         }
         Ok(rotated)
     }

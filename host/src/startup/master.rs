@@ -31,7 +31,10 @@ pub(super) async fn serve_as_master(
 ) -> Result<(), StartupError> {
     let listener = bind(prepared.config.listeners.api).await?;
     let address = listener.local_addr().map_err(StartupError::Server)?;
-    tracing::info!(name: "server.listening", %address, "listening; every request is answered 503 until the database is ready");
+    tracing::info!(
+        name: "server.listening",
+        %address, "listening; every request is answered 503 until the database is ready"
+    );
     let gate = &prepared.gate;
     let (end_server, server_stop) = watch::channel(false);
     let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
@@ -45,7 +48,7 @@ pub(super) async fn serve_as_master(
     let work = async {
         let fence = Fence::raise(&prepared.database).await?;
         tokio::select! {
-            outcome = work_and_serve(prepared, &fence, address, announce) => outcome?,
+            outcome = work_and_serve(prepared, front, &fence, address, announce) => outcome?,
             fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
@@ -74,6 +77,7 @@ pub(super) async fn serve_as_master(
 /// there now.
 async fn work_and_serve(
     prepared: &Prepared,
+    front: &Front,
     fence: &Fence,
     address: SocketAddr,
     announce: impl FnOnce(&Served),
@@ -103,7 +107,7 @@ async fn work_and_serve(
         None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
         Some(online) => prepared.store_following(fence, online).await?,
     };
-    let service = prepared.service(store.clone());
+    let service = prepared.service(store.clone(), front.clients.clone());
     prepared.gate.open(Arc::new(prepared.api(service.clone())?));
     if following.is_none() {
         prepared.progress.enter(SERVING, "", None);
@@ -157,7 +161,10 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
         if !now.is_over() {
             let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
-            tracing::info!(name: "migration-manager.progress", phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work");
+            tracing::info!(
+                name: "migration-manager.progress",
+                phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work"
+            );
         }
     }
 }

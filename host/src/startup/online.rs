@@ -43,8 +43,8 @@ impl Prepared {
         context
     }
 
-    /// Migrates beside the served API, and says whether it got there. A migration that cannot be finished costs no client anything: the originals are
-    /// served as before, and the next start tries again.
+    /// Migrates beside the served API, and says whether it got there. A migration that cannot be finished costs no client
+    /// anything: the originals are served as before, and the next start tries again.
     pub(super) async fn follow(&self, fence: &Fence, online: &Online, store: &Store) -> Result<bool, StartupError> {
         let context = self.online_context();
         let span = tracing::info_span!("migration-manager", from = online.from(), to = online.to());
@@ -88,7 +88,10 @@ impl Prepared {
                 }
                 Err(fault) if fault.is_transient() && !online.has_arrived(context).await? => {
                     drop(access);
-                    tracing::info!(name: "cut-over-waits", reason = %fault, "the cut-over waits for somebody else's lock and is tried again");
+                    tracing::info!(
+                        name: "cut-over-waits",
+                        reason = %fault, "the cut-over waits for somebody else's lock and is tried again"
+                    );
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(fault) => return Err(fault.into()),

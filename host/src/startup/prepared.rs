@@ -218,8 +218,8 @@ impl Prepared {
     }
 
     /// What calls and convergence work with, over these entities.
-    pub(super) fn service(&self, store: Store) -> Service {
-        Service::new(store, Events::default(), Clients::default(), self.policy())
+    pub(super) fn service(&self, store: Store, clients: Clients) -> Service {
+        Service::new(store, Events::default(), clients, self.policy())
     }
 
     pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {

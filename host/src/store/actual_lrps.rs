@@ -3,18 +3,12 @@
 mod converge;
 mod slots;
 
-use std::ops::Range as Indices;
-
-use bbs_proto::models::ActualLrpNetInfo;
-
-use super::cells::{Cell, Cells, json, message, number};
 use super::filter::Filter;
 use super::reader::{Key, Range, Reader};
 use super::record::{Record, RecordProblem};
-use super::writer::Conflict;
 use super::{StoreError, Table, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
-use crate::model::{ModificationTag, tags};
+use crate::model::tags;
 
 const TABLE: Table = Table {
     name: "actual_lrps",
@@ -60,36 +54,6 @@ impl Reader {
 }
 
 impl Writer {
-    /// Instances that wait for a cell. A slot that is taken is left as it is.
-    pub async fn insert_unclaimed(
-        &mut self,
-        process_guid: &[u8],
-        domain: &[u8],
-        indices: Indices<i32>,
-    ) -> Result<(), StoreError> {
-        let guid = self.plain(TABLE, "process_guid", process_guid)?;
-        let domain = self.plain(TABLE, "domain", domain)?;
-        let since_ns = self.store.now_ns();
-        let row = |index: i32| -> Cells {
-            let epoch = String::from_utf8(ModificationTag::begin().epoch).expect("an epoch is a UUID");
-            vec![
-                ("process_guid", guid.clone()),
-                ("instance_index", number(index)),
-                ("domain", domain.clone()),
-                ("state", Cell::Text(State::Unclaimed.name().to_owned())),
-                ("since", number(since_ns)),
-                ("net_info", message(&ActualLrpNetInfo::default())),
-                ("modification_tag_epoch", Cell::Text(epoch)),
-                ("modification_tag_index", number(0)),
-                ("presence", number(Presence::Ordinary as i32)),
-                ("internal_routes", json(*b"[]")),
-                ("metric_tags", json(*b"{}")),
-                ("routable", Cell::Flag(false)),
-            ]
-        };
-        self.insert(TABLE, process_guid, indices.map(row).collect(), Conflict::Stays).await
-    }
-
     /// Deletes the instances from an index on that run nowhere.
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
         let waiting = Filter::everything()

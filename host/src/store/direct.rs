@@ -127,10 +127,6 @@ pub(super) async fn insert(
     }
     match conflict {
         Conflict::Fails => {}
-        Conflict::Stays => {
-            let keys = table.primary_key.iter().map(|column| Alias::new(*column));
-            insert.on_conflict(OnConflict::new().do_nothing_on(keys).to_owned());
-        }
         Conflict::Takes(column) => {
             let keys = table.primary_key.iter().map(|column| Alias::new(*column));
             insert.on_conflict(OnConflict::columns(keys).update_column(Alias::new(column)).to_owned());

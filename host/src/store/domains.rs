@@ -41,4 +41,9 @@ impl Writer {
         let cells = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
         self.insert(TABLE, domain, vec![cells], Conflict::Takes("expire_time")).await
     }
+
+    /// Deletes it unless somebody has spoken for it again.
+    pub async fn delete_expired_domain(&mut self, domain: &[u8], now_ns: i64) -> Result<(), StoreError> {
+        self.delete(TABLE, domain, Filter::everything().at_most("expire_time", now_ns)).await.map(drop)
+    }
 }

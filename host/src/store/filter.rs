@@ -22,6 +22,7 @@ pub(super) enum Condition {
     LikeOneOf(Vec<Vec<u8>>),
     Is(i64),
     AtLeast(i64),
+    AtMost(i64),
     Above(i64),
 }
 
@@ -61,6 +62,10 @@ impl Filter {
         self.and(column, Condition::AtLeast(number.into()))
     }
 
+    pub(super) fn at_most(self, column: &'static str, number: impl Into<i64>) -> Self {
+        self.and(column, Condition::AtMost(number.into()))
+    }
+
     pub(super) fn above(self, column: &'static str, number: impl Into<i64>) -> Self {
         self.and(column, Condition::Above(number.into()))
     }
@@ -94,7 +99,7 @@ impl Condition {
     fn can_be_said(&self, dialect: Dialect) -> bool {
         match self {
             Self::OneOf(texts) | Self::LikeOneOf(texts) => dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST,
-            Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::Above(_) => true,
+            Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::AtMost(_) | Self::Above(_) => true,
         }
     }
 
@@ -107,6 +112,7 @@ impl Condition {
             Self::LikeOneOf(patterns) => like_one_of(col, &holdable(patterns, dialect), dialect),
             Self::Is(number) => col.eq(*number),
             Self::AtLeast(number) => col.gte(*number),
+            Self::AtMost(number) => col.lte(*number),
             Self::Above(number) => col.gt(*number),
         })
     }
@@ -120,6 +126,7 @@ impl Condition {
             Self::LikeOneOf(patterns) => text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern))),
             Self::Is(wanted) => number(&|number| number == *wanted),
             Self::AtLeast(least) => number(&|number| number >= *least),
+            Self::AtMost(most) => number(&|number| number <= *most),
             Self::Above(bound) => number(&|number| number > *bound),
         }
     }

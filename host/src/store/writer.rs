@@ -5,7 +5,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 use super::cells::Cells;
 use super::filter::Filter;
 use super::lensed::Session;
-use super::reader::Key;
+use super::reader::{Key, Range};
 use super::record::{Read, Record};
 use super::{Access, Store, StoreError, Table, direct};
 use crate::database::Transaction;
@@ -16,8 +16,6 @@ use crate::units::{self, residue};
 pub(super) enum Conflict {
     /// The whole insertion fails with [`StoreError::Exists`].
     Fails,
-    /// The row that is there stays as it is.
-    Stays,
     /// The row that is there takes the new value of this column.
     Takes(&'static str),
 }
@@ -51,6 +49,10 @@ impl Writer {
         Self { store, access, tx, session, touched: Vec::new(), _held: held }
     }
 
+    pub fn now_ns(&self) -> i64 {
+        self.store.now_ns()
+    }
+
     pub async fn commit(mut self) -> Result<(), StoreError> {
         if let Some(session) = self.session.take() {
             session.write(&self.store, &mut self.tx).await?;
@@ -77,7 +79,9 @@ impl Writer {
         rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
     }
 
-    /// Records of a unit that are about to change, those that cannot be read among them.
+    /// Records of a unit that are about to change, those that cannot be read among them. They are not locked: where
+    /// there are none, MySQL would lock the gap that others are about to insert theirs into. Whoever writes names the
+    /// image that was read.
     pub(super) async fn rows<T>(
         &mut self,
         table: Table,
@@ -90,7 +94,8 @@ impl Writer {
             return session.rows(&self.store, &mut self.tx, (table, key), &filter, read).await;
         }
         let filter = filter.equals(table.key, key);
-        let rows = direct::scan_to_change(&mut self.tx, table, columns, &filter, "get records to change them").await?;
+        let all = Range::default();
+        let rows = direct::scan(&mut self.tx, table, columns, &filter, &all, "get records to change them").await?;
         Ok(rows.iter().map(|row| Record::read(row, &self.store, table, read)).collect())
     }
 

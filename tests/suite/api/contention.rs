@@ -80,3 +80,20 @@ async fn a_call_about_an_instance_that_somebody_holds_waits(kind: Kind) {
     assert_eq!((found, images(&server).await[0].crash_count), (None, 7), "what the other wrote is seen");
     assert_eq!(rows(&server).await, ["0/0/CLAIMED/a/1"]);
 }
+
+on_each_server!(containers_that_no_row_has_may_all_begin_theirs_at_once);
+async fn containers_that_no_row_has_may_all_begin_theirs_at_once(kind: Kind) {
+    const CONTAINERS: usize = 300;
+    let server = Server::empty(kind).await;
+    let starts = (0..CONTAINERS).map(|at| {
+        let server = &server;
+        async move {
+            let mut request = start(0, "a");
+            request.actual_lrp_key.as_mut().unwrap().process_guid = format!("guid-{at}").into();
+            said(server, START, &request).await
+        }
+    });
+    let found = futures_util::future::join_all(starts).await;
+    assert_eq!(found, vec![None; CONTAINERS]);
+    assert_eq!(rows(&server).await, vec!["0/0/RUNNING/a/0"; CONTAINERS]);
+}

@@ -66,19 +66,6 @@ async fn a_body_of_no_known_length_is_read_up_to_the_limit() {
     assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 67108864 bytes"), "{text}");
 }
 
-on_each_layout!(a_body_that_breaks_off_is_answered_as_diego_does);
-async fn a_body_that_breaks_off_is_answered_as_diego_does(kind: Kind) {
-    let server = Server::empty(kind).await;
-    let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    let request = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n";
-    connection.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    connection.read_to_end(&mut answer).await.unwrap();
-    let text = String::from_utf8_lossy(&answer);
-    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-    assert!(text.contains("the request failed for an unknown reason"), "{text}");
-}
-
 on_each_layout!(without_translators_only_the_native_version_is_served);
 async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     let server = Server::empty(kind).await;

@@ -101,3 +101,19 @@ async fn both_versions_of_tls_are_spoken() {
         assert!(ping(&client, host.address).await.unwrap(), "{version:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_knocks_often_leaves_few_lines() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    for _ in 0..100 {
+        let mut stranger = TcpStream::connect(host.address).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        // Until the host has hung up.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    host.signal("TERM");
+    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let lines = said.lines().filter(|line| line.contains("bbs.tls.handshake-failed")).count();
+    assert!((10..=13).contains(&lines), "{lines} lines: {said}");
+}

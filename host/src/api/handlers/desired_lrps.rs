@@ -57,11 +57,11 @@ pub(super) async fn change(
         DesiredLrpChange::Update => {
             let request: proto::UpdateDesiredLrpRequest = call.valid()?;
             let update = request.update.ok_or_else(|| DomainError::Invalid(NO_UPDATE.into()))?;
-            desired_lrps::update(service, &request.process_guid, &wire::update_from(update)).await?;
+            desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
             let process_guid = call.valid::<proto::RemoveDesiredLrpRequest>()?.process_guid;
-            desired_lrps::remove(service, &process_guid).await?;
+            desired_lrps::remove(service, &process_guid, call.trace_id).await?;
         }
     }
     Ok(Vec::new())

@@ -1,213 +1,206 @@
-//! Convergence of LRPs. Everything is looked at page by page, each page in a short transaction of its own; what is
-//! due is decided by the model, decided again where it is done, and done by so many workers at once.
+//! Convergence of instances: page by page over everything that is desired or there, each slot as the model decides. An
+//! action looks again, in its own transaction, whether it is still due. Cells are asked for once, at the end, for all.
 
-mod pages;
+use std::collections::{BTreeMap, BTreeSet};
 
-use std::collections::BTreeSet;
-
+use bbs_proto::models::CellPresence;
 use futures_util::{StreamExt, stream};
 
+use super::counts::LrpCounts;
 use crate::clients::auctioneer::LrpStart;
-use crate::domain::actual_lrps::{Changed, announce, retire, update_container, write};
-use crate::domain::attempts::repeated;
-use crate::domain::{DomainError, Service, domains};
-use crate::model::actual_lrp::{LrpKey, State};
+use crate::clients::reps::InstanceUpdate;
+use crate::domain::actual_lrps::{change_slot, retire};
+use crate::domain::{DomainError, Page, Service, domains};
+use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, LrpKey};
 use crate::model::cell::CellSet;
 use crate::model::change::Cause;
-use crate::model::convergence::{Action, Push, Unit, World, decide};
+use crate::model::convergence::{Action, Push, Unit, Wanted, World, decide};
+use crate::model::desired_lrp::{DesiredLrpFilter, RoutingInfo};
+use crate::model::routes::{INTERNAL_ROUTER, Routes};
+use crate::model::slot::Slot;
+use crate::model::tags::hostnames_from_json;
 use crate::model::{Text, TraceId};
+use crate::quiet::gets_a_line;
+use crate::store::{Key, Range};
 
-/// Process guids whose records are held at once.
-const PAGE_UNITS: u32 = 100;
-/// What did not succeed in one run is logged so often, and counted.
-const MOST_LOGGED: u64 = 20;
-/// Desired LRPs that are read at once for the auctioneer.
-const STARTS_AT_ONCE: usize = 500;
+/// Process guids that are looked at together.
+const PAGE_UNITS: u32 = 250;
 
-/// What a run found and did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LrpCounts {
-    /// Instances, of all that is desired.
-    pub desired: u64,
-    /// Of the managed rows, by state.
-    pub unclaimed: u64,
-    pub claimed: u64,
-    pub running: u64,
-    pub crashed: u64,
-    /// Desired LRPs of which an instance crashed.
-    pub crashing_desired: u64,
-    pub suspect_running: u64,
-    pub suspect_claimed: u64,
-    /// Cells that are gone and had instances.
-    pub suspect_cells: u64,
-    pub missing: u64,
-    pub extra: u64,
-    /// Instances for which the auctioneer was asked.
-    pub started: u64,
-    /// Containers that had to be told of routes or tags.
-    pub told: u64,
-    /// What was due and was not done. The next run tries again.
-    pub failed: u64,
+/// The cells that there are, if anybody says so.
+pub(super) struct Present {
+    pub(super) set: CellSet,
+    pub(super) cells: BTreeMap<Text, CellPresence>,
 }
 
-struct Run<'a> {
-    service: &'a Service,
-    world: World<'a>,
-    counts: LrpCounts,
-    lost_cells: BTreeSet<Text>,
-    starts: Vec<(Text, i32)>,
-}
-
-pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<LrpCounts, DomainError> {
-    let domains = domains::prune(service).await?;
+pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
     let now_ns = service.store().now_ns();
-    let world = World { now_ns, cells, fresh: &domains.fresh, known: &domains.known };
-    let (counts, lost_cells, starts) = Default::default();
-    let mut run = Run { service, world, counts, lost_cells, starts };
+    let known: BTreeSet<Text> = domains::forget_expired(service).await?.into_iter().collect();
+    let fresh = domains::list(&mut service.store().reader().await?).await?;
+    let mut counts = LrpCounts { fresh_domains: fresh.clone(), ..LrpCounts::default() };
+    let fresh = fresh.into_iter().collect();
+    let world = World { now_ns, cells: &present.set, fresh: &fresh, known: &known };
+    let mut work = Work { service, world, present, starts: BTreeMap::new(), failed: 0 };
     let mut after = None;
     loop {
-        let (units, next) = pages::desired(service.store(), after, PAGE_UNITS).await?;
-        run.converge(units).await;
-        after = next;
-        if after.is_none() {
+        let (units, next) = page(service, after).await?;
+        work.act(&units, &mut counts).await;
+        if next.is_none() {
             break;
         }
-    }
-    loop {
-        let (units, next) = pages::orphans(service.store(), after, PAGE_UNITS).await?;
-        run.converge(units).await;
         after = next;
-        if after.is_none() {
-            break;
-        }
     }
-    run.counts.suspect_cells = run.lost_cells.len() as u64;
-    run.request_starts().await?;
-    Ok(run.counts)
+    if work.failed > 0 {
+        tracing::warn!(failed = work.failed, "not everything that was due could be done; the next run tries again");
+    }
+    request_auctions(service, work.starts).await?;
+    counts.set_cells(&present.set);
+    Ok(counts)
 }
 
-impl Run<'_> {
-    async fn converge(&mut self, units: Vec<Unit>) {
-        let (mut due, mut pushes) = (Vec::new(), Vec::new());
-        for unit in &units {
-            self.count(unit);
-            for (index, actions) in unit.decide(&self.world) {
-                self.counts.missing += u64::from(actions.contains(&Action::Create));
-                self.counts.extra += u64::from(actions.contains(&Action::Retire));
-                due.push((unit.process_guid().clone(), index));
-            }
-            pushes.extend(unit.pushes(&self.world));
+/// Everything of the next process guids, and where those after them begin.
+async fn page(service: &Service, after: Option<Key>) -> Result<(BTreeMap<Text, Unit>, Option<Key>), DomainError> {
+    let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
+    if let Some((after, units)) = page.open() {
+        let desired = DesiredLrpFilter::default();
+        let mut last = page.reader.desired_lrps_page_end(&desired, after.as_ref(), units).await?;
+        if last.is_none() {
+            // There may be many instances left of which nothing is desired.
+            last = page.reader.actual_lrps_page_end(&ActualLrpFilter::default(), after.as_ref(), units).await?;
         }
-        self.counts.told += pushes.len() as u64;
-        let (service, world) = (self.service, &self.world);
-        let workers = service.policy().convergence_workers.max(1);
-        let acted = stream::iter(due).map(|(guid, index)| async move {
-            let acted = act(service, world, &guid, index).await;
-            (guid, index, acted)
-        });
-        let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
-        let told =
-            stream::iter(pushes).map(|push: Push| async move { update_container(service, push, &TraceId::NONE).await });
-        told.buffer_unordered(workers).collect::<()>().await;
-        for (guid, index, acted) in acted {
-            match acted {
-                Ok(true) => self.starts.push((guid, index)),
-                Ok(false) => {}
-                Err(fault) => self.failed(&guid, index, &fault),
-            }
-        }
+        page.fix(last);
     }
+    let range = page.range();
+    let mut units = BTreeMap::<Text, Unit>::new();
+    for info in page.reader.routing_infos(&DesiredLrpFilter::default(), &range).await? {
+        let guid = info.process_guid.clone();
+        units.entry(guid).or_default().wanted = Some(wanted(info));
+    }
+    let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
+    for row in page.reader.actual_lrps(&ActualLrpFilter::default(), &range).await? {
+        rows.entry(row.process_guid.clone()).or_default().push(row);
+    }
+    for (guid, rows) in rows {
+        units.entry(guid).or_default().slots = Slot::by_index(rows);
+    }
+    Ok((units, page.next()))
+}
 
-    fn count(&mut self, unit: &Unit) {
-        let counts = &mut self.counts;
-        counts.desired += unit.wanted.as_ref().map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
-        let mut has_crashed = false;
-        for slot in unit.slots.values() {
-            match slot.ordinary.as_ref().and_then(|row| row.state()) {
-                None => {}
-                Some(State::Unclaimed) => counts.unclaimed += 1,
-                Some(State::Claimed) => counts.claimed += 1,
-                Some(State::Running) => counts.running += 1,
-                Some(State::Crashed) => {
-                    counts.crashed += 1;
-                    has_crashed = true;
+fn wanted(info: RoutingInfo) -> Wanted {
+    let internal = info.routes.as_ref().and_then(|routes: &Routes| routes.of(INTERNAL_ROUTER));
+    Wanted {
+        process_guid: info.process_guid,
+        domain: info.domain,
+        instances: info.instances,
+        hostnames: internal.map_or(Some(Vec::new()), |json| hostnames_from_json(json).ok()),
+        metric_tags: Some(info.metric_tags),
+    }
+}
+
+struct Work<'a> {
+    service: &'a Service,
+    world: World<'a>,
+    present: &'a Present,
+    /// What cells are to be asked for: the indices of each process guid.
+    starts: BTreeMap<Text, Vec<i32>>,
+    failed: u64,
+}
+
+/// What is due for one slot, and what it was decided from.
+struct Due<'a> {
+    key: LrpKey,
+    actions: Vec<Action>,
+    wanted: Option<&'a Wanted>,
+}
+
+impl Work<'_> {
+    async fn act(&mut self, units: &BTreeMap<Text, Unit>, counts: &mut LrpCounts) {
+        let workers = self.service.policy().convergence_workers.max(1);
+        let mut due = Vec::new();
+        let mut pushes = Vec::new();
+        for (guid, unit) in units {
+            counts.count(unit, &self.world);
+            pushes.extend(unit.pushes(&self.world));
+            for (index, actions) in unit.decide(&self.world) {
+                counts.count_actions(&actions);
+                let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
+                let domain = domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
+                let key = LrpKey { process_guid: guid.clone(), index, domain: domain.cloned().unwrap_or_default() };
+                due.push(Due { key, actions, wanted: unit.wanted.as_ref() });
+            }
+        }
+        let (service, world) = (self.service, &self.world);
+        let done: Vec<_> = stream::iter(&due)
+            .map(|due| async move { (&due.key, act(service, world, due).await) })
+            .buffer_unordered(workers)
+            .collect()
+            .await;
+        for (key, outcome) in done {
+            match outcome {
+                Ok(true) => self.starts.entry(key.process_guid.clone()).or_default().push(key.index),
+                // It has changed or gone since it was looked at.
+                Ok(false) | Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {}
+                Err(fault) => {
+                    self.failed += 1;
+                    if gets_a_line(self.failed) {
+                        let process_guid = String::from_utf8_lossy(&key.process_guid);
+                        tracing::warn!(%process_guid, key.index, reason = %fault, "an instance could not be converged");
+                    }
                 }
             }
-            match slot.suspect.as_ref().and_then(|row| row.state()) {
-                Some(State::Running) => counts.suspect_running += 1,
-                Some(State::Claimed) => counts.suspect_claimed += 1,
-                Some(State::Unclaimed | State::Crashed) | None => {}
-            }
         }
-        counts.crashing_desired += u64::from(has_crashed && unit.wanted.is_some());
-        self.lost_cells.extend(unit.lost_cells(self.world.cells).cloned());
-    }
-
-    fn failed(&mut self, process_guid: &[u8], index: i32, fault: &DomainError) {
-        self.counts.failed += 1;
-        if self.counts.failed <= MOST_LOGGED {
-            let process_guid = String::from_utf8_lossy(process_guid);
-            let cause = std::error::Error::source(fault).map(tracing::field::display);
-            tracing::warn!(%process_guid, index, reason = %fault, cause, "an instance was not converged; the next run tries again");
-        }
-    }
-
-    /// One request for everything that waits.
-    async fn request_starts(&mut self) -> Result<(), DomainError> {
-        let mut starts = Vec::new();
-        for some in self.starts.chunks(STARTS_AT_ONCE) {
-            let guids: BTreeSet<_> = some.iter().map(|(guid, _)| guid.clone()).collect();
-            let guids: Vec<_> = guids.into_iter().collect();
-            let infos = self.service.store().reader().await?.scheduling_infos_of(&guids).await?;
-            for (guid, index) in some {
-                // What nobody desires any more needs no cell.
-                let info = infos.iter().find(|info| info.process_guid == *guid);
-                starts.extend(info.map(|info| LrpStart::of(info, vec![*index])));
-            }
-        }
-        self.counts.started = starts.len() as u64;
-        if !starts.is_empty()
-            && let Err(fault) = self.service.clients().auctioneer.request_lrps(&starts, &TraceId::NONE).await
-        {
-            tracing::warn!(instances = starts.len(), reason = %fault, "no cells were asked for; a later run asks again");
-        }
-        Ok(())
+        let present = self.present;
+        stream::iter(pushes).for_each_concurrent(workers, |push| tell(service, present, push)).await;
     }
 }
 
-/// Does what is due for a slot by now, which may be nothing any more. Whether a cell has to be found for it.
-async fn act(service: &Service, world: &World<'_>, process_guid: &[u8], index: i32) -> Result<bool, DomainError> {
-    let turn = service.turn(process_guid).await;
-    let (changed, actions) = repeated(|| attempt(service, world, process_guid, index)).await?;
-    announce(service, changed, Cause::Other, &TraceId::NONE);
-    drop(turn);
+/// Does what is still due. Whether a cell is to be asked for.
+async fn act(service: &Service, world: &World<'_>, due: &Due<'_>) -> Result<bool, DomainError> {
+    let Due { key, actions, wanted } = due;
+    let slot = (&key.process_guid[..], key.index);
+    let is_auctioned = change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| {
+        let still = decide(key.index, slot, *wanted, world);
+        let mut is_auctioned = false;
+        for action in still.into_iter().filter(|action| actions.contains(action)) {
+            action.apply(slot, key, now_ns)?;
+            is_auctioned |= action.is_auctioned();
+        }
+        Ok(is_auctioned)
+    })
+    .await?;
     if actions.contains(&Action::Retire) {
-        let key = LrpKey { process_guid: process_guid.to_vec(), index, domain: Text::new() };
-        match retire(service, &key, &TraceId::NONE).await {
-            Ok(()) | Err(DomainError::NotFound) => {}
-            Err(fault) => return Err(fault),
-        }
+        retire(service, key, &TraceId::NONE).await?;
     }
-    Ok(actions.iter().any(|action| action.is_auctioned()))
+    Ok(is_auctioned)
 }
 
-/// The desired LRP is locked before its instances, as in every other call.
-async fn attempt(
-    service: &Service,
-    world: &World<'_>,
-    process_guid: &[u8],
-    index: i32,
-) -> Result<(Option<Changed>, Vec<Action>), DomainError> {
-    let store = service.store();
-    let mut writer = store.writer(process_guid).await?;
-    let wanted = writer.wanted(process_guid).await?;
-    let before = writer.slot(process_guid, index).await?;
-    let actions = decide(index, &before, wanted.as_ref(), world);
-    let domain = wanted.map(|wanted| wanted.domain).unwrap_or_default();
-    let key = LrpKey { process_guid: process_guid.to_vec(), index, domain };
-    let mut after = before.clone();
-    for action in &actions {
-        action.apply(&mut after, &key, store.now_ns())?;
+/// Tells a container what it should have been told before.
+async fn tell(service: &Service, present: &Present, push: Push) {
+    let Push { key, instance, internal_routes, metric_tags } = push;
+    let Some(cell) = present.cells.get(&instance.cell_id) else { return };
+    let update = InstanceUpdate { internal_routes, metric_tags };
+    if let Err(fault) = service.clients().reps.update(cell, &key, &instance, &update, &TraceId::NONE).await {
+        let process_guid = String::from_utf8_lossy(&key.process_guid);
+        tracing::info!(%process_guid, key.index, reason = %fault, "a container was not told of its routes or tags");
     }
-    Ok((write(writer, before, after).await?, actions))
+}
+
+/// One request for everything.
+async fn request_auctions(service: &Service, mut starts: BTreeMap<Text, Vec<i32>>) -> Result<(), DomainError> {
+    if starts.is_empty() {
+        return Ok(());
+    }
+    let guids: Vec<Text> = starts.keys().cloned().collect();
+    let mut requests = Vec::with_capacity(guids.len());
+    for guids in guids.chunks(PAGE_UNITS as usize) {
+        let filter = DesiredLrpFilter { process_guids: guids.to_vec(), ..Default::default() };
+        for info in service.store().reader().await?.scheduling_infos(&filter, &Range::default()).await? {
+            let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
+            indices.sort_unstable();
+            requests.push(LrpStart::of(&info, indices));
+        }
+    }
+    if let Err(fault) = service.clients().auctioneer.request_lrps(&requests, &TraceId::NONE).await {
+        tracing::warn!(lrps = requests.len(), reason = %fault, "no cells were asked for; the next run asks again");
+    }
+    Ok(())
 }

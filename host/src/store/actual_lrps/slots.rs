@@ -47,6 +47,21 @@ impl Writer {
         Ok(slots)
     }
 
+    /// Which indices of a process guid are taken, whether or not the rest of their rows can be read.
+    pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
+        let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
+        let columns = [TABLE.key, "instance_index", "presence"];
+        let rows = self.rows(TABLE, &columns, process_guid, ordinary, |record| record.number("instance_index"));
+        rows.await?.into_iter().collect()
+    }
+
+    /// New rows of one process guid, where there are none.
+    pub async fn insert_slots(&mut self, rows: &[ActualLrp]) -> Result<(), StoreError> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        let cells = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
+        self.insert(TABLE, &first.process_guid, cells, Conflict::Fails).await
+    }
+
     /// How many of the managed instances of a process guid run.
     pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
         let running = Filter::everything()
@@ -55,19 +70,24 @@ impl Writer {
         Ok(self.rows(TABLE, &[TABLE.key, "presence", "state"], process_guid, running, |_| Ok(())).await?.len())
     }
 
+    /// Nothing is written where a row is not what it was when the slot was read.
     pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
         for presence in Presence::ALL {
-            match (before.at(presence), after.at(presence)) {
-                (Some(row), None) => drop(self.delete(TABLE, &row.process_guid, this(row)).await?),
+            let meant = match (before.at(presence), after.at(presence)) {
+                (Some(row), None) => self.delete(TABLE, &row.process_guid, this(row)).await?,
                 (Some(then), Some(now)) if then != now => {
                     let cells = self.differing(Some(then), now)?;
-                    self.update(TABLE, &then.process_guid, this(then), cells).await?;
+                    self.update(TABLE, &then.process_guid, this(then), cells).await?
                 }
                 (None, Some(row)) => {
                     let cells = self.differing(None, row)?;
                     self.insert(TABLE, &row.process_guid, vec![cells], Conflict::Fails).await?;
+                    continue;
                 }
-                (Some(_), Some(_)) | (None, None) => {}
+                (Some(_), Some(_)) | (None, None) => continue,
+            };
+            if meant == 0 {
+                return Err(StoreError::Raced);
             }
         }
         Ok(())
@@ -83,14 +103,23 @@ impl Writer {
     }
 }
 
-/// One row of a slot, to its unit.
+/// This image of one row, to its unit.
 fn this(row: &ActualLrp) -> Filter {
-    Filter::everything().is("instance_index", row.index).is("presence", row.presence)
+    let row_alone = Filter::everything().is("instance_index", row.index).is("presence", row.presence);
+    let in_state = row_alone.equals("state", row.state.clone());
+    match row.tag.index {
+        // It may be NULL as well.
+        0 => in_state,
+        index => in_state.is("modification_tag_index", index),
+    }
 }
 
 fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordProblem>), RecordProblem> {
     Ok((record.number("instance_index")?, actual_lrp(record)))
 }
+
+type TextOf = fn(&ActualLrp) -> &Text;
+type NumberOf = fn(&ActualLrp) -> i64;
 
 /// What is to be written of a row, given what is there.
 struct Difference<'a> {
@@ -102,7 +131,7 @@ struct Difference<'a> {
 
 impl<'a> Difference<'a> {
     fn texts(&mut self) -> Result<(), StoreError> {
-        let plain: [(&'static str, fn(&ActualLrp) -> &Text); 7] = [
+        let plain: [(&'static str, TextOf); 7] = [
             ("process_guid", |row| &row.process_guid),
             ("domain", |row| &row.domain),
             ("state", |row| &row.state),
@@ -116,7 +145,7 @@ impl<'a> Difference<'a> {
                 self.cells.push((column, self.writer.plain(TABLE, column, text)?));
             }
         }
-        let told: [(&'static str, fn(&ActualLrp) -> &Text); 2] =
+        let told: [(&'static str, TextOf); 2] =
             [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
         for (column, text) in told {
             if let Some(text) = self.new_value(text) {
@@ -127,7 +156,7 @@ impl<'a> Difference<'a> {
     }
 
     fn numbers(&mut self) {
-        let numbers: [(&'static str, fn(&ActualLrp) -> i64); 5] = [
+        let numbers: [(&'static str, NumberOf); 5] = [
             ("instance_index", |row| row.index.into()),
             ("since", |row| row.since_ns),
             ("modification_tag_index", |row| row.tag.index.into()),

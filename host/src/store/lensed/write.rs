@@ -134,7 +134,6 @@ impl Session {
             match (taken, conflict) {
                 (None, _) => new.push(row_of(declared, held, cells, store)),
                 (Some(_), Conflict::Fails) => return Err(StoreError::Exists),
-                (Some(_), Conflict::Stays) => {}
                 (Some(at), Conflict::Takes(column)) => {
                     let cell = cells.into_iter().find(|(name, _)| *name == column);
                     let (_, cell) = cell.expect("what is taken over is given");

@@ -5,6 +5,8 @@ use super::*;
 const ROLLING: Option<Desired> = Some(Desired { replacement: Replacement::Rolling, instances: 2, running: 0 });
 const RECREATE: Desired = Desired { replacement: Replacement::Recreate, instances: 2, running: 2 };
 
+type Call = fn(&mut Slot, &InstanceKey) -> Result<Evacuated, Refusal>;
+
 fn gone() -> Result<Evacuated, Refusal> {
     Ok(Evacuated { keeps_container: false, needs_cell: false })
 }
@@ -24,7 +26,7 @@ fn running(name: &'static str, desired: Option<Desired>) -> impl Fn(&mut Slot) -
 #[test]
 fn a_container_that_stood_in_goes_with_its_row() {
     let slot = crowded(State::Unclaimed);
-    let calls: [(&str, fn(&mut Slot, &InstanceKey) -> Result<Evacuated, Refusal>); 3] = [
+    let calls: [(&str, Call); 3] = [
         ("claimed", |slot, instance| slot.evacuate_claimed(instance, NOW_NS)),
         ("crashed", |slot, instance| slot.evacuate_crashed(&key(), instance, b"why", NOW_NS)),
         ("stopped", Slot::evacuate_stopped),

@@ -1,4 +1,4 @@
-//! Locket's messages, as far as a lock needs them. Names, numbers and types are Diego's.
+//! Locket's messages. Names, numbers and types are Diego's.
 
 /// What is locked, and by whom.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -43,3 +43,30 @@ pub struct ReleaseRequest {
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ReleaseResponse {}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FetchRequest {
+    #[prost(string, tag = "1")]
+    pub key: String,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FetchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FetchAllRequest {
+    /// Older servers go by this, newer ones by the code.
+    #[prost(string, tag = "1")]
+    pub r#type: String,
+    #[prost(enumeration = "TypeCode", tag = "2")]
+    pub type_code: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct FetchAllResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub resources: Vec<Resource>,
+}

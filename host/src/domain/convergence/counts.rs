@@ -1,0 +1,69 @@
+//! What a run of convergence found among the instances, for whoever watches.
+
+use std::collections::BTreeSet;
+
+use crate::model::Text;
+use crate::model::actual_lrp::{ActualLrp, State};
+use crate::model::cell::CellSet;
+use crate::model::convergence::{Action, Unit, World};
+
+/// Instances are those that the service manages, unless it says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LrpCounts {
+    pub unclaimed: u64,
+    pub claimed: u64,
+    pub running: u64,
+    pub crashed: u64,
+    /// Desired LRPs with an instance that crashed.
+    pub crashing_desired: u64,
+    /// Instances that are desired.
+    pub desired: u64,
+    /// Desired and not there.
+    pub missing: u64,
+    /// There and not desired.
+    pub extra: u64,
+    pub suspect_running: u64,
+    pub suspect_claimed: u64,
+    pub present_cells: u64,
+    /// Cells that have instances, and are not there.
+    pub suspect_cells: u64,
+    pub fresh_domains: Vec<Text>,
+    pub(super) lost_cells: BTreeSet<Text>,
+}
+
+impl LrpCounts {
+    pub(super) fn count(&mut self, unit: &Unit, world: &World<'_>) {
+        self.desired += unit.wanted.as_ref().map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
+        let mut crashes = false;
+        for slot in unit.slots.values() {
+            if let Some(row) = &slot.ordinary {
+                crashes |= row.state() == Some(State::Crashed);
+                match row.state() {
+                    Some(State::Unclaimed) => self.unclaimed += 1,
+                    Some(State::Claimed) => self.claimed += 1,
+                    Some(State::Running) => self.running += 1,
+                    Some(State::Crashed) => self.crashed += 1,
+                    None => {}
+                }
+            }
+            match slot.suspect.as_ref().and_then(ActualLrp::state) {
+                Some(State::Running) => self.suspect_running += 1,
+                Some(State::Claimed) => self.suspect_claimed += 1,
+                Some(State::Unclaimed | State::Crashed) | None => {}
+            }
+            let gone = slot.rows().filter(|row| !row.cell_id.is_empty() && world.cells.is_gone(&row.cell_id));
+            self.lost_cells.extend(gone.map(|row| row.cell_id.clone()));
+        }
+        self.crashing_desired += u64::from(crashes);
+    }
+
+    pub(super) fn count_actions(&mut self, actions: &[Action]) {
+        self.missing += u64::from(actions.contains(&Action::Create));
+        self.extra += u64::from(actions.contains(&Action::Retire));
+    }
+
+    pub(super) fn set_cells(&mut self, cells: &CellSet) {
+        self.present_cells = cells.len() as u64;
+        self.suspect_cells = std::mem::take(&mut self.lost_cells).len() as u64;
+    }
+}

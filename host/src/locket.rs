@@ -1,0 +1,94 @@
+//! Diego's lock service, which also knows which cells there are. Owns how it is reached and spoken to; what is locked is
+//! `lock`'s, and who is there `clients`'.
+
+pub mod messages;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::config;
+
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What is wrong with the way there.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("cannot read {}; check the `locket_*` files of the configuration", .path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("`locket_address` {address:?} is not an address; write it as host:port")]
+    Address { address: String, source: tonic::transport::Error },
+    #[error(
+        "cannot connect to Locket at {address}; check that it runs, and that the `locket_*` certificates belong together"
+    )]
+    Connect { address: String, source: tonic::transport::Error },
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+    std::fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
+}
+
+/// A connection that stands. For so long it is waited for that somebody listens there.
+pub async fn connect(locket: &config::Locket, patience: Duration) -> Result<Channel, ConnectError> {
+    let endpoint = endpoint(locket)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match endpoint.connect().await {
+            Err(error) if is_refused(&error) && Instant::now() < deadline => {
+                tokio::time::sleep(CONNECT_INTERVAL).await;
+            }
+            connected => {
+                let failed = |source| ConnectError::Connect { address: locket.address.clone(), source };
+                return connected.map_err(failed);
+            }
+        }
+    }
+}
+
+/// Nobody listens there, or not yet.
+fn is_refused(error: &tonic::transport::Error) -> bool {
+    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut kinds = sources.filter_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    kinds.any(|kind| kind == std::io::ErrorKind::ConnectionRefused)
+}
+
+/// A connection that is made when it is needed.
+pub fn connect_later(locket: &config::Locket) -> Result<Channel, ConnectError> {
+    Ok(endpoint(locket)?.connect_lazy())
+}
+
+fn endpoint(locket: &config::Locket) -> Result<Endpoint, ConnectError> {
+    let address = &locket.address;
+    let (certificate, key) = (read(&locket.client_cert_file)?, read(&locket.client_key_file)?);
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read(&locket.ca_cert_file)?))
+        .identity(Identity::from_pem(certificate, key));
+    let refused = |source| ConnectError::Address { address: address.clone(), source };
+    let mut endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
+    if let Some(time) = locket.keepalive_time {
+        endpoint = endpoint.http2_keep_alive_interval(time).keep_alive_while_idle(true);
+    }
+    if let Some(timeout) = locket.keepalive_timeout {
+        endpoint = endpoint.keep_alive_timeout(timeout);
+    }
+    let failed = |source| ConnectError::Connect { address: address.clone(), source };
+    endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)
+}
+
+pub async fn call<Q, A>(channel: &Channel, method: &'static str, request: Request<Q>) -> Result<A, Status>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    let mut grpc = Grpc::new(channel.clone());
+    grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
+    let answer = grpc.unary(request, PathAndQuery::from_static(method), ProstCodec::default()).await?;
+    Ok(answer.into_inner())
+}

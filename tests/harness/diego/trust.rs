@@ -1,0 +1,112 @@
+//! Who believes whom: one authority, one certificate that everybody of a simulated Diego shows, and the servers and
+//! clients that are built from them. Owns no conversation.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+/// How long anybody waits for the host.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct Trust {
+    folder: tempfile::TempDir,
+}
+
+/// A server of the simulation. It ends, with all its connections, when dropped.
+pub struct Listening {
+    address: SocketAddr,
+    handle: Handle<SocketAddr>,
+}
+
+impl Trust {
+    pub fn new() -> Self {
+        bbs::tls::choose_cryptography();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, new_key()).expect("the authority signs itself");
+        let names = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
+        let mut params = CertificateParams::new(names).expect("names of a certificate");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = new_key();
+        let certificate = params.signed_by(&key, &authority).expect("the authority signs");
+        let trust = Self { folder };
+        for (name, text) in
+            [("ca.crt", authority.pem()), ("anybody.crt", certificate.pem()), ("anybody.key", key.serialize_pem())]
+        {
+            std::fs::write(trust.path(name), text).expect("a file of a temporary folder");
+        }
+        trust
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).expect("it was written")
+    }
+
+    /// The files of the authority, the certificate and its key.
+    pub fn files(&self) -> [PathBuf; 3] {
+        ["ca.crt", "anybody.crt", "anybody.key"].map(|name| self.path(name))
+    }
+
+    pub fn client(&self) -> reqwest::Client {
+        let identity = [self.read("anybody.crt"), self.read("anybody.key")].concat();
+        reqwest::Client::builder()
+            .identity(reqwest::Identity::from_pem(&identity).expect("a certificate and its key"))
+            .tls_certs_only([reqwest::Certificate::from_pem(&self.read("ca.crt")).expect("a certificate")])
+            .connect_timeout(TIMEOUT)
+            .build()
+            .expect("a client")
+    }
+
+    /// Serves on a free port whoever has a certificate of the authority.
+    pub fn listen(&self, router: Router) -> Listening {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&self.read("ca.crt")).expect("a certificate")).expect("an authority");
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().expect("an authority");
+        let chain = vec![CertificateDer::from_pem_slice(&self.read("anybody.crt")).expect("a certificate")];
+        let key = PrivateKeyDer::from_pem_slice(&self.read("anybody.key")).expect("a key");
+        let config = rustls::ServerConfig::builder()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .expect("a certificate and its key");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
+        listener.set_nonblocking(true).expect("a listener of the runtime");
+        let address = listener.local_addr().expect("a listener has an address");
+        let handle = Handle::new();
+        let server = axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
+            .expect("a listener of the runtime")
+            .handle(handle.clone());
+        tokio::spawn(server.serve(router.into_make_service()));
+        Listening { address, handle }
+    }
+}
+
+fn new_key() -> KeyPair {
+    KeyPair::generate().expect("a key")
+}
+
+impl Listening {
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+    }
+}

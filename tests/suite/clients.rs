@@ -1,0 +1,376 @@
+//! What the host says to the rest of Diego, heard by small servers that speak the real protocols over mutual TLS and
+//! that misbehave: nothing hangs, each error says what to do, and what works again is used again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use bbs::clients::auctioneer::LrpStart;
+use bbs::clients::cells::CellsError;
+use bbs::clients::reps::InstanceUpdate;
+use bbs::clients::{ClientError, Clients};
+use bbs::config::{self, ClientTls};
+use bbs::model::TraceId;
+use bbs::model::actual_lrp::{InstanceKey, LrpKey};
+use bbs::model::task::Task;
+use bbs_proto::models as proto;
+use serde_json::{Value, json};
+
+use crate::harness::diego::trust::{Listening, Trust};
+use crate::harness::locket::{Locket, certificate};
+
+/// One request as it came in.
+#[derive(Debug, Clone, PartialEq)]
+struct Heard {
+    method: String,
+    path: String,
+    trace_id: Option<String>,
+    body: Value,
+}
+
+/// What is answered next; accepted where nothing is said.
+#[derive(Debug, Clone, Copy)]
+enum Say {
+    Status(u16),
+    /// Never.
+    Nothing,
+    /// The head, and then an end in the middle.
+    Cut,
+}
+
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<Heard>>,
+    next: Mutex<Vec<Say>>,
+}
+
+struct StandIn {
+    ear: Arc<Ear>,
+    listening: Listening,
+}
+
+impl StandIn {
+    fn start(trust: &Trust) -> Self {
+        let ear = Arc::new(Ear::default());
+        let router = Router::new().fallback(hear).with_state(Arc::clone(&ear));
+        Self { ear, listening: trust.listen(router) }
+    }
+
+    fn say(&self, next: &[Say]) {
+        self.ear.next.lock().unwrap().extend(next.iter().rev());
+    }
+
+    fn heard(&self) -> Vec<Heard> {
+        std::mem::take(&mut self.ear.heard.lock().unwrap())
+    }
+
+    fn cell(&self) -> proto::CellPresence {
+        let rep_url = self.listening.url().into_bytes();
+        proto::CellPresence { cell_id: b"cell-1".to_vec(), rep_url, ..Default::default() }
+    }
+}
+
+async fn hear(
+    State(ear): State<Arc<Ear>>,
+    method: Method,
+    uri: Uri,
+    headers: axum::http::HeaderMap,
+    body: Bytes,
+) -> Response {
+    let trace_id = headers.get("X-Vcap-Request-Id").map(|id| id.to_str().unwrap().to_owned());
+    assert_eq!(headers["content-type"], "application/json");
+    ear.heard.lock().unwrap().push(Heard {
+        method: method.to_string(),
+        path: uri.path().to_owned(),
+        trace_id,
+        body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+    });
+    let next = ear.next.lock().unwrap().pop();
+    match next {
+        None => StatusCode::ACCEPTED.into_response(),
+        Some(Say::Status(status)) => StatusCode::from_u16(status).unwrap().into_response(),
+        Some(Say::Nothing) => std::future::pending().await,
+        Some(Say::Cut) => {
+            let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
+            Body::from_stream(broken).into_response()
+        }
+    }
+}
+
+fn tls(trust: &Trust) -> ClientTls {
+    let [ca_file, cert_file, key_file] = trust.files();
+    ClientTls { cert_file, key_file, ca_file }
+}
+
+/// Clients of this auctioneer, who show what `trust` signed.
+fn clients(trust: &Trust, auctioneer: &str, require_tls: bool) -> Clients {
+    let config = config::Clients {
+        communication_timeout: Duration::from_millis(500),
+        auctioneer: Some(config::Auctioneer { address: auctioneer.to_owned(), tls: Some(tls(trust)), require_tls }),
+        rep: config::Rep { tls: Some(tls(trust)), session_cache_size: Some(8) },
+        ..config::Clients::default()
+    };
+    Clients::new(&config, None, Some(&tls(trust))).unwrap()
+}
+
+fn lrp_start() -> LrpStart {
+    LrpStart {
+        process_guid: b"guid".to_vec(),
+        domain: b"domain".to_vec(),
+        indices: vec![0, 2],
+        placement_tags: vec![b"gpu".to_vec()],
+        volume_drivers: vec![b"nfs".to_vec(), b"nfs".to_vec()],
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        memory_mb: 256,
+        disk_mb: 1024,
+        max_pids: 100,
+    }
+}
+
+fn trace() -> TraceId {
+    TraceId("a-trace".to_owned())
+}
+
+fn instance() -> (LrpKey, InstanceKey) {
+    let key = LrpKey { process_guid: b"a/guid".to_vec(), index: 3, domain: b"domain".to_vec() };
+    (key, InstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell-1".to_vec() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_auctioneer_reads_what_it_expects() {
+    let trust = Trust::new();
+    let auctioneer = StandIn::start(&trust);
+    let clients = clients(&trust, &auctioneer.listening.url(), true);
+    clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
+    let definition = proto::TaskDefinition { root_fs: b"docker:///a".to_vec(), memory_mb: 1, ..Default::default() };
+    let task = Task { guid: b"task".to_vec(), domain: b"domain".to_vec(), definition, ..Task::default() };
+    clients.auctioneer.request_tasks(&[task], &TraceId::NONE).await.unwrap();
+    let lrps = json!([{
+        "process_guid": "guid", "domain": "domain", "indices": [0, 2], "PlacementTags": ["gpu"],
+        "VolumeDrivers": ["nfs", "nfs"], "RootFs": "preloaded:cflinuxfs4", "MemoryMB": 256, "DiskMB": 1024,
+        "MaxPids": 100,
+    }]);
+    let tasks = json!([{
+        "TaskGuid": "task", "Domain": "domain", "PlacementTags": [], "VolumeDrivers": [], "RootFs": "docker:///a",
+        "MemoryMB": 1, "DiskMB": 0, "MaxPids": 0, "state": "Invalid", "failed": false,
+    }]);
+    let heard = |path: &str, trace_id: &str, body| Heard {
+        method: "POST".to_owned(),
+        path: path.to_owned(),
+        trace_id: Some(trace_id.to_owned()),
+        body,
+    };
+    assert_eq!(auctioneer.heard(), [heard("/v1/lrps", "a-trace", lrps), heard("/v1/tasks", "", tasks)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_auctioneer_does_nothing_hangs_and_the_next_request_is_made() {
+    let trust = Trust::new();
+    let auctioneer = StandIn::start(&trust);
+    let clients = clients(&trust, &auctioneer.listening.url(), true);
+    let ask = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
+    for status in [200, 404, 500] {
+        auctioneer.say(&[Say::Status(status)]);
+        let error = ask().await.unwrap_err();
+        assert!(matches!(error, ClientError::Status { status: found, .. } if found == status), "{error}");
+        assert!(error.to_string().contains("see what the other end logged"), "{error}");
+        ask().await.unwrap();
+    }
+    auctioneer.say(&[Say::Nothing]);
+    let error = ask().await.unwrap_err();
+    assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
+    auctioneer.say(&[Say::Cut]);
+    assert!(matches!(ask().await.unwrap_err(), ClientError::Status { status: 200, .. }));
+    ask().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_known_is_not_spoken_to() {
+    let (trust, strange) = (Trust::new(), Trust::new());
+    let auctioneer = StandIn::start(&trust);
+    let url = auctioneer.listening.url();
+    let of_stranger = clients(&strange, &url, true);
+    let error = of_stranger.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
+    assert!(error.to_string().contains("the certificates of both belong together"), "{error}");
+    let plain = clients(&trust, &url.replace("https", "http"), true);
+    assert!(plain.auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
+    // A port that nobody listens on, with and without another attempt over http.
+    drop(auctioneer);
+    for require_tls in [true, false] {
+        let gone = clients(&trust, &url, require_tls);
+        let error = gone.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_auctioneer_without_tls_is_found_where_it_may_have_none() {
+    let trust = Trust::new();
+    let ear = Arc::new(Ear::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new().fallback(hear).with_state(Arc::clone(&ear));
+    tokio::spawn(
+        axum_server::Server::<std::net::SocketAddr>::from_listener(listener).serve(router.into_make_service()),
+    );
+    let url = format!("https://{address}");
+    assert!(clients(&trust, &url, true).auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
+    clients(&trust, &url, false).auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
+    assert_eq!(ear.heard.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rep_is_asked_over_https_for_exactly_one_container() {
+    let trust = Trust::new();
+    let rep = StandIn::start(&trust);
+    let clients = clients(&trust, "https://127.0.0.1:1", true);
+    let (cell, (key, instance)) = (rep.cell(), instance());
+    clients.reps.stop(&cell, &key, &instance, &TraceId::NONE).await.unwrap();
+    clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
+    let heard = rep.heard();
+    assert_eq!(heard[0].path, "/v1/lrps/a%2Fguid/instances/instance/stop");
+    assert_eq!((heard[0].method.as_str(), &heard[0].trace_id, &heard[0].body), ("POST", &None, &Value::Null));
+    assert_eq!((heard[1].path.as_str(), heard[1].trace_id.as_deref()), ("/v1/tasks/task/cancel", Some("a-trace")));
+    for rep_url in ["", "http://127.0.0.1:1", "not a url", "https:"] {
+        let cell = proto::CellPresence { rep_url: rep_url.into(), ..cell.clone() };
+        let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
+        assert!(matches!(error, ClientError::NoSecureAddress { .. }), "{rep_url:?}: {error}");
+    }
+    rep.say(&[Say::Nothing, Say::Status(500)]);
+    assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
+    assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
+    clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_rep_is_told_of_routes_only() {
+    let trust = Trust::new();
+    let rep = StandIn::start(&trust);
+    let clients = clients(&trust, "https://127.0.0.1:1", true);
+    let (cell, (key, instance)) = (rep.cell(), instance());
+    let routes = Some(vec![b"a.internal".to_vec()]);
+    let tags = Some(BTreeMap::from([(b"a".to_vec(), b"b".to_vec())]));
+    let both = InstanceUpdate { internal_routes: routes, metric_tags: tags.clone() };
+    let update = |update: InstanceUpdate| {
+        let (clients, cell, key, instance) = (&clients, &cell, &key, &instance);
+        async move { clients.reps.update(cell, key, instance, &update, &trace()).await }
+    };
+    update(both.clone()).await.unwrap();
+    let body = |tags: Value| {
+        json!({
+            "instance_guid": "instance", "process_guid": "a/guid", "index": 3, "domain": "domain",
+            "internal_routes": [{ "hostname": "a.internal" }], "metric_tags": tags,
+        })
+    };
+    let heard = rep.heard();
+    assert_eq!((heard[0].method.as_str(), &heard[0].body), ("PUT", &body(json!({ "a": "b" }))));
+    assert_eq!(heard[0].path, "/v2/lrps/a%2Fguid/instances/instance");
+
+    rep.say(&[Say::Status(404)]);
+    update(both.clone()).await.unwrap();
+    let heard = rep.heard();
+    assert_eq!((heard[1].path.as_str(), &heard[1].body), ("/v1/lrps/a%2Fguid/instances/instance", &body(Value::Null)));
+    rep.say(&[Say::Status(404), Say::Status(404)]);
+    update(both.clone()).await.unwrap();
+    assert_eq!(rep.heard().len(), 2);
+    rep.say(&[Say::Status(404), Say::Status(500)]);
+    assert!(matches!(update(both).await.unwrap_err(), ClientError::Status { status: 500, .. }));
+    rep.heard();
+    rep.say(&[Say::Status(404)]);
+    update(InstanceUpdate { internal_routes: None, metric_tags: tags }).await.unwrap();
+    assert_eq!(rep.heard().len(), 1, "tags alone have no older way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
+    let trust = Trust::new();
+    let receiver = StandIn::start(&trust);
+    let clients = clients(&trust, "https://127.0.0.1:1", true);
+    let task = |annotation: &str, url: String| Task {
+        guid: b"task".to_vec(),
+        created_at_ns: 7,
+        failed: true,
+        failure_reason: b"a \xff reason".to_vec(),
+        result: b"<result>".to_vec(),
+        definition: proto::TaskDefinition {
+            annotation: annotation.into(),
+            completion_callback_url: url.into(),
+            ..Default::default()
+        },
+        ..Task::default()
+    };
+    let url = format!("{}/ended?a=b", receiver.listening.url());
+    receiver.say(&[Say::Status(200), Say::Status(503)]);
+    assert_eq!(clients.callbacks.post(&task("", url.clone())).await.unwrap(), 200);
+    assert_eq!(clients.callbacks.post(&task("mine", url.clone())).await.unwrap(), 503);
+    let mut body = json!({
+        "task_guid": "task", "failed": true, "failure_reason": "a \u{fffd} reason", "result": "<result>",
+        "created_at": 7,
+    });
+    let heard = receiver.heard();
+    assert_eq!((heard[0].path.as_str(), &heard[0].trace_id, &heard[0].body), ("/ended", &None, &body));
+    body["annotation"] = "mine".into();
+    assert_eq!(heard[1].body, body);
+    receiver.say(&[Say::Nothing]);
+    let error = clients.callbacks.post(&task("", url)).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
+    let error = clients.callbacks.post(&task("", "nowhere".to_owned())).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoCallback { .. }), "{error}");
+}
+
+fn under(locket: &Locket) -> Clients {
+    let config = config::Locket {
+        address: locket.configuration()["locket_address"].as_str().unwrap().to_owned(),
+        ca_cert_file: certificate("ca.crt"),
+        client_cert_file: certificate("client.crt"),
+        client_key_file: certificate("client.key"),
+        keepalive_time: None,
+        keepalive_timeout: None,
+        lookup_timeout: Duration::from_secs(10),
+    };
+    Clients::new(&config::Clients::default(), Some(&config), None).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cells_are_those_that_locket_knows_and_that_can_be_read() {
+    let locket = Locket::start();
+    let cells = under(&locket).cells;
+    assert_eq!(cells.all().await.unwrap(), Some(Vec::new()));
+    locket.show("a", r#"{"cell_id":"a","rep_url":"https://a"}"#);
+    locket.show("b", "not JSON");
+    let found = cells.all().await.unwrap().unwrap();
+    assert_eq!(found.iter().map(|cell| &cell.cell_id[..]).collect::<Vec<_>>(), [b"a"]);
+    assert_eq!(cells.find(b"a").await.unwrap(), Some(found[0].clone()));
+    assert_eq!(cells.find(b"b").await.unwrap(), None);
+    assert_eq!(cells.find(b"c").await.unwrap(), None);
+    locket.be_silent(true);
+    let error = cells.all().await.unwrap_err();
+    assert!(matches!(error, CellsError::Locket(_)), "{error}");
+    assert!(cells.find(b"a").await.is_err());
+    locket.be_silent(false);
+    locket.hide("a");
+    assert_eq!(cells.find(b"a").await.unwrap(), None);
+    assert_eq!(Clients::default().cells.all().await.unwrap(), None, "nobody is asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_configuration_is_said() {
+    let trust = Trust::new();
+    let refused = |auctioneer: config::Auctioneer| {
+        let config = config::Clients { auctioneer: Some(auctioneer), ..config::Clients::default() };
+        Clients::new(&config, None, None).unwrap_err()
+    };
+    let (address, tls) = ("https://127.0.0.1:1".to_owned(), tls(&trust));
+    let error = refused(config::Auctioneer { address: "https://".to_owned(), tls: None, require_tls: true });
+    assert!(error.to_string().contains("write it as a URL"), "{error}");
+    let without_key = ClientTls { key_file: "/nonexistent.key".into(), ..tls.clone() };
+    let error = refused(config::Auctioneer { address: address.clone(), tls: Some(without_key), require_tls: true });
+    assert!(error.to_string().contains("`auctioneer_*`"), "{error}");
+    let crossed = ClientTls { key_file: tls.cert_file.clone(), ..tls };
+    refused(config::Auctioneer { address, tls: Some(crossed), require_tls: true });
+}

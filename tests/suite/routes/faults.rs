@@ -1,0 +1,125 @@
+//! What every call says where none can do its work: tables that are gone, a lock that is lost.
+
+use bbs::api::routes;
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bbs_proto::prost::Message;
+
+use super::calls;
+use crate::api::lrp;
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::server::Server;
+
+const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
+/// They need no table.
+const OTHERS: [&str; 2] = ["ping", "cells/list.r1"];
+
+/// A request that every rule allows.
+fn request(path: &str) -> Vec<u8> {
+    let guid = || b"guid".to_vec();
+    let text = || b"text".to_vec();
+    match path.split_once('/').map_or(path, |(resource, _)| resource) {
+        "actual_lrps" => instance(path),
+        "tasks" => task(path),
+        "domains" => proto::UpsertDomainRequest { domain: text(), ttl: 1 }.encode_to_vec(),
+        "desired_lrp" => match path {
+            "desired_lrp/desire.r2" => proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) }.encode_to_vec(),
+            _ => {
+                let update = Some(proto::DesiredLrpUpdate { annotation: Some(text()), ..Default::default() });
+                proto::UpdateDesiredLrpRequest { process_guid: guid(), update }.encode_to_vec()
+            }
+        },
+        _ if path.contains("/get_") => proto::DesiredLrpByProcessGuidRequest { process_guid: guid() }.encode_to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn instance(path: &str) -> Vec<u8> {
+    let process_guid = b"guid".to_vec();
+    let actual_lrp_key =
+        Some(proto::ActualLrpKey { process_guid: process_guid.clone(), index: 0, domain: b"domain".to_vec() });
+    let actual_lrp_instance_key =
+        Some(proto::ActualLrpInstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell".to_vec() });
+    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() });
+    let error_message = b"why".to_vec();
+    match path {
+        "actual_lrps/list" => Vec::new(),
+        "actual_lrps/list_by_process_guids" => {
+            proto::ActualLrPsByProcessGuidsRequest { process_guids: vec![process_guid] }.encode_to_vec()
+        }
+        "actual_lrps/claim" => {
+            proto::ClaimActualLrpRequest { process_guid, index: 0, actual_lrp_instance_key }.encode_to_vec()
+        }
+        "actual_lrps/remove" => {
+            proto::RemoveActualLrpRequest { process_guid, index: 0, actual_lrp_instance_key }.encode_to_vec()
+        }
+        "actual_lrps/fail" => proto::FailActualLrpRequest { actual_lrp_key, error_message }.encode_to_vec(),
+        "actual_lrps/start.r1" | "actual_lrps/evacuate_running.r1" => {
+            let start = proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, ..Default::default() };
+            proto::StartActualLrpRequest { actual_lrp_net_info, ..start }.encode_to_vec()
+        }
+        // The fields of the others are the same as far as they go.
+        _ => proto::CrashActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message }.encode_to_vec(),
+    }
+}
+
+fn task(path: &str) -> Vec<u8> {
+    let (task_guid, cell_id) = (b"task".to_vec(), b"cell".to_vec());
+    match path {
+        "tasks/list.r3" => Vec::new(),
+        "tasks/desire.r2" => {
+            let (task_definition, domain) = (Some(crate::tasks::definition()), b"domain".to_vec());
+            proto::DesireTaskRequest { task_definition, task_guid, domain }.encode_to_vec()
+        }
+        "tasks/start" => proto::StartTaskRequest { task_guid, cell_id }.encode_to_vec(),
+        "tasks/complete" => proto::CompleteTaskRequest { task_guid, cell_id, ..Default::default() }.encode_to_vec(),
+        "tasks/reject" => proto::RejectTaskRequest { task_guid, rejection_reason: b"why".to_vec() }.encode_to_vec(),
+        _ => proto::TaskGuidRequest { task_guid }.encode_to_vec(),
+    }
+}
+
+on_each_database!(every_call_whose_tables_are_gone_says_that_no_other_can_succeed);
+async fn every_call_whose_tables_are_gone_says_that_no_other_can_succeed(kind: Kind) {
+    let server = Server::empty(kind).await;
+    for table in TABLES {
+        server.sql(&format!("DROP TABLE {table}")).await;
+    }
+    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+        let reply = server.post(&format!("/v1/{}", route.path), request(route.path)).await;
+        let (error, text) = reply.error();
+        assert_eq!(error, Type::Unrecoverable, "{}: {text}", route.path);
+        assert!(text.starts_with("Unrecoverable Error: "), "{}: {text}", route.path);
+    }
+    for path in OTHERS {
+        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
+    }
+}
+
+/// What only reads goes on for as long as clients come.
+fn changes(path: &str) -> bool {
+    !path.contains("list") && !path.contains("/get_") && !OTHERS.contains(&path)
+}
+
+on_each_database!(a_host_that_lost_the_lock_reads_and_changes_nothing);
+async fn a_host_that_lost_the_lock_reads_and_changes_nothing(kind: Kind) {
+    let server = Server::empty(kind).await;
+    server.sql("UPDATE bbs_fence SET token = token + 1").await;
+    for route in calls() {
+        let reply = server.post(&format!("/v1/{}", route.path), request(route.path)).await;
+        if changes(route.path) {
+            let (error, text) = reply.error();
+            assert_eq!(error, Type::UnknownError, "{}: {text}", route.path);
+            assert!(text.contains("no longer the master"), "{}: {text}", route.path);
+        } else {
+            assert_eq!(reply.status, 200, "{}", route.path);
+        }
+    }
+    assert!(routes().any(|route| changes(route.path)));
+}
+
+on_each_database!(nobody_says_which_cells_there_are);
+async fn nobody_says_which_cells_there_are(kind: Kind) {
+    let server = Server::empty(kind).await;
+    let answer: proto::CellsResponse = server.post("/v1/cells/list.r1", []).await.message();
+    assert_eq!(answer, proto::CellsResponse::default());
+}
