@@ -11,6 +11,7 @@ mod build;
 mod catalog;
 mod clients;
 mod control;
+mod convergence;
 mod crash;
 mod databases;
 mod deployment;

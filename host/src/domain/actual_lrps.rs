@@ -4,13 +4,11 @@
 mod auction;
 mod change;
 mod retire;
-mod update;
 
 pub use retire::retire;
 
 pub(super) use auction::request_auction;
 pub(super) use change::{Changed, announce, change_slot, write};
-pub(super) use update::update_container;
 
 use super::{DomainError, Page, Service};
 use crate::model::TraceId;

@@ -1,7 +1,5 @@
 //! Domains: while one is fresh, what it desires is complete, so that surplus instances may go.
 
-use std::collections::BTreeSet;
-
 use super::attempts::repeated;
 use super::{DomainError, Service};
 use crate::model::Text;

@@ -20,20 +20,6 @@ impl Routes {
         Self(entries.into_iter().filter(|(_, value)| !json::is_null(value)).collect())
     }
 
-    pub fn get(&self, router: &[u8]) -> Option<&[u8]> {
-        self.0.get(router).map(Vec::as_slice)
-    }
-
-    /// As they are when read back: without space between tokens.
-    pub fn compacted(&self) -> Result<Self, Malformed> {
-        let compact = |(name, value): (&Text, &Vec<u8>)| {
-            let mut out = Vec::new();
-            json::compact(value, &mut out)?;
-            Ok((name.clone(), out))
-        };
-        Ok(Self(self.0.iter().map(compact).collect::<Result<_, _>>()?))
-    }
-
     pub fn into_entries(self) -> impl Iterator<Item = (Text, Vec<u8>)> {
         self.0.into_iter()
     }

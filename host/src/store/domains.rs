@@ -3,7 +3,6 @@
 use super::cells::number;
 use super::filter::Filter;
 use super::reader::{Range, Reader};
-use super::record::Record;
 use super::writer::Conflict;
 use super::{StoreError, Table, Writer};
 use crate::model::Text;
@@ -19,24 +18,7 @@ impl Reader {
     }
 }
 
-impl Reader {
-    /// All domains that are not forgotten, and when each expires.
-    pub async fn domain_expiries(&mut self) -> Result<Vec<(Text, i64)>, StoreError> {
-        let read = |record: &Record<'_>| Ok((record.text("domain")?, record.long("expire_time")?));
-        self.list(TABLE, &["domain", "expire_time"], &Filter::everything(), &Range::default(), read).await
-    }
-}
-
 impl Writer {
-    /// Forgets a domain, if it has expired by then.
-    pub async fn delete_expired_domain(&mut self, domain: &[u8], now_ns: i64) -> Result<(), StoreError> {
-        let expires = self.get(TABLE, &["domain", "expire_time"], domain, |record| record.long("expire_time")).await?;
-        if expires.is_some_and(|expires_ns| expires_ns <= now_ns) {
-            self.delete(TABLE, domain, Filter::everything()).await?;
-        }
-        Ok(())
-    }
-
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
         let cells = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
         self.insert(TABLE, domain, vec![cells], Conflict::Takes("expire_time")).await
