@@ -7,7 +7,9 @@ mod contention;
 mod damage;
 mod evacuation;
 mod framing;
+mod neighbours;
 mod pages;
+mod retire;
 mod rush;
 
 use bbs_proto::models as proto;

@@ -3,6 +3,7 @@
 
 mod life;
 mod logs;
+mod outward;
 mod tls;
 
 use std::net::SocketAddr;
@@ -59,6 +60,8 @@ async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
         ("database_driver", "oracle", "oracle"),
         ("locket_address", "127.0.0.1:1", "cannot connect to Locket"),
         ("cert_file", "/nonexistent/server.crt", "/nonexistent/server.crt"),
+        ("auctioneer_client_cert", "/nonexistent/client.crt", "/nonexistent/client.crt"),
+        ("rep_ca_cert", "/nonexistent/ca.crt", "/nonexistent/ca.crt"),
     ] {
         let deployment = match key {
             "redact_patterns" => deployment().set("redact_secrets", true).set(key, vec![value]),

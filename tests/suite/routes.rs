@@ -36,7 +36,7 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ),
     ("actual_lrps/fail", Body::Read, &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"]),
     ("actual_lrps/remove", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("actual_lrps/retire", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("actual_lrps/retire", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize", "UnknownError"]),
     ("actual_lrps/remove_evacuating", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     (
         "actual_lrps/evacuate_claimed",

@@ -57,26 +57,26 @@ fn typed(error: &DomainError) -> (Type, String) {
             (kind, refusal.to_string())
         }
         DomainError::NotAllowed(refusal) => not_allowed(*refusal),
-        DomainError::Cells(source) => {
-            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
-            (Type::UnknownError, source.to_string())
-        }
-        DomainError::Client(source) => {
-            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
-            (Type::UnknownError, source.to_string())
-        }
+        DomainError::Cells(source) => failed(source),
+        DomainError::Client(source) => failed(source),
         DomainError::Unreadable(source) => {
             tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
         }
         DomainError::Store(source) => {
-            tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+            let failure = failed(source);
             match error.unrecoverable() {
                 Some(said) => (Type::Unrecoverable, format!("Unrecoverable Error: {said}")),
-                None => (Type::UnknownError, source.to_string()),
+                None => failure,
             }
         }
     }
+}
+
+/// Because of somebody else, who may have said more than the client is told.
+fn failed(source: &dyn std::error::Error) -> (Type, String) {
+    tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+    (Type::UnknownError, source.to_string())
 }
 
 fn not_allowed(refusal: slot::Refusal) -> (Type, String) {

@@ -1,5 +1,5 @@
-//! The ports beside the API's, each of which is open as early as there is something to say, and what guards the API's
-//! own: its certificates and its access log; and the way out, to the rest of Diego.
+//! The ports beside the API's, each of which is open as early as there is something to say, and what stands at the
+//! host's own doors: its certificates, its access log, and those that it speaks to.
 
 use super::{Prepared, StartupError, bind};
 use crate::clients::Clients;
@@ -7,7 +7,7 @@ use crate::config::{ClientTls, Config};
 use crate::http::{self, AccessLog, Certificates};
 use crate::logs::Level;
 
-/// What the API's port and the way out need, read before anything is waited for, so that what is wrong with it shows at once.
+/// What the API needs, read before anything is waited for, so that what is wrong with it shows at once.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) certificates: Option<Certificates>,
@@ -18,15 +18,16 @@ pub(super) struct Front {
 impl Front {
     pub(super) fn read(config: &Config) -> Result<Self, StartupError> {
         let listeners = &config.listeners;
+        // To whoever is called back the host is who it is to its clients.
         let identity = listeners.tls.as_ref().map(|tls| ClientTls {
             cert_file: tls.cert_file.clone(),
             key_file: tls.key_file.clone(),
             ca_file: tls.ca_file.clone(),
         });
         Ok(Self {
-            clients: Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?,
             certificates: listeners.tls.as_ref().map(Certificates::read).transpose()?,
             access_log: listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
+            clients: Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?,
         })
     }
 }

@@ -61,6 +61,8 @@ pub enum StartupError {
     RollbackCutShort { to: DataVersion },
     #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
     Tls(#[from] TlsError),
+    #[error("the rest of Diego cannot be spoken to as the configuration says")]
+    Clients(#[from] ClientsError),
     #[error(transparent)]
     AccessLog(#[from] AccessLogError),
     #[error(
@@ -68,8 +70,6 @@ pub enum StartupError {
          again. It said: {attempts}"
     )]
     Unhealthy { attempts: String },
-    #[error("the rest of Diego cannot be spoken to as the configuration says")]
-    Clients(#[from] ClientsError),
     #[error(transparent)]
     Api(#[from] api::ApiError),
 }
