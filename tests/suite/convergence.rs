@@ -1,6 +1,8 @@
 //! Convergence end to end: instances whose cells come and go, domains that are fresh or not, an auctioneer and a rep
 //! that hear what is asked of them. The clock stands still until a test moves it.
 
+mod layouts;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

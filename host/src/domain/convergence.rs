@@ -8,6 +8,8 @@ mod tasks;
 pub use counts::LrpCounts;
 pub use tasks::TaskCounts;
 
+use bbs_proto::models::CellPresence;
+
 use super::{DomainError, Service};
 use crate::model::cell::CellSet;
 use lrps::Present;
@@ -22,6 +24,11 @@ pub struct Counts {
 /// One run. Nothing is done without knowing which cells there are.
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
     let cells = service.clients().cells.all().await.map_err(DomainError::Cells)?;
+    run_among(service, cells).await
+}
+
+/// One run, where these are the cells.
+pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> Result<Counts, DomainError> {
     let set = match &cells {
         None => CellSet::Unknown,
         Some(cells) => CellSet::Known(cells.iter().map(|cell| cell.cell_id.clone()).collect()),

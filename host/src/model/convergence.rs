@@ -22,6 +22,8 @@ pub use push::{Push, hostnames_differ, resolved_tags, tags_differ};
 
 /// An instance that waits for longer is offered to the auctioneer again.
 const STALE_NS: i64 = 30_000_000_000;
+/// Instances of one process guid that one run creates. The next run goes on.
+const MOST_CREATED: usize = 10_000;
 
 /// What there is beside the records of one process guid.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +114,7 @@ impl Unit {
         let wanted = self.wanted.as_ref();
         let desired = 0..wanted.map_or(0, |wanted| wanted.instances);
         let missing = desired.clone().filter(|index| !self.slots.contains_key(index));
-        let missing = missing.map(|index| (index, vec![Action::Create]));
+        let missing = missing.take(MOST_CREATED).map(|index| (index, vec![Action::Create]));
         let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, world)));
         found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
     }
@@ -210,3 +212,6 @@ fn of_ordinary(slot: &Slot, place: Place, wanted: Option<&Wanted>, world: &World
 fn is_lost(row: &ActualLrp, cells: &CellSet) -> bool {
     cells.is_gone(&row.cell_id) && (!row.cell_id.is_empty() || cells.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

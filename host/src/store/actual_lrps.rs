@@ -1,5 +1,6 @@
 //! The table `actual_lrps`: the instances of desired LRPs, up to three rows a slot.
 
+mod converge;
 mod slots;
 
 use super::filter::Filter;

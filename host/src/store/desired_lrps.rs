@@ -1,5 +1,7 @@
 //! The table `desired_lrps`: the one place that knows which part of a desired LRP rests where.
 
+mod converge;
+
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
 use super::cells::{Cells, json, message, number};

@@ -27,6 +27,10 @@ pub struct LrpCounts {
     pub present_cells: u64,
     /// Cells that have instances, and are not there.
     pub suspect_cells: u64,
+    /// Instances for which cells were asked.
+    pub started: u64,
+    /// What was due and could not be done.
+    pub failed: u64,
     pub fresh_domains: Vec<Text>,
     pub(super) lost_cells: BTreeSet<Text>,
 }

@@ -9,16 +9,15 @@ use futures_util::{StreamExt, stream};
 use super::counts::LrpCounts;
 use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
-use crate::domain::actual_lrps::{change_slot, retire};
+use crate::domain::actual_lrps::{Changed, announce, retire, write};
+use crate::domain::attempts::repeated;
 use crate::domain::{DomainError, Page, Service, domains};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, LrpKey};
 use crate::model::cell::CellSet;
 use crate::model::change::Cause;
-use crate::model::convergence::{Action, Push, Unit, Wanted, World, decide};
-use crate::model::desired_lrp::{DesiredLrpFilter, RoutingInfo};
-use crate::model::routes::{INTERNAL_ROUTER, Routes};
+use crate::model::convergence::{Action, Push, Unit, World, decide};
+use crate::model::desired_lrp::DesiredLrpFilter;
 use crate::model::slot::Slot;
-use crate::model::tags::hostnames_from_json;
 use crate::model::{Text, TraceId};
 use crate::quiet::gets_a_line;
 use crate::store::{Key, Range};
@@ -52,6 +51,8 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     if work.failed > 0 {
         tracing::warn!(failed = work.failed, "not everything that was due could be done; the next run tries again");
     }
+    counts.failed = work.failed;
+    counts.started = work.starts.values().map(|indices| indices.len() as u64).sum();
     request_auctions(service, work.starts).await?;
     counts.set_cells(&present.set);
     Ok(counts)
@@ -71,29 +72,18 @@ async fn page(service: &Service, after: Option<Key>) -> Result<(BTreeMap<Text, U
     }
     let range = page.range();
     let mut units = BTreeMap::<Text, Unit>::new();
-    for info in page.reader.routing_infos(&DesiredLrpFilter::default(), &range).await? {
-        let guid = info.process_guid.clone();
-        units.entry(guid).or_default().wanted = Some(wanted(info));
+    for wanted in page.reader.wanted(&range).await? {
+        let guid = wanted.process_guid.clone();
+        units.entry(guid).or_default().wanted = Some(wanted);
     }
     let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
-    for row in page.reader.actual_lrps(&ActualLrpFilter::default(), &range).await? {
+    for row in page.reader.instance_parts(&range).await? {
         rows.entry(row.process_guid.clone()).or_default().push(row);
     }
     for (guid, rows) in rows {
         units.entry(guid).or_default().slots = Slot::by_index(rows);
     }
     Ok((units, page.next()))
-}
-
-fn wanted(info: RoutingInfo) -> Wanted {
-    let internal = info.routes.as_ref().and_then(|routes: &Routes| routes.of(INTERNAL_ROUTER));
-    Wanted {
-        process_guid: info.process_guid,
-        domain: info.domain,
-        instances: info.instances,
-        hostnames: internal.map_or(Some(Vec::new()), |json| hostnames_from_json(json).ok()),
-        metric_tags: Some(info.metric_tags),
-    }
 }
 
 struct Work<'a> {
@@ -103,13 +93,6 @@ struct Work<'a> {
     /// What cells are to be asked for: the indices of each process guid.
     starts: BTreeMap<Text, Vec<i32>>,
     failed: u64,
-}
-
-/// What is due for one slot, and what it was decided from.
-struct Due<'a> {
-    key: LrpKey,
-    actions: Vec<Action>,
-    wanted: Option<&'a Wanted>,
 }
 
 impl Work<'_> {
@@ -125,12 +108,12 @@ impl Work<'_> {
                 let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
                 let domain = domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
                 let key = LrpKey { process_guid: guid.clone(), index, domain: domain.cloned().unwrap_or_default() };
-                due.push(Due { key, actions, wanted: unit.wanted.as_ref() });
+                due.push(key);
             }
         }
         let (service, world) = (self.service, &self.world);
         let done: Vec<_> = stream::iter(&due)
-            .map(|due| async move { (&due.key, act(service, world, due).await) })
+            .map(|key| async move { (key, act(service, world, key).await) })
             .buffer_unordered(workers)
             .collect()
             .await;
@@ -153,24 +136,34 @@ impl Work<'_> {
     }
 }
 
-/// Does what is still due. Whether a cell is to be asked for.
-async fn act(service: &Service, world: &World<'_>, due: &Due<'_>) -> Result<bool, DomainError> {
-    let Due { key, actions, wanted } = due;
-    let slot = (&key.process_guid[..], key.index);
-    let is_auctioned = change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| {
-        let still = decide(key.index, slot, *wanted, world);
-        let mut is_auctioned = false;
-        for action in still.into_iter().filter(|action| actions.contains(action)) {
-            action.apply(slot, key, now_ns)?;
-            is_auctioned |= action.is_auctioned();
-        }
-        Ok(is_auctioned)
-    })
-    .await?;
+/// Does what is due for a slot by now, which may be nothing any more. Whether a cell is to be asked for.
+async fn act(service: &Service, world: &World<'_>, key: &LrpKey) -> Result<bool, DomainError> {
+    let turn = service.turn(&key.process_guid).await;
+    let (changed, actions) = repeated(|| attempt(service, world, key)).await?;
+    announce(service, changed, Cause::Other, &TraceId::NONE);
+    drop(turn);
     if actions.contains(&Action::Retire) {
         retire(service, key, &TraceId::NONE).await?;
     }
-    Ok(is_auctioned)
+    Ok(actions.iter().any(|action| action.is_auctioned()))
+}
+
+/// The desired LRP is locked before its instances, as in every other call.
+async fn attempt(
+    service: &Service,
+    world: &World<'_>,
+    key: &LrpKey,
+) -> Result<(Option<Changed>, Vec<Action>), DomainError> {
+    let store = service.store();
+    let mut writer = store.writer(&key.process_guid).await?;
+    let wanted = writer.wanted(&key.process_guid).await?;
+    let before = writer.slot(&key.process_guid, key.index).await?;
+    let actions = decide(key.index, &before, wanted.as_ref(), world);
+    let mut after = before.clone();
+    for action in &actions {
+        action.apply(&mut after, key, store.now_ns())?;
+    }
+    Ok((write(writer, before, after).await?, actions))
 }
 
 /// Tells a container what it should have been told before.

@@ -1,0 +1,51 @@
+//! Instances in the parts that convergence looks at: where they are and how they do; of those that run also what they
+//! were told of routes and tags. Nothing else is read or opened.
+
+use super::TABLE;
+use crate::model::actual_lrp::{ActualLrp, Presence, State};
+use crate::model::tags;
+use crate::store::StoreError;
+use crate::store::filter::Filter;
+use crate::store::reader::{Range, Reader};
+use crate::store::record::{Record, RecordProblem};
+
+const PARTS: [&str; 11] = [
+    "process_guid",
+    "instance_index",
+    "domain",
+    "state",
+    "instance_guid",
+    "cell_id",
+    "since",
+    "crash_count",
+    "presence",
+    "internal_routes",
+    "metric_tags",
+];
+
+impl Reader {
+    /// Rows with these parts are only to be looked at: what changes is read whole.
+    pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
+        self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await
+    }
+}
+
+fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordProblem> {
+    let mut row = ActualLrp {
+        process_guid: record.text("process_guid")?,
+        index: record.number("instance_index")?,
+        domain: record.text("domain")?,
+        state: record.text("state")?,
+        instance_guid: record.text("instance_guid")?,
+        cell_id: record.text("cell_id")?,
+        since_ns: record.long("since")?,
+        crash_count: record.number("crash_count")?,
+        presence: record.number("presence")?,
+        ..ActualLrp::default()
+    };
+    if (row.state(), row.presence()) == (Some(State::Running), Some(Presence::Ordinary)) {
+        row.internal_routes = record.optional_json("internal_routes", tags::hostnames_from_json)?;
+        row.metric_tags = record.optional_json("metric_tags", tags::text_map_from_json)?;
+    }
+    Ok(row)
+}
