@@ -48,7 +48,7 @@ pub enum ClientsError {
     )]
     Address { key: &'static str, address: String },
     #[error("the certificates named by `{keys}` cannot be used; correct them")]
-    Pool { keys: &'static str, source: PoolError },
+    Pool { keys: &'static str, source: Box<PoolError> },
     #[error(transparent)]
     Locket(ConnectError),
 }

@@ -110,7 +110,7 @@ fn tls(trust: &Trust) -> ClientTls {
 /// Clients of this auctioneer, who show what `trust` signed.
 fn clients(trust: &Trust, auctioneer: &str, require_tls: bool) -> Clients {
     let config = config::Clients {
-        communication_timeout: Duration::from_millis(500),
+        communication_timeout: Duration::from_secs(3),
         auctioneer: Some(config::Auctioneer { address: auctioneer.to_owned(), tls: Some(tls(trust)), require_tls }),
         rep: config::Rep { tls: Some(tls(trust)), session_cache_size: Some(8) },
         ..config::Clients::default()

@@ -63,7 +63,7 @@ impl Auctioneer {
             return Err(refused());
         }
         let pool = Pool::new(auctioneer.tls.as_ref().map(files), None, timeout)
-            .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source })?;
+            .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source: Box::new(source) })?;
         Ok(Self(Some(Arc::new(Connection { pool, address, require_tls: auctioneer.require_tls }))))
     }
 

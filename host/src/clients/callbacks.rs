@@ -18,7 +18,7 @@ impl Callbacks {
     /// `identity` is what the API shows to its clients, too.
     pub(super) fn new(identity: Option<&ClientTls>, timeout: Duration) -> Result<Self, ClientsError> {
         let pool = Pool::new(identity.map(files), None, timeout);
-        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "*_file", source })?)))
+        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "*_file", source: Box::new(source) })?)))
     }
 
     /// One attempt: the status that was answered.

@@ -30,7 +30,7 @@ pub struct InstanceUpdate {
 impl Reps {
     pub(super) fn new(rep: &config::Rep, timeout: Duration) -> Result<Self, ClientsError> {
         let pool = Pool::new(rep.tls.as_ref().map(files), rep.session_cache_size, timeout);
-        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source })?)))
+        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?)))
     }
 
     /// Asks for the end of a container. It is gone once the rep has removed the instance.
