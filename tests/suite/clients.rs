@@ -185,7 +185,9 @@ async fn whatever_the_auctioneer_does_nothing_hangs_and_the_next_request_is_made
     let error = ask().await.unwrap_err();
     assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
     auctioneer.say(&[Say::Cut]);
-    assert!(matches!(ask().await.unwrap_err(), ClientError::Status { status: 200, .. }));
+    let error = ask().await.unwrap_err();
+    // The head may be on its way before the cut, or not.
+    assert!(matches!(error, ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }), "{error}");
     ask().await.unwrap();
 }
 

@@ -30,8 +30,10 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     tell(service, None, Some(lrp), trace_id);
     let mut created = instances::tell_created(service, first, trace_id);
     drop(turn);
-    let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
-    created.extend(more?);
+    if info.instances > instances::AT_ONCE {
+        let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
+        created.extend(more?);
+    }
     if info.instances > 0 {
         instances::request_auction(service, &info, created, trace_id).await;
     }
