@@ -7,7 +7,6 @@ mod contention;
 mod damage;
 mod evacuation;
 mod framing;
-mod neighbours;
 mod pages;
 mod retire;
 mod rush;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
+use bbs::config::ClientTls;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -60,6 +61,12 @@ impl Trust {
     /// The files of the authority, the certificate and its key.
     pub fn files(&self) -> [PathBuf; 3] {
         ["ca.crt", "anybody.crt", "anybody.key"].map(|name| self.path(name))
+    }
+
+    /// The same, as the host is told of them.
+    pub fn client_tls(&self) -> ClientTls {
+        let [ca_file, cert_file, key_file] = self.files();
+        ClientTls { cert_file, key_file, ca_file }
     }
 
     pub fn client(&self) -> reqwest::Client {
