@@ -1,6 +1,7 @@
 //! Tasks over real HTTP: every call, what each refusal says, and what convergence does about those that nobody moves.
 
 mod calls;
+mod cells;
 mod convergence;
 
 use bbs_proto::models as proto;
