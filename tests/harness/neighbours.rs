@@ -14,8 +14,9 @@ use axum::response::{IntoResponse, Response};
 use bbs::clients::Clients;
 use bbs::config;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::diego::trust::{Listening, Trust};
+use super::diego::trust::{self, Listening, Trust};
 use super::locket::Locket;
 
 /// How long the host waits for an answer, where a test says nothing of it.
@@ -41,6 +42,8 @@ pub enum Say {
     Cut,
     /// The end of the connection, before a word.
     HangUp,
+    /// That it accepts, once the test says so.
+    OnceReleased,
 }
 
 impl Say {
@@ -52,6 +55,7 @@ struct Ear {
     next: VecDeque<Say>,
     /// Where nothing is said of the next.
     otherwise: Say,
+    released: watch::Sender<bool>,
 }
 
 /// A server that ends, with all its connections, when dropped.
@@ -63,19 +67,20 @@ pub struct StandIn {
 impl StandIn {
     /// Accepts whatever it is asked to do.
     pub fn start(trust: &Trust) -> Self {
-        let ear = Ear { heard: Vec::new(), next: VecDeque::new(), otherwise: Say::ACCEPTED };
-        let ear = Arc::new(Mutex::new(ear));
+        let ear = ear();
         let listening = trust.listen(router(Arc::clone(&ear)));
+        Self { ear, listening }
+    }
+
+    /// The same without TLS.
+    pub fn start_plain() -> Self {
+        let ear = ear();
+        let listening = trust::listen_plain(router(Arc::clone(&ear)));
         Self { ear, listening }
     }
 
     pub fn url(&self) -> String {
         self.listening.url()
-    }
-
-    /// To be served in another way, too.
-    pub fn router(&self) -> Router {
-        router(Arc::clone(&self.ear))
     }
 
     fn ear(&self) -> MutexGuard<'_, Ear> {
@@ -92,6 +97,11 @@ impl StandIn {
         self.ear().otherwise = say;
     }
 
+    /// Whatever waits for it is answered, and nothing waits any more.
+    pub fn release(&self) {
+        self.ear().released.send_replace(true);
+    }
+
     /// What it was asked since the last time.
     pub fn heard(&self) -> Vec<Heard> {
         std::mem::take(&mut self.ear().heard)
@@ -102,6 +112,11 @@ impl StandIn {
         super::until(|| self.ear().heard.len() >= count).await;
         self.heard()
     }
+}
+
+fn ear() -> Arc<Mutex<Ear>> {
+    let released = watch::Sender::new(false);
+    Arc::new(Mutex::new(Ear { heard: Vec::new(), next: VecDeque::new(), otherwise: Say::ACCEPTED, released }))
 }
 
 fn router(ear: Arc<Mutex<Ear>>) -> Router {
@@ -119,7 +134,7 @@ async fn hear(
     if headers.get("content-type").is_none_or(|kind| kind != "application/json") {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let say = {
+    let (say, mut released) = {
         let mut ear = ear.lock().expect("no request panics");
         ear.heard.push(Heard {
             method: method.to_string(),
@@ -127,7 +142,7 @@ async fn hear(
             trace_id,
             body: serde_json::from_slice(&body).unwrap_or(Value::Null),
         });
-        ear.next.pop_front().unwrap_or(ear.otherwise)
+        (ear.next.pop_front().unwrap_or(ear.otherwise), ear.released.subscribe())
     };
     match say {
         Say::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
@@ -135,6 +150,10 @@ async fn hear(
         Say::Cut => {
             let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
             Body::from_stream(broken).into_response()
+        }
+        Say::OnceReleased => {
+            released.wait_for(|released| *released).await.expect("the stand-in is there as long as its server");
+            StatusCode::ACCEPTED.into_response()
         }
         // Ends the connection's task, and says nothing of it.
         Say::HangUp => std::panic::resume_unwind(Box::new("hung up")),

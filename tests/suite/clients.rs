@@ -135,12 +135,8 @@ async fn who_is_not_known_is_not_spoken_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_auctioneer_without_tls_is_found_where_it_may_have_none() {
     let trust = Trust::new();
-    let auctioneer = StandIn::start(&trust);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let service = auctioneer.router().into_make_service();
-    tokio::spawn(axum_server::Server::<std::net::SocketAddr>::from_listener(listener).serve(service));
-    let url = format!("https://{address}");
+    let auctioneer = StandIn::start_plain();
+    let url = auctioneer.url().replace("http:", "https:");
     assert!(clients(&trust, &url, true).auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
     clients(&trust, &url, false).auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
     assert_eq!(auctioneer.heard().len(), 1);

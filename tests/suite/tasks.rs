@@ -1,5 +1,6 @@
 //! Tasks over real HTTP: every call, what each refusal says, and what convergence does about those that nobody moves.
 
+mod callbacks;
 mod calls;
 mod cells;
 mod convergence;

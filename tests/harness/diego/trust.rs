@@ -25,6 +25,7 @@ pub struct Trust {
 
 /// A server of the simulation. It ends, with all its connections, when dropped.
 pub struct Listening {
+    scheme: &'static str,
     address: SocketAddr,
     handle: Handle<SocketAddr>,
 }
@@ -90,16 +91,28 @@ impl Trust {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .expect("a certificate and its key");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-        listener.set_nonblocking(true).expect("a listener of the runtime");
-        let address = listener.local_addr().expect("a listener has an address");
-        let handle = Handle::new();
+        let (listener, address, handle) = bind();
         let server = axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
             .expect("a listener of the runtime")
             .handle(handle.clone());
         tokio::spawn(server.serve(router.into_make_service()));
-        Listening { address, handle }
+        Listening { scheme: "https", address, handle }
     }
+}
+
+/// Serves on a free port whoever comes, without TLS.
+pub fn listen_plain(router: Router) -> Listening {
+    let (listener, address, handle) = bind();
+    let server = axum_server::from_tcp(listener).expect("a listener of the runtime").handle(handle.clone());
+    tokio::spawn(server.serve(router.into_make_service()));
+    Listening { scheme: "http", address, handle }
+}
+
+fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
+    listener.set_nonblocking(true).expect("a listener of the runtime");
+    let address = listener.local_addr().expect("a listener has an address");
+    (listener, address, Handle::new())
 }
 
 fn new_key() -> KeyPair {
@@ -108,7 +121,7 @@ fn new_key() -> KeyPair {
 
 impl Listening {
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 }
 
