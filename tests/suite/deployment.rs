@@ -5,6 +5,7 @@ mod callbacks;
 mod life;
 mod logs;
 mod outward;
+mod reload;
 mod tls;
 
 use std::net::SocketAddr;
