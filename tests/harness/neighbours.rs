@@ -92,6 +92,11 @@ impl StandIn {
         self.ear().next.extend(next);
     }
 
+    /// Takes back what the next answers were to be.
+    pub fn forget_answers(&self) {
+        self.ear().next.clear();
+    }
+
     /// Every answer from now on.
     pub fn say_always(&self, say: Say) {
         self.ear().otherwise = say;
