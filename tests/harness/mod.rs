@@ -17,6 +17,7 @@ pub mod load;
 pub mod locket;
 pub mod mariadb;
 pub mod modules;
+pub mod neighbours;
 pub mod once;
 pub mod postgres;
 pub mod proxy;
