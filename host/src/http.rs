@@ -83,13 +83,17 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id = id, span_id);
     let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
+    let spent = began.elapsed();
     let route = match response.extensions().get::<Route>() {
         // Counted when it ends.
         Some(Route(Target::Stream(_))) => return response,
-        Some(Route(target)) => target.name(),
+        Some(Route(target)) => {
+            metrics.measures().answered(&target.diego_name(), spent);
+            target.name()
+        }
         None => NO_METHOD,
     };
-    metrics.answered(route, response.status().as_u16(), began.elapsed());
+    metrics.answered(route, response.status().as_u16(), spent);
     response
 }
 
