@@ -3,6 +3,7 @@
 
 mod life;
 mod logs;
+mod metrics;
 mod outward;
 mod tls;
 

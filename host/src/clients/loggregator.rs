@@ -14,11 +14,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use super::files;
 use super::fresh::Fresh;
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::metrics::{Point, Quantity};
 use crate::quiet::gets_a_line;
+use crate::tls::client::FilesError;
 use messages::{Counter, Envelope, Gauge, GaugeValue, Log, LogType, envelope};
 
 /// Envelopes that wait to be sent. A report of a large Diego is a few hundred.
@@ -47,9 +49,11 @@ struct Agent {
 /// Why there is nobody to send to.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggregatorError {
-    #[error("cannot read {}; check the `loggregator_*_path` keys of the configuration", .path.display())]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("the certificates for Loggregator cannot be used; have them made again, as PEM")]
+    #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
+    Files(#[from] FilesError),
+    #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the certificates that the `loggregator_*_path` keys name cannot be used; have them made again, as PEM")]
     Tls(#[source] tonic::transport::Error),
 }
 
@@ -134,8 +138,10 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, port: u16) -> Result<Channel, LoggregatorError> {
+    // What is wrong with them would otherwise show as an agent that cannot be reached, for ever.
+    files(tls).config(None)?;
     let read =
-        |path: &PathBuf| std::fs::read(path).map_err(|source| LoggregatorError::File { path: path.clone(), source });
+        |path: &PathBuf| std::fs::read(path).map_err(|source| LoggregatorError::Read { path: path.clone(), source });
     let authority = Certificate::from_pem(read(&tls.ca_file)?);
     let identity = Identity::from_pem(read(&tls.cert_file)?, read(&tls.key_file)?);
     let config = ClientTlsConfig::new().ca_certificate(authority).identity(identity).domain_name(AGENT);
