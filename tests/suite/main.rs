@@ -33,6 +33,7 @@ mod random;
 mod routes;
 mod sandbox;
 mod schema;
+mod simulation;
 mod split;
 mod takeover;
 mod tasks;
