@@ -52,16 +52,14 @@ impl Target {
     }
 
     /// What Diego calls it in its metrics: the newest revision of a route has none in its name, an older one always has.
-    pub fn diego_name(&self) -> Cow<'_, str> {
+    pub fn diego_name(&self) -> Cow<'static, str> {
         match self {
-            Self::Native(_) | Self::Stream(_) => unrevised(self.name()).into(),
+            Self::Native(method) => unrevised(method.registered().name).into(),
+            Self::Stream(stream) => unrevised(stream.name()).into(),
             Self::Translated { method, .. } => {
                 let is_newest = |name: &str| name != method && unrevised(name) == method;
-                if METHODS.iter().any(|native| is_newest(native.name)) {
-                    format!("{method}_r0").into()
-                } else {
-                    method.into()
-                }
+                let has_newer = METHODS.iter().any(|native| is_newest(native.name));
+                if has_newer { format!("{method}_r0").into() } else { method.clone().into() }
             }
         }
     }

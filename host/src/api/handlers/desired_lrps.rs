@@ -61,7 +61,7 @@ pub(super) async fn change(
         DesiredLrpChange::Update => {
             let request: proto::UpdateDesiredLrpRequest = call.decode()?;
             check(service, &request, &request.process_guid)?;
-            let update = request.update.ok_or_else(|| DomainError::Invalid(NO_UPDATE.into()))?;
+            let update = request.update.ok_or_else(|| refused(service, &request.process_guid, NO_UPDATE.into()))?;
             desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
@@ -72,12 +72,14 @@ pub(super) async fn change(
     Ok(Vec::new())
 }
 
-/// What is refused is told to the app, too.
 fn check(service: &Service, request: &impl Validate, process_guid: &[u8]) -> Result<(), DomainError> {
-    validation::check(request).map_err(|findings| {
-        desired_lrps::refused(service, process_guid, &findings);
-        DomainError::Invalid(findings)
-    })
+    validation::check(request).map_err(|findings| refused(service, process_guid, findings))
+}
+
+/// What is refused is told to the app, too.
+fn refused(service: &Service, process_guid: &[u8], findings: String) -> DomainError {
+    desired_lrps::refused(service, process_guid, &findings);
+    DomainError::Invalid(findings)
 }
 
 fn filter(request: proto::DesiredLrPsRequest) -> DesiredLrpFilter {
