@@ -14,11 +14,12 @@ mod row;
 pub mod schema;
 mod sqlite;
 mod statement;
+mod statistics;
 mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
@@ -27,7 +28,11 @@ pub use row::{At, Row};
 /// What a statement can fail with.
 pub use sqlx::Error as SqlError;
 pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
+pub use statistics::Statistics;
 pub use transaction::Transaction;
+
+use statistics::Counters;
+use transaction::{Inner as Begun, Kept};
 
 /// The language a database speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +76,7 @@ struct Inner {
     pools: Pools,
     /// For people: a path, or where the server is. Never with a password.
     name: String,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
@@ -88,24 +94,49 @@ enum Purpose {
 }
 
 impl Pools {
-    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
-        Ok(match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read) => readers.begin().await?.into(),
-            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin_with(sqlite::WRITE).await?.into(),
+    async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Kept>), SqlError> {
+        let begun = match (self, purpose) {
+            (Self::Sqlite { readers, .. }, Purpose::Read) => Begun::Sqlite(readers.begin().await?),
+            (Self::Sqlite { writer, .. }, Purpose::Write) => Begun::Sqlite(writer.begin_with(sqlite::WRITE).await?),
             (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
                 // In turn with the other one: SQLite itself would let both try again and again.
                 let turn = writer.acquire().await?;
-                let mut tx = Transaction::from(writer_at_ease.begin_with(sqlite::WRITE).await?);
-                tx.keep(turn);
-                tx
+                let begun = Begun::Sqlite(writer_at_ease.begin_with(sqlite::WRITE).await?);
+                return Ok((begun, Some(Box::new(turn))));
             }
-            (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
-            (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
-            (Self::Postgres(pool), Purpose::WriteAtEase) => pool.begin_with(postgres::WRITE_AT_EASE).await?.into(),
-            (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
-            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
-        })
+            (Self::Postgres(pool), Purpose::Read) => Begun::Postgres(pool.begin_with(postgres::READ).await?),
+            (Self::Postgres(pool), Purpose::Write) => Begun::Postgres(pool.begin().await?),
+            (Self::Postgres(pool), Purpose::WriteAtEase) => {
+                Begun::Postgres(pool.begin_with(postgres::WRITE_AT_EASE).await?)
+            }
+            (Self::Mysql(pool), Purpose::Read) => Begun::Mysql(pool.begin_with(mysql::READ).await?),
+            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => Begun::Mysql(pool.begin().await?),
+        };
+        Ok((begun, None))
     }
+
+    /// Whether whoever begins now waits until somebody else has ended.
+    fn is_exhausted(&self, purpose: Purpose) -> bool {
+        match (self, purpose) {
+            (Self::Sqlite { readers, .. }, Purpose::Read) => is_exhausted(readers),
+            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteAtEase) => is_exhausted(writer),
+            (Self::Postgres(pool), _) => is_exhausted(pool),
+            (Self::Mysql(pool), _) => is_exhausted(pool),
+        }
+    }
+
+    fn open_connections(&self) -> u64 {
+        let open = match self {
+            Self::Sqlite { readers, writer, writer_at_ease } => readers.size() + writer.size() + writer_at_ease.size(),
+            Self::Postgres(pool) => pool.size(),
+            Self::Mysql(pool) => pool.size(),
+        };
+        open.into()
+    }
+}
+
+fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
+    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +164,7 @@ impl Database {
             },
         };
         match (pools, address) {
-            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name }))),
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default() }))),
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
@@ -174,9 +205,19 @@ impl Database {
     /// `BEGIN` was abandoned halfway for one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
         let inner = Arc::clone(&self.0);
-        let begun = tokio::spawn(async move { inner.pools.begin(purpose).await }).await;
+        let begun = tokio::spawn(async move { inner.begin(purpose).await }).await;
         let failed = |source| DatabaseError::Begin { name: self.0.name.clone(), source };
         begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        self.0.counters.read(self.0.pools.open_connections())
+    }
+
+    /// The same, with what is the most of a window ended here: from now on it is that of the next one.
+    pub fn end_statistics_window(&self) -> Statistics {
+        self.0.counters.end_window(self.0.pools.open_connections())
     }
 
     /// Waits until every connection is back, but not for one whose answer nobody will take any more: what is left ends
@@ -196,6 +237,17 @@ impl Database {
         if tokio::time::timeout(LONGEST_CLOSE, closed).await.is_err() {
             tracing::warn!(name = self.0.name, "a connection did not come back and is left to the server to end");
         }
+    }
+}
+
+impl Inner {
+    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
+        let (query, waits, began) = (self.counters.begin(), self.pools.is_exhausted(purpose), Instant::now());
+        let (begun, kept) = query.end(self.pools.begin(purpose).await)?;
+        if waits {
+            self.counters.waited(began.elapsed());
+        }
+        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod layouts;
 pub mod listener;
 pub mod load;
 pub mod locket;
+pub mod loggregator;
 pub mod mariadb;
 pub mod modules;
 pub mod neighbours;

@@ -1,6 +1,8 @@
 //! What the host says to the rest of Diego, heard by small servers that speak the real protocols over mutual TLS and
 //! that misbehave: nothing hangs, each error says what to do, and what works again is used again.
 
+mod loggregator;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

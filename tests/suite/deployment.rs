@@ -4,6 +4,7 @@
 mod callbacks;
 mod life;
 mod logs;
+mod metrics;
 mod outward;
 mod reload;
 mod tls;

@@ -34,6 +34,7 @@ mod random;
 mod routes;
 mod sandbox;
 mod schema;
+mod simulation;
 mod split;
 mod takeover;
 mod tasks;

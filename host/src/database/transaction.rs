@@ -1,19 +1,25 @@
 //! One transaction on one of the three databases. Dropping it undoes it.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
 
 use super::statement::{IntoStatement, Statement};
+use super::statistics::{Counters, Query};
 use super::{Dialect, Row, SqlError};
 
 #[derive(Debug)]
-pub struct Transaction(pub(super) Inner, Option<Kept>);
+pub struct Transaction {
+    pub(super) inner: Inner,
+    kept: Option<Kept>,
+    counters: Arc<Counters>,
+}
 
 /// Dropped when the transaction is over.
-type Kept = Box<dyn Any + Send + Sync>;
+pub(super) type Kept = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
@@ -34,27 +40,18 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-impl From<sqlx::Transaction<'static, Sqlite>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
-        Self(Inner::Sqlite(tx), None)
-    }
-}
-
-impl From<sqlx::Transaction<'static, Postgres>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, Postgres>) -> Self {
-        Self(Inner::Postgres(tx), None)
-    }
-}
-
-impl From<sqlx::Transaction<'static, MySql>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, MySql>) -> Self {
-        Self(Inner::Mysql(tx), None)
-    }
-}
-
 impl Transaction {
+    pub(super) fn new(inner: Inner, kept: Option<Kept>, counters: Arc<Counters>) -> Self {
+        Self { inner, kept, counters }
+    }
+
+    /// A query that begins.
+    pub(super) fn query(&self) -> Query {
+        self.counters.begin()
+    }
+
     pub fn dialect(&self) -> Dialect {
-        match self.0 {
+        match self.inner {
             Inner::Sqlite(_) => Dialect::Sqlite,
             // Only PostgreSQL's are ever lent.
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
@@ -64,7 +61,7 @@ impl Transaction {
 
     /// Keeps something for as long as the transaction lasts.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
-        self.1 = Some(Box::new(kept));
+        self.kept = Some(Box::new(kept));
     }
 
     /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.
@@ -74,17 +71,19 @@ impl Transaction {
         macro_rules! execute {
             ($tx:expr) => {
                 if values.0.is_empty() {
-                    sqlx::raw_sql(text).execute(&mut **$tx).await?.rows_affected()
+                    sqlx::raw_sql(text).execute(&mut **$tx).await.map(|done| done.rows_affected())
                 } else {
-                    sqlx::query_with(text, SqlxValues(values)).execute(&mut **$tx).await?.rows_affected()
+                    let query = sqlx::query_with(text, SqlxValues(values));
+                    query.execute(&mut **$tx).await.map(|done| done.rows_affected())
                 }
             };
         }
-        Ok(match &mut self.0 {
+        let query = self.query();
+        query.end(match &mut self.inner {
             Inner::Sqlite(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
-            Inner::Lent => return Err(SqlError::WorkerCrashed),
+            Inner::Lent => Err(SqlError::WorkerCrashed),
         })
     }
 
@@ -92,12 +91,15 @@ impl Transaction {
     pub fn stream(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
-        match &mut self.0 {
+        // Whoever has seen enough may stop: only an error is a failure.
+        let mut query = self.query().trusted();
+        let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
-        }
+        };
+        rows.inspect_err(move |_| query.fail()).boxed()
     }
 
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
@@ -115,11 +117,12 @@ impl Transaction {
     }
 
     pub async fn commit(self) -> Result<(), SqlError> {
-        match self.0 {
+        let query = self.query();
+        query.end(match self.inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Postgres(tx) => tx.commit().await,
             Inner::Mysql(tx) => tx.commit().await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
-        }
+        })
     }
 }

@@ -3,6 +3,9 @@
 
 mod instances;
 mod push;
+mod refused;
+
+pub use refused::refused;
 
 use std::collections::BTreeMap;
 
