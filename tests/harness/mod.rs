@@ -18,6 +18,7 @@ pub mod locket;
 pub mod loggregator;
 pub mod mariadb;
 pub mod modules;
+pub mod neighbours;
 pub mod once;
 pub mod postgres;
 pub mod proxy;

@@ -10,6 +10,7 @@ mod api;
 mod build;
 mod catalog;
 mod clients;
+mod consistency;
 mod control;
 mod convergence;
 mod crash;

@@ -6,6 +6,7 @@
 
 mod diego;
 mod rest;
+mod supervisor;
 
 use std::time::Instant;
 
@@ -41,7 +42,7 @@ async fn what_is_desired_runs_whatever_fails(kind: Kind) {
         errands.begin(&diego.home, &diego.receiver, at_once);
         let began = Instant::now();
         print!("{fault:?}, ");
-        diego = diego.suffer(fault, &mut controller).await;
+        diego.suffer(fault, &mut controller).await;
         println!("{:.1} s", began.elapsed().as_secs_f64());
     }
     let (wanted, operations) = controller.stop().await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bbs_proto::models as proto;
 use fastrand::Rng;
 use futures_util::future::join_all;
-use tokio::task::block_in_place;
 
+use super::supervisor::{Supervisor, serve};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::diego::auctioneer::Auctioneer;
 use crate::harness::diego::cell::Cell;
@@ -17,7 +17,7 @@ use crate::harness::diego::home::Home;
 use crate::harness::diego::mood::{Behaviour, Mood};
 use crate::harness::diego::receiver::Receiver;
 use crate::harness::diego::trust::Trust;
-use crate::harness::host::{Host, Installation};
+use crate::harness::host::Installation;
 use crate::harness::locket::Locket;
 use crate::harness::proxy::Proxy;
 use crate::harness::{modules, until};
@@ -48,15 +48,15 @@ pub enum Fault {
     TakeOver,
     /// The connections to the database break, and come back.
     Cut,
-    /// The same for longer than the host can keep its lock.
-    CutForLong,
+    /// Locket is silent for longer than a lock lasts.
+    LoseLock,
 }
 
 impl Fault {
     pub fn all() -> Vec<Self> {
         let each = |fault: fn(Behaviour) -> Self| Behaviour::FAULTS.map(fault);
         let whole = [Self::Crash, Self::Die, Self::GetLost, Self::Evacuate];
-        let of_the_host = [Self::Kill, Self::Restart, Self::TakeOver, Self::Cut, Self::CutForLong];
+        let of_the_host = [Self::Kill, Self::Restart, Self::TakeOver, Self::LoseLock, Self::Cut];
         [each(Self::Auctioneer), each(Self::Reps), each(Self::Receiver)]
             .concat()
             .into_iter()
@@ -66,7 +66,7 @@ impl Fault {
     }
 
     pub fn is_possible_on(self, kind: Kind) -> bool {
-        !matches!(self, Self::Cut | Self::CutForLong) || kind != Kind::Sqlite
+        !matches!(self, Self::Cut) || kind != Kind::Sqlite
     }
 }
 
@@ -75,11 +75,10 @@ pub struct Diego {
     pub cells: Vec<Cell>,
     pub receiver: Receiver,
     pub emitter: Emitter,
-    pub host: Host,
+    pub supervisor: Supervisor,
     auctioneer: Auctioneer,
+    locket: Locket,
     proxy: Option<Proxy>,
-    /// The running host's, and the next one's.
-    installations: [Arc<Installation>; 2],
     random: Rng,
     _trust: Trust,
 }
@@ -102,12 +101,13 @@ impl Diego {
         let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, sync_interval));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
+        let supervisor = Supervisor::start(host, &home, installations);
         let (receiver, emitter) = (Receiver::start(&trust), Emitter::start(&home));
-        Self { home, cells, receiver, emitter, host, auctioneer, proxy, installations, random, _trust: trust }
+        Self { home, cells, receiver, emitter, supervisor, auctioneer, locket, proxy, random, _trust: trust }
     }
 
     /// One fault, from its beginning until it is over.
-    pub async fn suffer(mut self, fault: Fault, controller: &mut Controller) -> Self {
+    pub async fn suffer(&mut self, fault: Fault, controller: &mut Controller) {
         let meanwhile = self.random.u64(20..100);
         match fault {
             Fault::Auctioneer(behaviour) => {
@@ -141,41 +141,24 @@ impl Diego {
                 }
                 cell.appear();
             }
-            Fault::Kill => {
-                self.host.kill();
-                self.host = serve(Arc::clone(&self.installations[1])).await;
-                self.installations.swap(0, 1);
-            }
-            Fault::Restart => {
-                assert!(block_in_place(|| self.host.terminate()).success());
-                self.host = serve(Arc::clone(&self.installations[0])).await;
-            }
-            Fault::TakeOver => {
-                let standby = tokio::spawn(serve(Arc::clone(&self.installations[1])));
-                controller.operations(meanwhile).await;
-                self.host.kill();
-                self.host = standby.await.expect("the standby serves");
-                self.installations.swap(0, 1);
-            }
+            Fault::Kill => self.supervisor.kill().await,
+            Fault::Restart => self.supervisor.restart().await,
+            Fault::TakeOver => self.supervisor.take_over(controller.operations(meanwhile)).await,
             Fault::Cut => {
-                self.proxy().cut();
-                while self.home.answers().await {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-                self.proxy().heal();
-                self = self.served_again().await;
+                let proxy = self.proxy.as_ref().expect("a server is reached through a proxy");
+                proxy.cut();
+                self.answers(false).await;
+                proxy.heal();
+                self.answers(true).await;
             }
-            Fault::CutForLong => {
-                self.proxy().cut();
-                while !self.host.has_ended() {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-                self.proxy().heal();
-                self = self.served_again().await;
+            Fault::LoseLock => {
+                let before = self.supervisor.ended();
+                self.locket.be_silent(true);
+                until(|| self.supervisor.ended() > before).await;
+                self.locket.be_silent(false);
+                self.answers(true).await;
             }
         }
-        self.home.moved_to(self.host.address);
-        self
     }
 
     fn any_cell(&mut self) -> Cell {
@@ -203,20 +186,10 @@ impl Diego {
         }
     }
 
-    fn proxy(&self) -> &Proxy {
-        self.proxy.as_ref().expect("a server is reached through a proxy")
-    }
-
-    /// A host that cannot keep its lock ends; then its supervisor starts it again.
-    async fn served_again(mut self) -> Self {
-        while !self.home.answers().await {
-            if self.host.has_ended() {
-                self.host = serve(Arc::clone(&self.installations[0])).await;
-                self.home.moved_to(self.host.address);
-            }
+    async fn answers(&self, wanted: bool) {
+        while self.home.answers().await != wanted {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        self
     }
 }
 
@@ -252,9 +225,4 @@ fn installation(database: &TestDatabase, trust: &Trust, auctioneer: &Auctioneer,
         .set("converge_repeat_interval", "1s")
         .set("kick_task_duration", "2s")
         .set("expire_completed_task_duration", "1h")
-}
-
-async fn serve(installation: Arc<Installation>) -> Host {
-    let command = installation.command(&["serve"]);
-    tokio::task::spawn_blocking(|| Host::start(command, "serving")).await.expect("the host is waited for")
 }

@@ -24,7 +24,7 @@ type Running = (Text, Text, i32, Text);
 
 impl Diego {
     /// Waits until everything is as it should be, and stays so when the host looks at it all again.
-    pub async fn come_to_rest(mut self, wanted: &BTreeMap<Text, Wanted>, told_of: &[String]) {
+    pub async fn come_to_rest(&self, wanted: &BTreeMap<Text, Wanted>, told_of: &[String]) {
         let began = Instant::now();
         loop {
             let differences = self.differences(wanted, told_of).await;
@@ -36,7 +36,7 @@ impl Diego {
         }
         println!("at rest after {} s", began.elapsed().as_secs());
         for _ in 0..2 {
-            tokio::task::block_in_place(|| self.host.wait_for_new_line(|line| line.contains(": converged ")));
+            self.supervisor.hears(|line| line.contains(": converged ")).await;
         }
         assert_eq!(self.differences(wanted, told_of).await, Vec::<String>::new(), "it does not stay so");
         assert_eq!(self.emitter.backward(), Vec::<String>::new());

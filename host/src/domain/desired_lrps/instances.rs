@@ -19,7 +19,7 @@ use crate::store::Writer;
 /// Instances created in one transaction, so that a great number does not keep other writers out.
 pub(super) const AT_ONCE: i32 = 500;
 /// Cells that are spoken to at once about one desired LRP.
-const CELLS_AT_ONCE: usize = 50;
+pub(super) const CELLS_AT_ONCE: usize = 50;
 
 /// Those of the indices at which there is nothing yet.
 pub(super) async fn insert(
