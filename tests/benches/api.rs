@@ -1,6 +1,7 @@
 //! The API as a Diego under load uses it: desire, claim and start, list what is scheduled, list by cell. Over HTTP,
-//! against this host as a process on each of the databases, and against any other BBS in the same run. Prints rates,
-//! latencies and memory; fails at nothing that is a matter of time.
+//! against this host as a process on each of the databases, and against any other BBS in the same run. Then convergence,
+//! which is this host's own: at rest, and after one cell of a hundred has gone. Prints rates, latencies and memory;
+//! fails at nothing that is a matter of time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
@@ -16,6 +17,8 @@
 mod diego;
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "parts/rest.rs"]
+mod rest;
 #[path = "parts/subject.rs"]
 mod subject;
 
@@ -24,15 +27,18 @@ use std::time::{Duration, Instant};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use futures_util::{StreamExt, stream};
-use harness::host::Installation;
+use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
+use rest::{Rest, next_run};
 use subject::{Place, kinds};
 
 const CELLS: u64 = 100;
 /// Lists of everything, and lists by cell, that are timed.
 const WHOLE_LISTS: usize = 3;
 const CELL_LISTS: u64 = 300;
+/// Runs of convergence with nothing to do that are timed.
+const RUNS_AT_REST: usize = 3;
 
 #[tokio::main]
 async fn main() {
@@ -46,9 +52,13 @@ async fn main() {
             let place = Place::new(kind);
             let installation = Installation::on(place.database(), &modules::modules());
             let host = installation.serve();
-            let bbs = Bbs { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients };
             println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
-            bbs.measure(*size).await;
+            Bbs::of(&host, clients).measure(*size).await;
+            host.terminate();
+            let rest = Rest::start().await;
+            let installation = rest.around(installation);
+            let mut host = rest::serve(&installation);
+            Bbs::of(&host, clients).converge(&rest, &mut host);
             host.terminate();
         }
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
@@ -56,6 +66,7 @@ async fn main() {
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
             let bbs = Bbs { url, client: other_client(), pid, clients };
             bbs.measure(*size).await;
+            println!("  converge: nobody outside can see how long it takes; see its metric ConvergenceLRPDuration");
             bbs.empty(*size).await;
         }
     }
@@ -84,7 +95,12 @@ struct Bbs {
 }
 
 impl Bbs {
+    fn of(host: &Host, clients: usize) -> Self {
+        Self { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients }
+    }
+
     async fn measure(&self, rows: u64) {
+        self.change("domains/upsert", diego::keep_fresh()).await;
         let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", diego::desire(at)));
         desired.await;
         let claimed = self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", diego::claim(at, at % CELLS)));
@@ -99,6 +115,27 @@ impl Bbs {
             self.call("actual_lrps/list", diego::of_cell(at % CELLS)).await.len();
         })
         .await;
+    }
+
+    fn converge(&self, rest: &Rest, host: &mut Host) {
+        self.forget_peak();
+        let times: Vec<_> = (0..RUNS_AT_REST).map(|_| next_run(host)).collect();
+        let best = times.into_iter().min().unwrap_or_default().as_secs_f64();
+        println!(
+            "  {:<24}{best:>9.2} s    {:>4} auctioned      {}",
+            "converge, at rest",
+            rest.auctioned(),
+            self.peak()
+        );
+        self.forget_peak();
+        rest.lose(0);
+        let spent = next_run(host).as_secs_f64();
+        println!(
+            "  {:<24}{spent:>9.2} s    {:>4} auctioned      {}",
+            "converge, a cell lost",
+            rest.auctioned(),
+            self.peak()
+        );
     }
 
     /// Removes what was desired, so that the next size finds the database empty.
