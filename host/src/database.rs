@@ -2,8 +2,8 @@
 //! that knows sqlx. Owns every difference between the databases that is not a caller's business; which statements are
 //! run, and why, belongs to the layer that has a reason for them.
 //!
-//! SQLite has one writer at a time, so writes go through a pool of one connection: they queue in the process instead
-//! of failing as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
+//! SQLite has one writer at a time, so writes take turns on one connection: they queue in the process instead of failing
+//! as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
 //! writer. PostgreSQL and MySQL have one pool for both.
 
 mod address;
@@ -15,12 +15,14 @@ pub mod schema;
 mod sqlite;
 mod statement;
 mod transaction;
+mod turn;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{MySqlPool, PgPool, SqlitePool};
+use sqlx::pool::PoolConnectionMetadata;
+use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
 
 pub use address::{Address, Limits, Server, Tls};
 pub use row::{At, Row};
@@ -28,6 +30,7 @@ pub use row::{At, Row};
 pub use sqlx::Error as SqlError;
 pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
 pub use transaction::Transaction;
+use turn::Turns;
 
 /// The language a database speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,7 +78,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: SqlitePool, writer_at_ease: SqlitePool },
+    Sqlite { readers: SqlitePool, writer: Turns, writer_at_ease: SqlitePool },
     Postgres(PgPool),
     Mysql(MySqlPool),
 }
@@ -83,6 +86,7 @@ enum Pools {
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     Read,
+    Look,
     Write,
     WriteAtEase,
 }
@@ -90,18 +94,20 @@ enum Purpose {
 impl Pools {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
         Ok(match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read) => readers.begin().await?.into(),
-            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin_with(sqlite::WRITE).await?.into(),
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
+            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
             (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
                 // In turn with the other one: SQLite itself would let both try again and again.
-                let turn = writer.acquire().await?;
+                let turn = writer.pool().acquire().await?;
                 let mut tx = Transaction::from(writer_at_ease.begin_with(sqlite::WRITE).await?);
                 tx.keep(turn);
                 tx
             }
+            (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
             (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
             (Self::Postgres(pool), Purpose::WriteAtEase) => pool.begin_with(postgres::WRITE_AT_EASE).await?.into(),
+            (Self::Mysql(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
             (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
         })
@@ -157,6 +163,12 @@ impl Database {
         self.begin(Purpose::Read).await
     }
 
+    /// For a single statement that changes nothing: it sees one state of the database by itself. A second one may see
+    /// another.
+    pub async fn look(&self) -> Result<Transaction, DatabaseError> {
+        self.begin(Purpose::Look).await
+    }
+
     /// A transaction that may change something. On SQLite it holds the write lock from its first moment, so that it
     /// cannot fail later for having read first. State-changing work under the master lock begins with
     /// `lock::Fence::begin` instead.
@@ -187,7 +199,7 @@ impl Database {
                 Pools::Sqlite { readers, writer, writer_at_ease } => {
                     readers.close().await;
                     writer_at_ease.close().await;
-                    writer.close().await;
+                    writer.pool().close().await;
                 }
                 Pools::Postgres(pool) => pool.close().await,
                 Pools::Mysql(pool) => pool.close().await,
@@ -197,6 +209,16 @@ impl Database {
             tracing::warn!(name = self.0.name, "a connection did not come back and is left to the server to end");
         }
     }
+}
+
+/// A connection that was of use just now is taken to be there still: asking takes as long as a statement.
+const FRESH: Duration = Duration::from_millis(100);
+
+async fn still_there(connection: &mut impl Connection, known: PoolConnectionMetadata) -> Result<bool, SqlError> {
+    if known.idle_for > FRESH {
+        connection.ping().await?;
+    }
+    Ok(true)
 }
 
 /// Whether a statement failed because a row of that key is there already.

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
+use super::turn::Turns;
 use super::{Pools, SqlError};
 
 /// Takes the write lock at once.
@@ -32,11 +34,17 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     let at_ease =
         writing.clone().synchronous(SqliteSynchronous::Normal).pragma("wal_autocheckpoint", CHECKPOINT_PAGES_AT_EASE);
     // The writer opens first: it creates the file that the others then find.
-    let writer = SqlitePoolOptions::new().max_connections(1).connect_with(writing).await?;
-    let writer_at_ease = SqlitePoolOptions::new().max_connections(1).connect_with(at_ease).await?;
-    let readers = SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .connect_with(options.create_if_missing(false).read_only(true))
-        .await?;
+    // A file does not go away. But where SQLite undid a transaction by itself, such as on a full disk, the driver still
+    // takes the connection for one with a transaction, and would never begin another on it.
+    let pool = || {
+        SqlitePoolOptions::new().test_before_acquire(false).before_acquire(|connection, _| {
+            let is_free = !connection.is_in_transaction();
+            Box::pin(async move { Ok(is_free) })
+        })
+    };
+    let writer = Turns::new(pool().max_connections(1).connect_with(writing).await?);
+    let writer_at_ease = pool().max_connections(1).connect_with(at_ease).await?;
+    let readers =
+        pool().max_connections(READERS).connect_with(options.create_if_missing(false).read_only(true)).await?;
     Ok(Pools::Sqlite { readers, writer, writer_at_ease })
 }

@@ -1,12 +1,15 @@
 //! One transaction on one of the three databases. Dropping it undoes it.
 
 use std::any::Any;
+use std::ops::{Deref, DerefMut};
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
-use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
+use sqlx::pool::PoolConnection;
+use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 
 use super::statement::{IntoStatement, Statement};
+use super::turn::Turn;
 use super::{Dialect, Row, SqlError};
 
 #[derive(Debug)]
@@ -16,9 +19,11 @@ pub struct Transaction(pub(super) Inner, Option<Kept>);
 type Kept = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
-    Sqlite(sqlx::Transaction<'static, Sqlite>),
-    Postgres(sqlx::Transaction<'static, Postgres>),
-    Mysql(sqlx::Transaction<'static, MySql>),
+    Sqlite(Held<Sqlite>),
+    /// Of SQLite's one writer.
+    Turn(Turn),
+    Postgres(Held<Postgres>),
+    Mysql(Held<MySql>),
     /// With a task that did not come to its end: nothing can be done with it any more.
     Lent,
 }
@@ -27,6 +32,7 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Sqlite(_) => "Sqlite",
+            Self::Turn(_) => "Turn",
             Self::Postgres(_) => "Postgres",
             Self::Mysql(_) => "Mysql",
             Self::Lent => "Lent",
@@ -34,28 +40,72 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-impl From<sqlx::Transaction<'static, Sqlite>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
-        Self(Inner::Sqlite(tx), None)
+/// A connection, for as long as something is done with it.
+pub(super) enum Held<DB: Sqlx> {
+    Transaction(sqlx::Transaction<'static, DB>),
+    /// Without a transaction: each statement is one by itself.
+    Connection(PoolConnection<DB>),
+}
+
+impl<DB: Sqlx> Deref for Held<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Transaction(tx) => tx,
+            Self::Connection(connection) => connection,
+        }
     }
 }
 
-impl From<sqlx::Transaction<'static, Postgres>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, Postgres>) -> Self {
-        Self(Inner::Postgres(tx), None)
+impl<DB: Sqlx> DerefMut for Held<DB> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Transaction(tx) => tx,
+            Self::Connection(connection) => connection,
+        }
     }
 }
 
-impl From<sqlx::Transaction<'static, MySql>> for Transaction {
-    fn from(tx: sqlx::Transaction<'static, MySql>) -> Self {
-        Self(Inner::Mysql(tx), None)
+impl<DB: Sqlx> Held<DB> {
+    async fn commit(self) -> Result<(), SqlError> {
+        match self {
+            Self::Transaction(tx) => tx.commit().await,
+            Self::Connection(_) => Ok(()),
+        }
+    }
+}
+
+macro_rules! held {
+    ($database:ident, $inner:ident) => {
+        impl From<sqlx::Transaction<'static, $database>> for Transaction {
+            fn from(tx: sqlx::Transaction<'static, $database>) -> Self {
+                Self(Inner::$inner(Held::Transaction(tx)), None)
+            }
+        }
+
+        impl From<PoolConnection<$database>> for Transaction {
+            fn from(connection: PoolConnection<$database>) -> Self {
+                Self(Inner::$inner(Held::Connection(connection)), None)
+            }
+        }
+    };
+}
+
+held!(Sqlite, Sqlite);
+held!(Postgres, Postgres);
+held!(MySql, Mysql);
+
+impl From<Turn> for Transaction {
+    fn from(turn: Turn) -> Self {
+        Self(Inner::Turn(turn), None)
     }
 }
 
 impl Transaction {
     pub fn dialect(&self) -> Dialect {
         match self.0 {
-            Inner::Sqlite(_) => Dialect::Sqlite,
+            Inner::Sqlite(_) | Inner::Turn(_) => Dialect::Sqlite,
             // Only PostgreSQL's are ever lent.
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
@@ -82,6 +132,7 @@ impl Transaction {
         }
         Ok(match &mut self.0 {
             Inner::Sqlite(tx) => execute!(tx),
+            Inner::Turn(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
             Inner::Lent => return Err(SqlError::WorkerCrashed),
@@ -94,6 +145,7 @@ impl Transaction {
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
         match &mut self.0 {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
+            Inner::Turn(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
@@ -117,6 +169,7 @@ impl Transaction {
     pub async fn commit(self) -> Result<(), SqlError> {
         match self.0 {
             Inner::Sqlite(tx) => tx.commit().await,
+            Inner::Turn(turn) => turn.commit().await,
             Inner::Postgres(tx) => tx.commit().await,
             Inner::Mysql(tx) => tx.commit().await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
