@@ -79,7 +79,7 @@ struct Updated {
     before: DesiredLrp,
     /// Nothing where the record cannot be read any more.
     after: Option<DesiredLrp>,
-    surplus: BTreeMap<i32, Slot>,
+    surplus: BTreeMap<i32, Box<Slot>>,
 }
 
 /// The change itself, without the instances that it adds.
@@ -140,9 +140,8 @@ fn tell(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>
 }
 
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    let mut lrps = page.reader.desired_lrps(filter, &range).await?;
+    let listed = page.reader.desired_lrps(filter, &page.range()).await?;
+    let mut lrps = page.records(listed);
     lrps.iter_mut().for_each(fill_source_id);
     Ok(lrps)
 }
@@ -154,9 +153,8 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
 }
 
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    Ok(page.reader.scheduling_infos(filter, &range).await?)
+    let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
@@ -164,17 +162,8 @@ pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result
 }
 
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    Ok(page.reader.routing_infos(filter, &range).await?)
-}
-
-async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), DomainError> {
-    if let Some((after, units)) = page.open() {
-        let last = page.reader.desired_lrps_page_end(filter, after.as_ref(), units).await?;
-        page.fix(last);
-    }
-    Ok(())
+    let listed = page.reader.routing_infos(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

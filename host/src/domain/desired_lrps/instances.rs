@@ -19,7 +19,7 @@ use crate::store::Writer;
 /// Instances created in one transaction, so that a great number does not keep other writers out.
 pub(super) const AT_ONCE: i32 = 500;
 /// Cells that are spoken to at once about one desired LRP.
-const CELLS_AT_ONCE: usize = 50;
+pub(super) const CELLS_AT_ONCE: usize = 50;
 
 /// Those of the indices at which there is nothing yet.
 pub(super) async fn insert(
@@ -106,22 +106,23 @@ pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
     from: i32,
-) -> Result<BTreeMap<i32, Slot>, DomainError> {
+) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
     let mut slots = writer.slots(process_guid).await?;
     writer.delete_waiting(process_guid, from).await?;
     Ok(slots.split_off(&from))
 }
 
 /// Tells of the end of those that were deleted. Gives the containers that run on.
-pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Slot>, trace_id: &TraceId) -> Vec<ActualLrp> {
+pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, trace_id: &TraceId) -> Vec<ActualLrp> {
     let mut running = Vec::new();
     for slot in slots.into_values() {
         let kept = slot.rows().filter(|row| !waits(row) && row.presence() != Some(Presence::Evacuating));
         running.extend(kept.cloned());
         if slot.ordinary.as_ref().is_some_and(waits) {
-            let after = Box::new(Slot { ordinary: None, ..slot.clone() });
-            let (before, trace_id) = (Box::new(slot), trace_id.clone());
-            service.events().publish(Change::Slot { before, after, cause: Cause::Other, trace_id });
+            let mut after = slot.clone();
+            after.ordinary = None;
+            let trace_id = trace_id.clone();
+            service.events().publish(Change::Slot { before: slot, after, cause: Cause::Other, trace_id });
         }
     }
     running

@@ -1,5 +1,8 @@
 //! What containers that run already are told of an update: where traffic comes from, and their metric tags.
 
+use futures_util::{StreamExt, stream};
+
+use super::instances::CELLS_AT_ONCE;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
@@ -59,22 +62,30 @@ fn internal_routes_differ(before: Option<&Routes>, update: Option<&Routes>) -> b
 
 async fn tell(service: &Service, process_guid: &[u8], news: &News, trace_id: &TraceId) -> Result<(), DomainError> {
     let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..Default::default() };
-    let rows = service.store().reader().await?.actual_lrps(&filter, &Range::default()).await?;
-    for row in rows.iter().filter(|row| has_container(row)) {
-        let Some(cell) = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)? else {
-            continue;
-        };
-        let update = InstanceUpdate {
-            internal_routes: news.hostnames.clone(),
-            metric_tags: news.metric_tags.as_ref().map(|tags| resolved_tags(tags, row)),
-        };
-        let told = service.clients().reps.update(&cell, &row.key(), &row.instance_key(), &update, trace_id).await;
-        if let Err(fault) = told {
-            let process_guid = String::from_utf8_lossy(process_guid);
-            tracing::warn!(%process_guid, row.index, reason = %fault, "a container was not told of an update");
-        }
-    }
+    let rows = service.store().look().await?.actual_lrps(&filter, &Range::default()).await?.records;
+    let told = rows.iter().filter(|row| has_container(row));
+    stream::iter(told).for_each_concurrent(CELLS_AT_ONCE, |row| tell_one(service, row, news, trace_id)).await;
     Ok(())
+}
+
+async fn tell_one(service: &Service, row: &ActualLrp, news: &News, trace_id: &TraceId) {
+    let update = InstanceUpdate {
+        internal_routes: news.hostnames.clone(),
+        metric_tags: news.metric_tags.as_ref().map(|tags| resolved_tags(tags, row)),
+    };
+    let failed = match service.clients().cells.find(&row.cell_id).await {
+        Ok(None) => return,
+        Ok(Some(cell)) => {
+            let reps = &service.clients().reps;
+            match reps.update(&cell, &row.key(), &row.instance_key(), &update, trace_id).await {
+                Ok(()) => return,
+                Err(fault) => fault.to_string(),
+            }
+        }
+        Err(fault) => fault.to_string(),
+    };
+    let process_guid = String::from_utf8_lossy(&row.process_guid);
+    tracing::warn!(%process_guid, row.index, reason = failed, "a container was not told of an update");
 }
 
 fn has_container(row: &ActualLrp) -> bool {
