@@ -9,6 +9,7 @@
 //! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
 //! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: files for talking to it
 //! - `BBS_BENCH_PID`: its process, for its memory
+//! - `BBS_BENCH_DIEGO`: if it is there, this host is measured as part of a Diego too, through such a URL and such files
 //! - `TMPDIR`: where the databases are put
 
 #![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
@@ -22,11 +23,13 @@ mod rest;
 #[path = "parts/subject.rs"]
 mod subject;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use futures_util::{StreamExt, stream};
+use harness::database::Kind;
 use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
@@ -61,25 +64,43 @@ async fn main() {
             Bbs::of(&host, clients).converge(&rest, &mut host);
             host.terminate();
         }
+        if std::env::var_os("BBS_BENCH_DIEGO").is_some() {
+            for kind in kinds() {
+                as_part_of_a_diego(kind, *size, clients).await;
+            }
+        }
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
+            let file = |name| std::env::var_os(name).map(PathBuf::from);
+            let files = ["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file);
             let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
-            let bbs = Bbs { url, client: other_client(), pid, clients };
-            bbs.measure(*size).await;
-            println!("  converge: nobody outside can see how long it takes; see its metric ConvergenceLRPDuration");
-            bbs.empty(*size).await;
+            Bbs { url, client: client(files), pid, clients }.measure_other(*size).await;
         }
     }
 }
 
-fn other_client() -> reqwest::Client {
-    let read = |name| std::env::var_os(name).map(|path| std::fs::read(path).expect("a file named by BBS_BENCH_*"));
+/// With mutual TLS, Locket, and an auctioneer that is asked for cells: as the other BBS is measured.
+async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
+    let (place, rest) = (Place::new(kind), Rest::start().await);
+    let installation = rest.around(Installation::on(place.database(), &modules::modules()));
+    let installation = installation.set("converge_repeat_interval", "1h");
+    let host = rest::serve(&installation);
+    println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
+    let url = format!("https://{}", host.address);
+    let bbs = Bbs { url, client: client(rest.files().map(Some)), pid: Some(host.pid()), clients };
+    bbs.measure_other(size).await;
+    host.terminate();
+}
+
+/// Believes the first of these files, and shows the certificate and key of the others.
+fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
+    let read = |path: Option<PathBuf>| path.map(|path| std::fs::read(path).expect("a file of a certificate or key"));
     let mut builder = reqwest::Client::builder();
-    if let Some(ca) = read("BBS_BENCH_CA") {
+    if let Some(ca) = read(ca) {
         let roots = reqwest::Certificate::from_pem_bundle(&ca).expect("BBS_BENCH_CA has certificates");
         builder = builder.tls_certs_only(roots);
     }
-    if let (Some(certificate), Some(key)) = (read("BBS_BENCH_CERT"), read("BBS_BENCH_KEY")) {
+    if let (Some(certificate), Some(key)) = (read(certificate), read(key)) {
         let identity = reqwest::Identity::from_pem(&[certificate, key].concat()).expect("BBS_BENCH_CERT and _KEY fit");
         builder = builder.identity(identity);
     }
@@ -115,6 +136,12 @@ impl Bbs {
             self.call("actual_lrps/list", diego::of_cell(at % CELLS)).await.len();
         })
         .await;
+    }
+
+    async fn measure_other(&self, rows: u64) {
+        self.measure(rows).await;
+        println!("  converge: nobody outside sees how long it takes; it says so itself as ConvergenceLRPDuration");
+        self.empty(rows).await;
     }
 
     fn converge(&self, rest: &Rest, host: &mut Host) {

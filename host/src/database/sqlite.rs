@@ -13,6 +13,8 @@ use super::{Pools, SqlError};
 pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
 
 const READERS: u32 = 8;
+/// Rows that a connection's thread is ahead of whoever reads them: each time it waits, two threads take turns.
+const ROWS_AHEAD: usize = 512;
 /// In KiB, hence negative, as SQLite has it. The writer of a migration goes back and forth between two large tables.
 const WRITER_CACHE: &str = "-32768";
 /// Pages of write-ahead log between checkpoints: 32 MiB. Each costs a wait for the disk.
@@ -28,7 +30,8 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(false)
-        .busy_timeout(Duration::from_secs(10));
+        .busy_timeout(Duration::from_secs(10))
+        .row_buffer_size(ROWS_AHEAD);
     let writing = options.clone().pragma("cache_size", WRITER_CACHE).pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
     // Its commits are in the log at once and on disk with the next one of the other writer, or a checkpoint.
     let at_ease =

@@ -26,7 +26,10 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
     let turn = service.turn(&info.process_guid).await;
-    let first = repeated(|| insert(store, &lrp)).await?;
+    let first = match repeated(|| insert(store, &lrp, Leftovers::None)).await {
+        Err(DomainError::Exists) => repeated(|| insert(store, &lrp, Leftovers::LookedFor)).await?,
+        first => first?,
+    };
     tell(service, None, Some(lrp), trace_id);
     let mut created = instances::tell_created(service, first, trace_id);
     drop(turn);
@@ -40,13 +43,25 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     Ok(())
 }
 
+/// What there may be of the instances of a desired LRP that is new. As a rule nothing; but what a cell runs stays when
+/// what desired it is removed.
+#[derive(Debug, Clone, Copy)]
+enum Leftovers {
+    /// Not looked for: if there are any, the insertion fails as if the desired LRP existed.
+    None,
+    LookedFor,
+}
+
 /// With the first of its instances.
-async fn insert(store: &Store, lrp: &DesiredLrp) -> Result<Vec<ActualLrp>, DomainError> {
+async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
     let first = 0..info.instances.min(instances::AT_ONCE);
-    let created = instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?;
+    let created = match leftovers {
+        Leftovers::None => instances::insert_new(&mut writer, &info.process_guid, &info.domain, first).await?,
+        Leftovers::LookedFor => instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?,
+    };
     writer.commit().await?;
     Ok(created)
 }

@@ -1,6 +1,7 @@
 //! The rest of a Diego, as far as convergence speaks to it: Locket with a presence for each cell, and an auctioneer
 //! that takes whatever it is asked. Owns how the time of a run is taken: from what the host says of it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -67,6 +68,11 @@ impl Rest {
         }
         let Value::Object(keys) = keys else { unreachable!("it was written as an object") };
         keys.into_iter().fold(installation, |installation, (key, value)| installation.set(&key, value))
+    }
+
+    /// The authority, and the certificate and key of whoever is let in.
+    pub fn files(&self) -> [PathBuf; 3] {
+        self.trust.files()
     }
 
     pub fn lose(&self, cell: u64) {

@@ -32,10 +32,19 @@ pub(super) async fn insert(
         return Ok(Vec::new());
     }
     let taken = writer.indices(process_guid).await?;
+    insert_new(writer, process_guid, domain, indices.filter(|index| !taken.contains(index))).await
+}
+
+/// Fails where there is something at one of the indices.
+pub(super) async fn insert_new(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    domain: &[u8],
+    indices: impl Iterator<Item = i32>,
+) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
     let key = |index| LrpKey { process_guid: process_guid.to_vec(), index, domain: domain.to_vec() };
-    let free = indices.filter(|index| !taken.contains(index));
-    let rows: Vec<_> = free.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
+    let rows: Vec<_> = indices.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
