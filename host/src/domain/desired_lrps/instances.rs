@@ -31,10 +31,19 @@ pub(super) async fn insert(
         return Ok(Vec::new());
     }
     let taken = writer.indices(process_guid).await?;
+    insert_new(writer, process_guid, domain, indices.filter(|index| !taken.contains(index))).await
+}
+
+/// Fails where there is something at one of the indices.
+pub(super) async fn insert_new(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    domain: &[u8],
+    indices: impl Iterator<Item = i32>,
+) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
     let key = |index| LrpKey { process_guid: process_guid.to_vec(), index, domain: domain.to_vec() };
-    let free = indices.filter(|index| !taken.contains(index));
-    let rows: Vec<_> = free.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
+    let rows: Vec<_> = indices.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
@@ -114,22 +123,23 @@ pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
     from: i32,
-) -> Result<BTreeMap<i32, Slot>, DomainError> {
+) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
     let mut slots = writer.slots(process_guid).await?;
     writer.delete_waiting(process_guid, from).await?;
     Ok(slots.split_off(&from))
 }
 
 /// Tells of the end of those that were deleted. Gives the containers that run on.
-pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Slot>, trace_id: &TraceId) -> Vec<ActualLrp> {
+pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, trace_id: &TraceId) -> Vec<ActualLrp> {
     let mut running = Vec::new();
     for slot in slots.into_values() {
         let kept = slot.rows().filter(|row| !waits(row) && row.presence() != Some(Presence::Evacuating));
         running.extend(kept.cloned());
         if slot.ordinary.as_ref().is_some_and(waits) {
-            let after = Box::new(Slot { ordinary: None, ..slot.clone() });
-            let (before, trace_id) = (Box::new(slot), trace_id.clone());
-            service.events().publish(Change::Slot { before, after, cause: Cause::Other, trace_id });
+            let mut after = slot.clone();
+            after.ordinary = None;
+            let trace_id = trace_id.clone();
+            service.events().publish(Change::Slot { before: slot, after, cause: Cause::Other, trace_id });
         }
     }
     running
