@@ -234,7 +234,7 @@ async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind)
 
     execute(&case.database, "DELETE FROM things WHERE guid <> 'g00001'").await;
     std::fs::remove_dir_all(&case.replays).unwrap();
-    assert_eq!(case.rotate().await, Rotated::default());
+    assert_eq!(case.rotate().await, Rotated { was_due: true, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW), "once they are gone, there is nothing in the way");
 }
 

@@ -83,7 +83,7 @@ async fn try_answer(
         Native::Change(method) => change(service, method, call).await,
         Native::Get(method) => match page {
             Some(page) => get(page.reader(), method, call).await,
-            None => get(&mut service.store().reader().await?, method, call).await,
+            None => get(&mut service.store().look().await?, method, call).await,
         },
         Native::List(method) => match page {
             Some(page) => list(page, method, call).await,

@@ -166,6 +166,31 @@ async fn every_metric_of_diegos_is_told_under_its_name(kind: Kind) {
     assert_eq!(status.code(), Some(0));
 }
 
+/// Each with an interval of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_metric_is_told_when_it_is_due_and_no_other() {
+    let keys = ["report_interval", "convergence_report_interval", "database_report_interval"];
+    let kinds: [(&str, &[&str], &str); 3] = [
+        (keys[0], &["report", "host"], "RequestCount"),
+        (keys[1], &["convergence"], "LRPsRunning"),
+        (keys[2], &["database"], "DBQueriesTotal"),
+    ];
+    let table = table();
+    for (key, kinds, name) in kinds {
+        let deployment = Deployment::new(Kind::Sqlite);
+        let agent = Loggregator::start(&deployment.authority, Manner::Takes);
+        let deployment = telling(deployment, &agent);
+        let deployment = keys.iter().fold(deployment, |deployment, key| deployment.set(key, "1h")).set(key, "50ms");
+        let host = deployment.serve().await;
+        until(|| agent.told(name).len() > 3).await;
+        for told in agent.envelopes().iter().flat_map(names) {
+            let row = table.iter().find(|row| row.name == told).unwrap_or_else(|| panic!("{told} is in the table"));
+            assert!(row.when == "once" || kinds.contains(&row.when), "{told} although only {key} is short");
+        }
+        drop(host);
+    }
+}
+
 /// Prometheus finds everything of the table, and no name twice.
 async fn scrape(table: &[Row], url: &str) {
     let text = reqwest::get(url).await.unwrap().text().await.unwrap();

@@ -29,6 +29,9 @@ fn what_bosh_renders_is_read_whole() {
     assert!(auctioneer.tls.is_some() && config.clients.rep.tls.is_some() && auctioneer.require_tls);
     let loggregator = config.clients.loggregator.as_ref().unwrap();
     assert_eq!((loggregator.api_port, &*loggregator.source_id), (3458, "bbs"));
+    let clients = &config.clients;
+    let intervals = [clients.report_interval, clients.convergence_report_interval, clients.database_report_interval];
+    assert_eq!(intervals.map(|interval| interval.as_secs()), [60, 15, 60]);
     assert_eq!(config.clients.communication_timeout, Duration::from_secs(10));
     assert_eq!((config.tasks.clone(), config.convergence.clone()), (Tasks::default(), Convergence::default()));
     let logging = Logging {
