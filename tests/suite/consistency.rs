@@ -43,7 +43,7 @@ async fn whatever_is_called_the_store_is_consistent_and_comes_to_rest(kind: Kind
         println!("BBS_CONSISTENCY_SEED={seed} BBS_CONSISTENCY_RUNS=1 on {kind:?}");
         let mut world = World::new(kind, seed).await;
         for _ in 0..calls {
-            let call = Call::any(&mut world.random);
+            let call = Call::any(&mut world.random, &world.rows);
             world.make(&call).await;
         }
         println!("came across {:?}", world.seen.kinds());

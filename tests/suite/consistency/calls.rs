@@ -30,6 +30,8 @@ pub(super) enum Call {
     },
     /// Of a cell or an operator, about a container that may not be there.
     Instance(About, Container),
+    /// Starts and crashes again and again, until it has to wait.
+    Loop(Container),
     Task(OfTask, &'static str, &'static str),
     Wait {
         seconds: i64,
@@ -62,12 +64,13 @@ pub(super) enum About {
     RemoveEvacuating,
 }
 
-const ABOUT: [About; 16] = [
+const ABOUT: [About; 18] = [
     About::Claim,
     About::Claim,
     About::Start,
     About::Start,
     About::Start,
+    About::Crash,
     About::Crash,
     About::Crash,
     About::Fail,
@@ -75,6 +78,7 @@ const ABOUT: [About; 16] = [
     About::RemoveAny,
     About::Retire,
     About::EvacuateClaimed,
+    About::EvacuateRunning,
     About::EvacuateRunning,
     About::EvacuateCrashed,
     About::EvacuateStopped,
@@ -123,13 +127,35 @@ fn one_of<T: Copy>(random: &mut Rng, all: &[T]) -> T {
 }
 
 impl Container {
-    fn any(random: &mut Rng) -> Self {
-        let (guid, cell) = (one_of(random, &GUIDS), one_of(random, &CELLS));
-        let domain = if random.u8(..20) == 0 { one_of(random, &DOMAINS) } else { domain_of(guid) };
+    /// More often than not, one that is there, or of a slot that waits for one.
+    fn any(random: &mut Rng, rows: &Rows) -> Self {
+        let cell = one_of(random, &CELLS);
         let instance = format!("{cell}-{}", random.u8(..2));
+        let row = random.choice(&rows.actual).filter(|_| random.u8(..5) > 0);
+        if let Some(row) = row {
+            let known = Self::of(row);
+            let is_named = !known.instance.is_empty() && random.u8(..5) > 0;
+            return if is_named { known } else { Self { instance, cell: cell.to_owned(), ..known } };
+        }
+        let guid = one_of(random, &GUIDS);
+        let domain = if random.u8(..20) == 0 { one_of(random, &DOMAINS) } else { domain_of(guid) };
         // Slots that are desired more often than not.
         let index = random.i32(0..INDICES).min(random.i32(0..INDICES));
         Self { guid: guid.to_owned(), index, domain: domain.to_owned(), instance, cell: cell.to_owned() }
+    }
+
+    /// That of a row, without a name where it has none.
+    pub(super) fn of(row: &proto::ActualLrp) -> Self {
+        let text = |text: &[u8]| String::from_utf8(text.to_vec()).expect("text");
+        let key = row.actual_lrp_key.as_ref().expect("every row has a key");
+        let instance = row.actual_lrp_instance_key.clone().unwrap_or_default();
+        Self {
+            guid: text(&key.process_guid),
+            index: key.index,
+            domain: text(&key.domain),
+            instance: text(&instance.instance_guid),
+            cell: text(&instance.cell_id),
+        }
     }
 
     fn key(&self) -> Option<proto::ActualLrpKey> {
@@ -144,14 +170,15 @@ impl Container {
 }
 
 impl Call {
-    pub(super) fn any(random: &mut Rng) -> Self {
+    pub(super) fn any(random: &mut Rng, rows: &Rows) -> Self {
         let guid = one_of(random, &GUIDS);
         match random.u8(..40) {
             0 => Self::Domain { domain: one_of(random, &DOMAINS), ttl: one_of(random, &[0, 20]) },
             1..=3 => Self::Desire { guid, instances: random.i32(0..4), recreates: random.bool() },
             4..=5 => Self::Scale { guid, instances: random.i32(0..4) },
             6 => Self::Forget { guid },
-            7..=22 => Self::Instance(one_of(random, &ABOUT), Container::any(random)),
+            7 => Self::Loop(Container::any(random, rows)),
+            8..=22 => Self::Instance(one_of(random, &ABOUT), Container::any(random, rows)),
             23..=29 => Self::Task(one_of(random, &OF_TASK), guid, one_of(random, &CELLS)),
             30..=32 => Self::Wait { seconds: one_of(random, &[1, 31, 130, 400, 2_000]) },
             33..=34 => Self::Cell { cell: one_of(random, &CELLS), is_there: random.u8(..3) > 0 },
@@ -199,6 +226,12 @@ impl Call {
                 world.said("desired_lrp/remove", &request, &[Type::ResourceNotFound]).await
             }
             Self::Instance(about, container) => about.make(world, container).await,
+            Self::Loop(container) => {
+                for about in [About::Start, About::Crash].repeat(3) {
+                    about.make(world, container).await;
+                }
+                None
+            }
             Self::Task(about, guid, cell) => about.make(world, guid, cell).await,
             Self::Wait { seconds } => {
                 world.wait(*seconds);

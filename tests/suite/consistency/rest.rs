@@ -70,7 +70,7 @@ async fn place(world: &mut World, run: usize, asked: &[Heard]) {
 async fn stop(world: &World, asked: &[Heard]) {
     let stops: BTreeSet<_> = asked.iter().map(|heard| heard.path.as_str()).collect();
     for row in world.rows.actual.iter().filter(|row| checks::has_container(row)) {
-        let container = container(row);
+        let container = Container::of(row);
         if stops.contains(checks::stop_path(row, &container.guid).as_str()) {
             About::Remove.make(world, &container).await;
         }
@@ -80,7 +80,7 @@ async fn stop(world: &World, asked: &[Heard]) {
 /// Each cell starts what it claimed, and ends what is evacuated.
 async fn go_on(world: &World) {
     for row in world.rows.actual.iter().filter(|row| checks::has_container(row)) {
-        let container = container(row);
+        let container = Container::of(row);
         if !world.there.contains(container.cell.as_str()) {
             continue;
         }
@@ -89,19 +89,6 @@ async fn go_on(world: &World) {
             (Presence::Ordinary, b"CLAIMED") => About::Start.make(world, &container).await,
             _ => continue,
         };
-    }
-}
-
-fn container(row: &proto::ActualLrp) -> Container {
-    let text = |text: &[u8]| String::from_utf8(text.to_vec()).expect("text");
-    let key = row.actual_lrp_key.as_ref().expect("every row has a key");
-    let instance = row.actual_lrp_instance_key.as_ref().expect("a container has a name");
-    Container {
-        guid: text(&key.process_guid),
-        index: key.index,
-        domain: text(&key.domain),
-        instance: text(&instance.instance_guid),
-        cell: text(&instance.cell_id),
     }
 }
 
