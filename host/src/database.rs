@@ -2,8 +2,8 @@
 //! that knows sqlx. Owns every difference between the databases that is not a caller's business; which statements are
 //! run, and why, belongs to the layer that has a reason for them.
 //!
-//! SQLite has one writer at a time, so writes go through a pool of one connection: they queue in the process instead
-//! of failing as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
+//! SQLite has one writer at a time, so writes take turns on one connection: they queue in the process instead of failing
+//! as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
 //! writer. PostgreSQL and MySQL have one pool for both.
 
 mod address;
@@ -16,12 +16,14 @@ mod sqlite;
 mod statement;
 mod statistics;
 mod transaction;
+mod turn;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::{MySqlPool, PgPool, SqlitePool};
+use sqlx::pool::PoolConnectionMetadata;
+use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
 
 pub use address::{Address, Limits, Server, Tls};
 pub use row::{At, Row};
@@ -32,7 +34,8 @@ pub use statistics::Statistics;
 pub use transaction::Transaction;
 
 use statistics::Counters;
-use transaction::{Inner as Begun, Kept};
+use transaction::{Held, Inner as Begun, Kept};
+use turn::Turns;
 
 /// The language a database speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,7 +84,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: SqlitePool, writer_at_ease: SqlitePool },
+    Sqlite { readers: SqlitePool, writer: Turns, writer_at_ease: SqlitePool },
     Postgres(PgPool),
     Mysql(MySqlPool),
 }
@@ -89,6 +92,7 @@ enum Pools {
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     Read,
+    Look,
     Write,
     WriteAtEase,
 }
@@ -96,21 +100,27 @@ enum Purpose {
 impl Pools {
     async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Kept>), SqlError> {
         let begun = match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read) => Begun::Sqlite(readers.begin().await?),
-            (Self::Sqlite { writer, .. }, Purpose::Write) => Begun::Sqlite(writer.begin_with(sqlite::WRITE).await?),
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => {
+                Begun::Sqlite(Held::Transaction(readers.begin().await?))
+            }
+            (Self::Sqlite { writer, .. }, Purpose::Write) => Begun::Turn(writer.begin().await?),
             (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
                 // In turn with the other one: SQLite itself would let both try again and again.
-                let turn = writer.acquire().await?;
-                let begun = Begun::Sqlite(writer_at_ease.begin_with(sqlite::WRITE).await?);
+                let turn = writer.pool().acquire().await?;
+                let begun = Begun::Sqlite(Held::Transaction(writer_at_ease.begin_with(sqlite::WRITE).await?));
                 return Ok((begun, Some(Box::new(turn))));
             }
-            (Self::Postgres(pool), Purpose::Read) => Begun::Postgres(pool.begin_with(postgres::READ).await?),
-            (Self::Postgres(pool), Purpose::Write) => Begun::Postgres(pool.begin().await?),
-            (Self::Postgres(pool), Purpose::WriteAtEase) => {
-                Begun::Postgres(pool.begin_with(postgres::WRITE_AT_EASE).await?)
-            }
-            (Self::Mysql(pool), Purpose::Read) => Begun::Mysql(pool.begin_with(mysql::READ).await?),
-            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => Begun::Mysql(pool.begin().await?),
+            (Self::Postgres(pool), Purpose::Look) => Begun::Postgres(Held::Connection(pool.acquire().await?)),
+            (Self::Postgres(pool), _) => Begun::Postgres(Held::Transaction(match purpose {
+                Purpose::Read | Purpose::Look => pool.begin_with(postgres::READ).await?,
+                Purpose::Write => pool.begin().await?,
+                Purpose::WriteAtEase => pool.begin_with(postgres::WRITE_AT_EASE).await?,
+            })),
+            (Self::Mysql(pool), Purpose::Look) => Begun::Mysql(Held::Connection(pool.acquire().await?)),
+            (Self::Mysql(pool), _) => Begun::Mysql(Held::Transaction(match purpose {
+                Purpose::Read | Purpose::Look => pool.begin_with(mysql::READ).await?,
+                Purpose::Write | Purpose::WriteAtEase => pool.begin().await?,
+            })),
         };
         Ok((begun, None))
     }
@@ -118,8 +128,8 @@ impl Pools {
     /// Whether whoever begins now waits until somebody else has ended.
     fn is_exhausted(&self, purpose: Purpose) -> bool {
         match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read) => is_exhausted(readers),
-            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteAtEase) => is_exhausted(writer),
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
+            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteAtEase) => is_exhausted(writer.pool()),
             (Self::Postgres(pool), _) => is_exhausted(pool),
             (Self::Mysql(pool), _) => is_exhausted(pool),
         }
@@ -127,7 +137,9 @@ impl Pools {
 
     fn open_connections(&self) -> u64 {
         let open = match self {
-            Self::Sqlite { readers, writer, writer_at_ease } => readers.size() + writer.size() + writer_at_ease.size(),
+            Self::Sqlite { readers, writer, writer_at_ease } => {
+                readers.size() + writer.pool().size() + writer_at_ease.size()
+            }
             Self::Postgres(pool) => pool.size(),
             Self::Mysql(pool) => pool.size(),
         };
@@ -188,6 +200,12 @@ impl Database {
         self.begin(Purpose::Read).await
     }
 
+    /// For a single statement that changes nothing: it sees one state of the database by itself. A second one may see
+    /// another.
+    pub async fn look(&self) -> Result<Transaction, DatabaseError> {
+        self.begin(Purpose::Look).await
+    }
+
     /// A transaction that may change something. On SQLite it holds the write lock from its first moment, so that it
     /// cannot fail later for having read first. State-changing work under the master lock begins with
     /// `lock::Fence::begin` instead.
@@ -228,7 +246,7 @@ impl Database {
                 Pools::Sqlite { readers, writer, writer_at_ease } => {
                     readers.close().await;
                     writer_at_ease.close().await;
-                    writer.close().await;
+                    writer.pool().close().await;
                 }
                 Pools::Postgres(pool) => pool.close().await,
                 Pools::Mysql(pool) => pool.close().await,
@@ -249,6 +267,16 @@ impl Inner {
         }
         Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
     }
+}
+
+/// A connection that was of use just now is taken to be there still: asking takes as long as a statement.
+const FRESH: Duration = Duration::from_millis(100);
+
+async fn still_there(connection: &mut impl Connection, known: PoolConnectionMetadata) -> Result<bool, SqlError> {
+    if known.idle_for > FRESH {
+        connection.ping().await?;
+    }
+    Ok(true)
 }
 
 /// Whether a statement failed because a row of that key is there already.

@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use access::Access;
+pub use actual_lrps::Seen;
 pub use lensed::Lenses;
 pub use mirror::{Mirror, MirrorError};
-pub use reader::{Key, Range, Reader};
+pub use reader::{Key, Listed, Range, Reader};
 pub use record::RecordProblem;
 pub use writer::Writer;
 
@@ -185,6 +186,16 @@ impl Store {
     pub async fn reader(&self) -> Result<Reader, StoreError> {
         let access = self.access().await;
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
+    }
+
+    /// For one look at one record, for which most databases need no transaction.
+    pub async fn look(&self) -> Result<Reader, StoreError> {
+        let access = self.access().await;
+        let tx = match &access.lenses {
+            None => self.0.database.look().await?,
+            Some(_) => self.0.database.read().await?,
+        };
+        Reader::begin(self.clone(), access, tx).await
     }
 
     /// Writes as the master, or not at all, what belongs together by this key.

@@ -1,6 +1,7 @@
 //! The API as a Diego under load uses it: desire, claim and start, list what is scheduled, list by cell. Over HTTP,
-//! against this host as a process on each of the databases, and against any other BBS in the same run. Prints rates,
-//! latencies and memory; fails at nothing that is a matter of time.
+//! against this host as a process on each of the databases, and against any other BBS in the same run. Then convergence,
+//! which is this host's own: at rest, and after one cell of a hundred has gone. Prints rates, latencies and memory;
+//! fails at nothing that is a matter of time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
@@ -8,6 +9,7 @@
 //! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
 //! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: files for talking to it
 //! - `BBS_BENCH_PID`: its process, for its memory
+//! - `BBS_BENCH_DIEGO`: if it is there, this host is measured as part of a Diego too, through such a URL and such files
 //! - `TMPDIR`: where the databases are put
 
 #![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
@@ -16,23 +18,30 @@
 mod diego;
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "parts/rest.rs"]
+mod rest;
 #[path = "parts/subject.rs"]
 mod subject;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use futures_util::{StreamExt, stream};
-use harness::host::Installation;
+use harness::database::Kind;
+use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
+use rest::{Rest, next_run};
 use subject::{Place, kinds};
 
 const CELLS: u64 = 100;
 /// Lists of everything, and lists by cell, that are timed.
 const WHOLE_LISTS: usize = 3;
 const CELL_LISTS: u64 = 300;
+/// Runs of convergence with nothing to do that are timed.
+const RUNS_AT_REST: usize = 3;
 
 #[tokio::main]
 async fn main() {
@@ -46,29 +55,52 @@ async fn main() {
             let place = Place::new(kind);
             let installation = Installation::on(place.database(), &modules::modules());
             let host = installation.serve();
-            let bbs = Bbs { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients };
             println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
-            bbs.measure(*size).await;
+            Bbs::of(&host, clients).measure(*size).await;
+            host.terminate();
+            let rest = Rest::start().await;
+            let installation = rest.around(installation);
+            let mut host = rest::serve(&installation);
+            Bbs::of(&host, clients).converge(&rest, &mut host);
             host.terminate();
         }
+        if std::env::var_os("BBS_BENCH_DIEGO").is_some() {
+            for kind in kinds() {
+                as_part_of_a_diego(kind, *size, clients).await;
+            }
+        }
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
+            let file = |name| std::env::var_os(name).map(PathBuf::from);
+            let files = ["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file);
             let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
-            let bbs = Bbs { url, client: other_client(), pid, clients };
-            bbs.measure(*size).await;
-            bbs.empty(*size).await;
+            Bbs { url, client: client(files), pid, clients }.measure_other(*size).await;
         }
     }
 }
 
-fn other_client() -> reqwest::Client {
-    let read = |name| std::env::var_os(name).map(|path| std::fs::read(path).expect("a file named by BBS_BENCH_*"));
+/// With mutual TLS, Locket, and an auctioneer that is asked for cells: as the other BBS is measured.
+async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
+    let (place, rest) = (Place::new(kind), Rest::start().await);
+    let installation = rest.around(Installation::on(place.database(), &modules::modules()));
+    let installation = installation.set("converge_repeat_interval", "1h");
+    let host = rest::serve(&installation);
+    println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
+    let url = format!("https://{}", host.address);
+    let bbs = Bbs { url, client: client(rest.files().map(Some)), pid: Some(host.pid()), clients };
+    bbs.measure_other(size).await;
+    host.terminate();
+}
+
+/// Believes the first of these files, and shows the certificate and key of the others.
+fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
+    let read = |path: Option<PathBuf>| path.map(|path| std::fs::read(path).expect("a file of a certificate or key"));
     let mut builder = reqwest::Client::builder();
-    if let Some(ca) = read("BBS_BENCH_CA") {
+    if let Some(ca) = read(ca) {
         let roots = reqwest::Certificate::from_pem_bundle(&ca).expect("BBS_BENCH_CA has certificates");
         builder = builder.tls_certs_only(roots);
     }
-    if let (Some(certificate), Some(key)) = (read("BBS_BENCH_CERT"), read("BBS_BENCH_KEY")) {
+    if let (Some(certificate), Some(key)) = (read(certificate), read(key)) {
         let identity = reqwest::Identity::from_pem(&[certificate, key].concat()).expect("BBS_BENCH_CERT and _KEY fit");
         builder = builder.identity(identity);
     }
@@ -84,7 +116,12 @@ struct Bbs {
 }
 
 impl Bbs {
+    fn of(host: &Host, clients: usize) -> Self {
+        Self { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients }
+    }
+
     async fn measure(&self, rows: u64) {
+        self.change("domains/upsert", diego::keep_fresh()).await;
         let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", diego::desire(at)));
         desired.await;
         let claimed = self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", diego::claim(at, at % CELLS)));
@@ -99,6 +136,33 @@ impl Bbs {
             self.call("actual_lrps/list", diego::of_cell(at % CELLS)).await.len();
         })
         .await;
+    }
+
+    async fn measure_other(&self, rows: u64) {
+        self.measure(rows).await;
+        println!("  converge: nobody outside sees how long it takes; it says so itself as ConvergenceLRPDuration");
+        self.empty(rows).await;
+    }
+
+    fn converge(&self, rest: &Rest, host: &mut Host) {
+        self.forget_peak();
+        let times: Vec<_> = (0..RUNS_AT_REST).map(|_| next_run(host)).collect();
+        let best = times.into_iter().min().unwrap_or_default().as_secs_f64();
+        println!(
+            "  {:<24}{best:>9.2} s    {:>4} auctioned      {}",
+            "converge, at rest",
+            rest.auctioned(),
+            self.peak()
+        );
+        self.forget_peak();
+        rest.lose(0);
+        let spent = next_run(host).as_secs_f64();
+        println!(
+            "  {:<24}{spent:>9.2} s    {:>4} auctioned      {}",
+            "converge, a cell lost",
+            rest.auctioned(),
+            self.peak()
+        );
     }
 
     /// Removes what was desired, so that the next size finds the database empty.

@@ -16,7 +16,8 @@ use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
 use fastrand::Rng;
 
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::Kind;
+use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{NOW_NS, Options, Server};
 
@@ -30,11 +31,11 @@ const CELLS: [&str; 3] = ["cell-a", "cell-b", "cell-c"];
 /// More than is ever desired, so that something may run that is not.
 const INDICES: i32 = 5;
 
-on_each_database!(whatever_is_called_the_store_is_consistent_and_comes_to_rest);
+on_each_layout!(whatever_is_called_the_store_is_consistent_and_comes_to_rest);
 async fn whatever_is_called_the_store_is_consistent_and_comes_to_rest(kind: Kind) {
     let (runs, calls) = match kind {
-        Kind::Sqlite => (12, 150),
-        Kind::Postgres | Kind::Mysql => (2, 100),
+        Kind::Sqlite => (6, 150),
+        Kind::Postgres | Kind::Mysql => (2, 80),
     };
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = number("BBS_CONSISTENCY_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));

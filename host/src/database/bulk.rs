@@ -155,6 +155,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         let text = AssertSqlSafe(text.clone());
         match &mut tx.inner {
             Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
+            Inner::Turn(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
         }

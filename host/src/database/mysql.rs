@@ -3,7 +3,7 @@
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlSslMode};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
-use super::{Limits, Server, SqlError, Tls};
+use super::{Limits, Server, SqlError, Tls, still_there};
 
 /// One state of the database, whatever others commit meanwhile.
 pub(super) const READ: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
@@ -38,6 +38,8 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
         .min_connections(limits.min_connections)
         .max_lifetime(limits.max_lifetime)
         .acquire_timeout(limits.connect_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|connection, known| Box::pin(still_there(connection, known)))
         .after_connect(move |connection, _| {
             let limits = limits.clone();
             Box::pin(async move { begin_session(connection, &limits).await })

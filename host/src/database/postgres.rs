@@ -3,7 +3,7 @@
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Executor};
 
-use super::{Server, SqlError, Tls};
+use super::{Server, SqlError, Tls, still_there};
 
 /// One state of the database, whatever others commit meanwhile.
 pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -44,6 +44,8 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
         .min_connections(limits.min_connections)
         .max_lifetime(limits.max_lifetime)
         .acquire_timeout(limits.connect_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|connection, known| Box::pin(still_there(connection, known)))
         .after_connect(move |connection, _| {
             let session = session.clone();
             Box::pin(async move { connection.execute(sqlx::raw_sql(AssertSqlSafe(session))).await.map(drop) })

@@ -1,14 +1,17 @@
 //! One transaction on one of the three databases. Dropping it undoes it.
 
 use std::any::Any;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
-use sqlx::{AssertSqlSafe, MySql, Postgres, Sqlite};
+use sqlx::pool::PoolConnection;
+use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, Query};
+use super::turn::Turn;
 use super::{Dialect, Row, SqlError};
 
 #[derive(Debug)]
@@ -22,9 +25,11 @@ pub struct Transaction {
 pub(super) type Kept = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
-    Sqlite(sqlx::Transaction<'static, Sqlite>),
-    Postgres(sqlx::Transaction<'static, Postgres>),
-    Mysql(sqlx::Transaction<'static, MySql>),
+    Sqlite(Held<Sqlite>),
+    /// Of SQLite's one writer.
+    Turn(Turn),
+    Postgres(Held<Postgres>),
+    Mysql(Held<MySql>),
     /// With a task that did not come to its end: nothing can be done with it any more.
     Lent,
 }
@@ -33,10 +38,47 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Sqlite(_) => "Sqlite",
+            Self::Turn(_) => "Turn",
             Self::Postgres(_) => "Postgres",
             Self::Mysql(_) => "Mysql",
             Self::Lent => "Lent",
         })
+    }
+}
+
+/// A connection, for as long as something is done with it.
+pub(super) enum Held<DB: Sqlx> {
+    Transaction(sqlx::Transaction<'static, DB>),
+    /// Without a transaction: each statement is one by itself.
+    Connection(PoolConnection<DB>),
+}
+
+impl<DB: Sqlx> Deref for Held<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Transaction(tx) => tx,
+            Self::Connection(connection) => connection,
+        }
+    }
+}
+
+impl<DB: Sqlx> DerefMut for Held<DB> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Transaction(tx) => tx,
+            Self::Connection(connection) => connection,
+        }
+    }
+}
+
+impl<DB: Sqlx> Held<DB> {
+    async fn commit(self) -> Result<(), SqlError> {
+        match self {
+            Self::Transaction(tx) => tx.commit().await,
+            Self::Connection(_) => Ok(()),
+        }
     }
 }
 
@@ -52,7 +94,7 @@ impl Transaction {
 
     pub fn dialect(&self) -> Dialect {
         match self.inner {
-            Inner::Sqlite(_) => Dialect::Sqlite,
+            Inner::Sqlite(_) | Inner::Turn(_) => Dialect::Sqlite,
             // Only PostgreSQL's are ever lent.
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
@@ -81,6 +123,7 @@ impl Transaction {
         let query = self.query();
         query.end(match &mut self.inner {
             Inner::Sqlite(tx) => execute!(tx),
+            Inner::Turn(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
             Inner::Lent => Err(SqlError::WorkerCrashed),
@@ -95,6 +138,7 @@ impl Transaction {
         let mut query = self.query().trusted();
         let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
+            Inner::Turn(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
@@ -120,6 +164,7 @@ impl Transaction {
         let query = self.query();
         query.end(match self.inner {
             Inner::Sqlite(tx) => tx.commit().await,
+            Inner::Turn(turn) => turn.commit().await,
             Inner::Postgres(tx) => tx.commit().await,
             Inner::Mysql(tx) => tx.commit().await,
             Inner::Lent => Err(SqlError::WorkerCrashed),

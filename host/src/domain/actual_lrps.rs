@@ -10,19 +10,17 @@ pub use retire::retire;
 pub(super) use auction::request_auction;
 pub(super) use change::{Changed, announce, change_slot, write};
 
+use super::attempts::repeated;
 use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
 use crate::model::slot::{Container, Crashed};
+use crate::store::Seen;
 
 pub async fn list(page: &mut Page, filter: &ActualLrpFilter) -> Result<Vec<ActualLrp>, DomainError> {
-    if let Some((after, units)) = page.open() {
-        let last = page.reader.actual_lrps_page_end(filter, after.as_ref(), units).await?;
-        page.fix(last);
-    }
-    let range = page.range();
-    Ok(page.reader.actual_lrps(filter, &range).await?)
+    let listed = page.reader.actual_lrps(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 pub async fn claim(
@@ -37,15 +35,26 @@ pub async fn claim(
     .await
 }
 
-/// Cells say again and again what they run: that is only read.
+/// Cells say again and again what they run: that is only looked at, and written where it is new. Under the turn nobody
+/// else changes it between the two.
 pub async fn start(service: &Service, container: &Container) -> Result<(), DomainError> {
-    let slot = (&container.key.process_guid[..], container.key.index);
-    let known = service.store().reader().await?.slot(slot.0, slot.1).await?;
-    let mut started = known.clone();
-    if started.start(container, service.store().now_ns()).is_ok() && started == known {
-        return Ok(());
-    }
-    change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| slot.start(container, now_ns)).await
+    let key = &container.key;
+    let turn = service.turn(&key.process_guid).await;
+    let changed = repeated(|| async {
+        let store = service.store();
+        let Seen { slot, damage } = store.look().await?.slot(&key.process_guid, key.index).await?;
+        let mut started = slot.clone();
+        match (started.start(container, store.now_ns()), damage) {
+            (Ok(()), _) if started == slot => return Ok(None),
+            (_, Some(fault)) => return Err(fault.into()),
+            (said, None) => said?,
+        }
+        write(store.writer(&key.process_guid).await?, slot, started).await
+    })
+    .await?;
+    announce(service, changed, Cause::Other, &TraceId::NONE);
+    drop(turn);
+    Ok(())
 }
 
 pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reason: &[u8]) -> Result<(), DomainError> {

@@ -29,13 +29,16 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
     let turn = service.turn(&info.process_guid).await;
-    let first = repeated(|| insert(store, &lrp)).await?;
+    let first = match repeated(|| insert(store, &lrp, Leftovers::None)).await {
+        Err(DomainError::Exists) => repeated(|| insert(store, &lrp, Leftovers::LookedFor)).await?,
+        first => first?,
+    };
     tell(service, None, Some(lrp), trace_id);
     let mut created = instances::tell_created(service, first, trace_id);
     drop(turn);
     if info.instances > instances::AT_ONCE {
         let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
-        created.extend(more?);
+        created.extend(more);
     }
     if info.instances > 0 {
         instances::request_auction(service, &info, created, trace_id).await;
@@ -43,13 +46,25 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     Ok(())
 }
 
+/// What there may be of the instances of a desired LRP that is new. As a rule nothing; but what a cell runs stays when
+/// what desired it is removed.
+#[derive(Debug, Clone, Copy)]
+enum Leftovers {
+    /// Not looked for: if there are any, the insertion fails as if the desired LRP existed.
+    None,
+    LookedFor,
+}
+
 /// With the first of its instances.
-async fn insert(store: &Store, lrp: &DesiredLrp) -> Result<Vec<ActualLrp>, DomainError> {
+async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
     let first = 0..info.instances.min(instances::AT_ONCE);
-    let created = instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?;
+    let created = match leftovers {
+        Leftovers::None => instances::insert_new(&mut writer, &info.process_guid, &info.domain, first).await?,
+        Leftovers::LookedFor => instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?,
+    };
     writer.commit().await?;
     Ok(created)
 }
@@ -69,7 +84,7 @@ pub async fn update(
     let (old, new) = (before.scheduling.instances, after.scheduling.instances);
     drop(turn);
     if new > old {
-        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await?;
+        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await;
         instances::request_auction(service, &after.scheduling, created, trace_id).await;
     }
     instances::stop_beside(service, running, trace_id);
@@ -82,7 +97,7 @@ struct Updated {
     before: DesiredLrp,
     /// Nothing where the record cannot be read any more.
     after: Option<DesiredLrp>,
-    surplus: BTreeMap<i32, Slot>,
+    surplus: BTreeMap<i32, Box<Slot>>,
 }
 
 /// The change itself, without the instances that it adds.
@@ -143,9 +158,8 @@ fn tell(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>
 }
 
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    let mut lrps = page.reader.desired_lrps(filter, &range).await?;
+    let listed = page.reader.desired_lrps(filter, &page.range()).await?;
+    let mut lrps = page.records(listed);
     lrps.iter_mut().for_each(fill_source_id);
     Ok(lrps)
 }
@@ -157,9 +171,8 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
 }
 
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    Ok(page.reader.scheduling_infos(filter, &range).await?)
+    let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
@@ -167,17 +180,8 @@ pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result
 }
 
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
-    fix_end(page, filter).await?;
-    let range = page.range();
-    Ok(page.reader.routing_infos(filter, &range).await?)
-}
-
-async fn fix_end(page: &mut Page, filter: &DesiredLrpFilter) -> Result<(), DomainError> {
-    if let Some((after, units)) = page.open() {
-        let last = page.reader.desired_lrps_page_end(filter, after.as_ref(), units).await?;
-        page.fix(last);
-    }
-    Ok(())
+    let listed = page.reader.routing_infos(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 /// The metrics guid and the tag that took its place say the same to a reader, whichever was given.

@@ -4,7 +4,7 @@
 //! The first list that reads from the page fixes where it ends; every later one sees the same keys
 //! in the same state. So a translator may join two lists and never sees half of a pair.
 
-use crate::store::{Key, Range, Reader, Store, StoreError};
+use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
 #[derive(Debug)]
 pub struct Page {
@@ -45,20 +45,27 @@ impl Page {
         }
     }
 
-    /// What is to be looked up to know where the page ends, if nothing has fixed it yet.
-    pub(super) fn open(&self) -> Option<(Option<Key>, u32)> {
-        (self.end == End::Open).then(|| (self.after.clone(), self.units))
-    }
-
-    pub(super) fn fix(&mut self, last: Option<Key>) {
-        self.end = End::Fixed(last);
-    }
-
     pub(super) fn range(&self) -> Range {
-        let through = match &self.end {
-            End::Open => None,
-            End::Fixed(last) => last.clone(),
+        let (through, most) = match &self.end {
+            End::Open => (None, Some(self.units)),
+            End::Fixed(last) => (last.clone(), None),
         };
-        Range { after: self.after.clone(), through }
+        Range { after: self.after.clone(), through, most }
+    }
+
+    /// The records of a list that was read in the range of this page, which ends where they do.
+    pub(super) fn records<T>(&mut self, listed: Listed<T>) -> Vec<T> {
+        self.end = End::Fixed(listed.last);
+        listed.records
+    }
+
+    /// Makes the page end at a key, if it goes on to the end of all.
+    pub(super) fn end_at(&mut self, last: Key) {
+        self.end = End::Fixed(Some(last));
+    }
+
+    /// Whether the page takes all that is left.
+    pub(super) fn takes_all(&self) -> bool {
+        self.end == End::Fixed(None)
     }
 }

@@ -34,7 +34,7 @@ struct Inner {
 pub struct Policy {
     /// How often a task may be rejected before it fails.
     pub max_task_retries: i32,
-    /// Instances that are created at once.
+    /// Containers of a desired LRP that are stopped, or told of an update, at once.
     pub update_workers: usize,
     /// Ends of tasks that are told at once.
     pub task_callback_workers: usize,

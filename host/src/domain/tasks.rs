@@ -15,12 +15,8 @@ use crate::model::{Text, TraceId};
 use crate::store::Reader;
 
 pub async fn list(page: &mut Page, filter: &TaskFilter) -> Result<Vec<Task>, DomainError> {
-    if let Some((after, units)) = page.open() {
-        let last = page.reader.tasks_page_end(filter, after.as_ref(), units).await?;
-        page.fix(last);
-    }
-    let range = page.range();
-    Ok(page.reader.tasks(filter, &range).await?)
+    let listed = page.reader.tasks(filter, &page.range()).await?;
+    Ok(page.records(listed))
 }
 
 pub async fn get(reader: &mut Reader, guid: &[u8]) -> Result<Task, DomainError> {

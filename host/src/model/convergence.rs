@@ -52,7 +52,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Unit {
     pub wanted: Option<Wanted>,
-    pub slots: BTreeMap<i32, Slot>,
+    pub slots: BTreeMap<i32, Box<Slot>>,
 }
 
 /// What is due for a slot. Those that change its rows come in the order in which they are done.

@@ -61,9 +61,9 @@ impl Slot {
         slot
     }
 
-    /// The slots of one process guid, by index.
-    pub fn by_index(rows: impl IntoIterator<Item = ActualLrp>) -> BTreeMap<i32, Self> {
-        let mut slots = BTreeMap::<_, Self>::new();
+    /// The slots of one process guid, by index. In boxes: a map makes room for eleven at once, and most have one.
+    pub fn by_index(rows: impl IntoIterator<Item = ActualLrp>) -> BTreeMap<i32, Box<Self>> {
+        let mut slots = BTreeMap::<_, Box<Self>>::new();
         for row in rows {
             let slot = slots.entry(row.index).or_default();
             if let Some(presence) = row.presence() {

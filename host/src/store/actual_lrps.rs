@@ -3,8 +3,10 @@
 mod converge;
 mod slots;
 
+pub use slots::Seen;
+
 use super::filter::Filter;
-use super::reader::{Key, Range, Reader};
+use super::reader::{Key, Listed, Range, Reader};
 use super::record::{Record, RecordProblem};
 use super::{StoreError, Table, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
@@ -39,16 +41,16 @@ const COLUMNS: [&str; 18] = [
 ];
 
 impl Reader {
-    pub async fn actual_lrps_page_end(
-        &mut self,
-        filter: &ActualLrpFilter,
-        after: Option<&Key>,
-        units: u32,
-    ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, &condition(filter), after, units).await
+    /// Where a page of instances ends, without them.
+    pub async fn instances_page_end(&mut self, after: Option<&Key>, units: u32) -> Result<Option<Key>, StoreError> {
+        self.page_end(TABLE, &Filter::everything(), after, units).await
     }
 
-    pub async fn actual_lrps(&mut self, filter: &ActualLrpFilter, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
+    pub async fn actual_lrps(
+        &mut self,
+        filter: &ActualLrpFilter,
+        range: &Range,
+    ) -> Result<Listed<ActualLrp>, StoreError> {
         self.list(TABLE, &COLUMNS, &condition(filter), range, actual_lrp).await
     }
 }

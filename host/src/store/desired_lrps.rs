@@ -6,7 +6,7 @@ use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
 use super::cells::{Cells, json, message, number};
 use super::filter::Filter;
-use super::reader::{Key, Range, Reader};
+use super::reader::{Listed, Range, Reader};
 use super::record::{Record, RecordProblem};
 use super::writer::Conflict;
 use super::{StoreError, Table, Writer};
@@ -61,20 +61,11 @@ const ROUTING: [&str; 8] = [
 ];
 
 impl Reader {
-    pub async fn desired_lrps_page_end(
-        &mut self,
-        filter: &DesiredLrpFilter,
-        after: Option<&Key>,
-        units: u32,
-    ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, &condition(filter), after, units).await
-    }
-
     pub async fn desired_lrps(
         &mut self,
         filter: &DesiredLrpFilter,
         range: &Range,
-    ) -> Result<Vec<DesiredLrp>, StoreError> {
+    ) -> Result<Listed<DesiredLrp>, StoreError> {
         self.list(TABLE, &WHOLE, &condition(filter), range, whole).await
     }
 
@@ -82,7 +73,7 @@ impl Reader {
         &mut self,
         filter: &DesiredLrpFilter,
         range: &Range,
-    ) -> Result<Vec<SchedulingInfo>, StoreError> {
+    ) -> Result<Listed<SchedulingInfo>, StoreError> {
         self.list(TABLE, &SCHEDULING, &condition(filter), range, scheduling).await
     }
 
@@ -90,7 +81,7 @@ impl Reader {
         &mut self,
         filter: &DesiredLrpFilter,
         range: &Range,
-    ) -> Result<Vec<RoutingInfo>, StoreError> {
+    ) -> Result<Listed<RoutingInfo>, StoreError> {
         self.list(TABLE, &ROUTING, &condition(filter), range, routing).await
     }
 

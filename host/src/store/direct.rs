@@ -1,6 +1,7 @@
 //! Rows in the database at the layout that the handlers speak: filters, ranges and changes as statements. Owns the SQL
 //! of the direct way; nothing here is transformed.
 
+use futures_util::TryStreamExt;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
 
 use super::cells::{Cell, Cells};
@@ -8,7 +9,7 @@ use super::filter::Filter;
 use super::reader::{Key, PageEnd, Range};
 use super::writer::Conflict;
 use super::{StoreError, Table, failed};
-use crate::database::{Dialect, Row, Transaction};
+use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::record::Keyring;
 use crate::units::operand;
 
@@ -69,6 +70,108 @@ pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
     Cond::all().add_option(after).add_option(through)
 }
 
+/// The rows of a page that begins after a key, and where it ends. Rows come in the order of keys and are counted as they
+/// come; where it cannot be told from them where the page ends, the database is asked.
+pub(super) async fn page(
+    tx: &mut Transaction,
+    table: Table,
+    columns: &[&'static str],
+    filter: &Filter,
+    after: Option<&Key>,
+    units: u32,
+) -> Result<(Vec<Row>, Option<Key>), StoreError> {
+    const WHAT: &str = "list the records of a page";
+    let dialect = tx.dialect();
+    let beyond = Range { after: after.cloned(), ..Range::default() };
+    if filter.is_said_whole(dialect) {
+        // One more than there are units: so the last row is of a unit beyond the page, or some units have many rows.
+        let limit = u64::from(units) + 1;
+        let select = select(table, columns, filter, &beyond, dialect).limit(limit).to_owned();
+        let heavy: Vec<_> = table.heavy.iter().copied().filter(|column| columns.contains(column)).collect();
+        let mut found = Found { dialect, rows: Vec::new(), last_begins_at: 0, end: PageEnd::new(units), over: None };
+        let mut rows = tx.stream(&select);
+        while let Some(row) = rows.try_next().await.map_err(failed(WHAT))? {
+            if found.take(row, table, &heavy).map_err(failed(WHAT))? {
+                break;
+            }
+        }
+        drop(rows);
+        if let Some(page) = found.page(table, limit).map_err(failed(WHAT))? {
+            return Ok(page);
+        }
+    }
+    let last = page_end(tx, table, filter, after, units).await?;
+    let range = Range { through: last, ..beyond };
+    let rows = scan(tx, table, columns, filter, &range, WHAT).await?;
+    Ok((rows, range.through))
+}
+
+/// The rows of a page so far.
+struct Found {
+    dialect: Dialect,
+    rows: Vec<Row>,
+    /// Where the rows of the last unit begin.
+    last_begins_at: usize,
+    end: PageEnd,
+    /// Whether a row came for which there is no room, and if so whether it surely is of another unit.
+    over: Option<bool>,
+}
+
+impl Found {
+    /// Whether that is enough.
+    fn take(&mut self, row: Row, table: Table, heavy: &[&'static str]) -> Result<bool, SqlError> {
+        let key = row.bytes(table.key)?;
+        let last = self.rows.last().map(|last| last.bytes(table.key)).transpose()?;
+        if last != Some(key) {
+            if self.end.is_reached() {
+                self.over = Some(last.is_none_or(|last| surely_differ(last, key, self.dialect)));
+                return Ok(true);
+            }
+            self.last_begins_at = self.rows.len();
+            self.end.begin_unit();
+        }
+        for column in heavy {
+            self.end.add(row.bytes(*column)?.map_or(0, |text| text.len() as u64));
+        }
+        self.rows.push(row);
+        Ok(false)
+    }
+
+    /// The rows and where they end, if that can be told.
+    fn page(mut self, table: Table, limit: u64) -> Result<Option<(Vec<Row>, Option<Key>)>, SqlError> {
+        let key = |row: &Row| Ok::<_, SqlError>(row.bytes(table.key)?.unwrap_or_default().to_vec());
+        match self.over {
+            None if (self.rows.len() as u64) < limit => return Ok(Some((self.rows, None))),
+            // There may be more of the last unit, and nothing after it. What is before it is whole.
+            None => {
+                let Some(row) = self.rows.get(self.last_begins_at) else { return Ok(None) };
+                let beyond = key(row)?;
+                self.rows.truncate(self.last_begins_at);
+                let Some(last) = self.rows.last().map(key).transpose()? else { return Ok(None) };
+                let ends = surely_differ(Some(&last), Some(&beyond), self.dialect);
+                return Ok(ends.then_some((self.rows, Some(last))));
+            }
+            Some(false) => return Ok(None),
+            Some(true) => {}
+        }
+        let last = self.rows.last().map(key).transpose()?;
+        Ok(Some((self.rows, last)))
+    }
+}
+
+/// Whether two keys that are not the same bytes are two for the database as well. A collation of MySQL's may take
+/// letters for each other; it takes none of these for another.
+fn surely_differ(one: Option<&[u8]>, other: Option<&[u8]>, dialect: Dialect) -> bool {
+    let is_plain = |key: &[u8]| key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    match (dialect, one, other) {
+        (Dialect::Sqlite | Dialect::Postgres, ..) => true,
+        (Dialect::Mysql, Some(one), Some(other)) => {
+            is_plain(one) && is_plain(other) && !one.eq_ignore_ascii_case(other)
+        }
+        (Dialect::Mysql, ..) => false,
+    }
+}
+
 /// Where a page ends that begins after a key.
 pub(super) async fn page_end(
     tx: &mut Transaction,
@@ -79,7 +182,7 @@ pub(super) async fn page_end(
 ) -> Result<Option<Key>, StoreError> {
     const WHAT: &str = "find the end of a page";
     let dialect = tx.dialect();
-    let beyond = Range { after: after.cloned(), through: None };
+    let beyond = Range { after: after.cloned(), ..Range::default() };
     let sizes = table.heavy.iter().map(|column| bytes_of(Expr::col(Alias::new(*column))));
     let size = sizes.reduce(|sum, size| sum.add(size)).unwrap_or(Expr::val(0));
     let select = Query::select()
@@ -172,5 +275,25 @@ fn value(cell: Cell, keyring: &Keyring) -> Expr {
             let text = keyring.seal(sealing, &plain);
             Expr::val(String::from_utf8(text).expect("a sealed column is ASCII"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_a_collation_might_take_for_one_are_not_told_apart_here() {
+        let differ = |one: &str, other: &str| {
+            [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql]
+                .map(|dialect| surely_differ(Some(one.as_bytes()), Some(other.as_bytes()), dialect))
+        };
+        for (one, other) in [("a", "b"), ("a-1", "a_1"), ("A", "b"), ("", "a")] {
+            assert_eq!(differ(one, other), [true; 3], "{one:?} {other:?}");
+        }
+        for (one, other) in [("a", "A"), ("a", "a "), ("e", "\u{e9}"), ("a.", "a,"), ("a", "a\u{0}")] {
+            assert_eq!(differ(one, other), [true, true, false], "{one:?} {other:?}");
+        }
+        assert!(!surely_differ(None, Some(b"a"), Dialect::Mysql));
     }
 }

@@ -14,7 +14,8 @@ impl Reader {
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
         let columns = ["domain", "expire_time"];
-        self.list(TABLE, &columns, &fresh, &Range::default(), |record| record.text("domain")).await
+        let all = Range::default();
+        Ok(self.list(TABLE, &columns, &fresh, &all, |record| record.text("domain")).await?.records)
     }
 }
 

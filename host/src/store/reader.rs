@@ -15,6 +15,16 @@ pub type Key = Vec<u8>;
 pub struct Range {
     pub after: Option<Key>,
     pub through: Option<Key>,
+    /// At most so many of them that have records, and fewer where those are large.
+    pub most: Option<u32>,
+}
+
+/// The records of a range that can be read, in the order of keys.
+#[derive(Debug)]
+pub struct Listed<T> {
+    pub records: Vec<T>,
+    /// The last key that the range has room for; none where it has room for all.
+    pub last: Option<Key>,
 }
 
 /// What a page's large columns may come to. A page ends with the unit that reaches it, so that the memory
@@ -34,11 +44,24 @@ impl PageEnd {
         Self { units: 0, bytes: 0, most }
     }
 
+    pub(super) fn begin_unit(&mut self) {
+        self.units += 1;
+    }
+
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Whether the page ends with the units that it has.
+    pub(super) fn is_reached(&self) -> bool {
+        self.bytes >= PAGE_BYTES || self.units >= self.most
+    }
+
     /// Whether the page ends with one more unit of this size.
     pub(super) fn reached_by(&mut self, bytes: u64) -> bool {
-        self.units += 1;
-        self.bytes += bytes;
-        self.bytes >= PAGE_BYTES || self.units >= self.most
+        self.begin_unit();
+        self.add(bytes);
+        self.is_reached()
     }
 }
 
@@ -83,7 +106,7 @@ impl Reader {
         }
     }
 
-    /// The records of a range that can be read, in the order of keys.
+    /// Where the range is bounded it says where it ends; whoever reads it again is to say so.
     pub(super) async fn list<T>(
         &mut self,
         table: Table,
@@ -91,13 +114,40 @@ impl Reader {
         filter: &Filter,
         range: &Range,
         read: Read<T>,
-    ) -> Result<Vec<T>, StoreError> {
+    ) -> Result<Listed<T>, StoreError> {
         let (store, tx) = (&self.store, &mut self.tx);
         if let Some(lenses) = &self.access.lenses {
-            return lensed::list(store, lenses, tx, (table, columns), filter, range, read).await;
+            let mut range = range.clone();
+            if let Some(units) = range.most.take() {
+                range.through = lensed::page_end(lenses, tx, table, filter, range.after.as_ref(), units).await?;
+            }
+            let records = lensed::list(store, lenses, tx, (table, columns), filter, &range, read).await?;
+            return Ok(Listed { records: store.readable(records.into_iter())?, last: range.through });
         }
-        let rows = direct::scan(tx, table, columns, filter, range, "list records").await?;
-        store.readable(rows.iter().map(|row| Record::read(row, store, table, read)))
+        let (rows, last) = match range.most {
+            Some(units) => direct::page(tx, table, columns, filter, range.after.as_ref(), units).await?,
+            None => (direct::scan(tx, table, columns, filter, range, "list records").await?, range.through.clone()),
+        };
+        let records = store.readable(rows.iter().map(|row| Record::read(row, store, table, read)))?;
+        Ok(Listed { records, last })
+    }
+
+    /// All records of a unit, those that cannot be read among them.
+    pub(super) async fn rows<T>(
+        &mut self,
+        table: Table,
+        columns: &[&'static str],
+        key: &[u8],
+        filter: Filter,
+        read: Read<T>,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let (store, tx, all) = (&self.store, &mut self.tx, Range::default());
+        let filter = filter.equals(table.key, key);
+        if let Some(lenses) = &self.access.lenses {
+            return lensed::list(store, lenses, tx, (table, columns), &filter, &all, read).await;
+        }
+        let rows = direct::scan(tx, table, columns, &filter, &all, "get records").await?;
+        Ok(rows.iter().map(|row| Record::read(row, store, table, read)).collect())
     }
 
     pub(super) async fn get<T>(

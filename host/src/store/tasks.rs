@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Cells, message, number};
 use super::filter::Filter;
-use super::reader::{Key, Range, Reader};
+use super::reader::{Listed, Range, Reader};
 use super::record::{Record, RecordProblem};
 use super::writer::Conflict;
 use super::{StoreError, Table, Writer};
@@ -28,16 +28,7 @@ const COLUMNS: [&str; 13] = [
 ];
 
 impl Reader {
-    pub async fn tasks_page_end(
-        &mut self,
-        filter: &TaskFilter,
-        after: Option<&Key>,
-        units: u32,
-    ) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, &condition(filter), after, units).await
-    }
-
-    pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Vec<Task>, StoreError> {
+    pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Listed<Task>, StoreError> {
         self.list(TABLE, &COLUMNS, &condition(filter), range, task).await
     }
 

@@ -4,6 +4,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 const ENVIRONMENT: usize = 16;
+const DOMAIN: &[u8] = b"cf-apps";
 
 fn guid(at: u64) -> Vec<u8> {
     let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -14,15 +15,25 @@ fn cell(at: u64) -> Vec<u8> {
     format!("cell-{at}").into_bytes()
 }
 
-fn tag(key: &str, value: impl Into<Vec<u8>>) -> proto::MetricTagEntry {
-    let value = proto::MetricTagValue { r#static: value.into(), ..Default::default() };
-    proto::MetricTagEntry { key: key.into(), value: Some(value) }
+/// What metrics of an instance are tagged with.
+fn tags(at: u64) -> [(&'static str, Vec<u8>); 4] {
+    [
+        ("source_id", guid(at)),
+        ("app_name", format!("app-{at}").into()),
+        ("organization_id", noise(at % 100, 36)),
+        ("space_id", noise(at % 1000, 36)),
+    ]
 }
 
 /// Text that does not compress, the same for the same place.
 fn noise(at: u64, length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(at);
     std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
+}
+
+/// What is desired in the domain is complete, and stays so.
+pub fn keep_fresh() -> Vec<u8> {
+    proto::UpsertDomainRequest { domain: DOMAIN.to_vec(), ttl: 0 }.encode_to_vec()
 }
 
 pub fn desire(at: u64) -> Vec<u8> {
@@ -41,7 +52,7 @@ pub fn desire(at: u64) -> Vec<u8> {
     let routes = vec![proto::RouteEntry { key: b"cf-router".to_vec(), value: route.into() }];
     let lrp = proto::DesiredLrp {
         process_guid: guid(at),
-        domain: b"cf-apps".to_vec(),
+        domain: DOMAIN.to_vec(),
         root_fs: b"preloaded:cflinuxfs4".to_vec(),
         instances: 1,
         memory_mb: 256,
@@ -53,19 +64,19 @@ pub fn desire(at: u64) -> Vec<u8> {
         annotation: b"1700000000.0".to_vec(),
         action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
         routes: Some(proto::ProtoRoutes { routes }),
-        metric_tags: vec![
-            tag("source_id", guid(at)),
-            tag("app_name", format!("app-{at}")),
-            tag("organization_id", noise(at % 100, 36)),
-            tag("space_id", noise(at % 1000, 36)),
-        ],
+        metric_tags: tags(at)
+            .map(|(key, value)| {
+                let value = proto::MetricTagValue { r#static: value, ..Default::default() };
+                proto::MetricTagEntry { key: key.into(), value: Some(value) }
+            })
+            .to_vec(),
         ..Default::default()
     };
     proto::DesireLrpRequest { desired_lrp: Some(lrp) }.encode_to_vec()
 }
 
 fn key(at: u64) -> Option<proto::ActualLrpKey> {
-    Some(proto::ActualLrpKey { process_guid: guid(at), index: 0, domain: b"cf-apps".to_vec() })
+    Some(proto::ActualLrpKey { process_guid: guid(at), index: 0, domain: DOMAIN.to_vec() })
 }
 
 fn instance(at: u64, cell_at: u64) -> Option<proto::ActualLrpInstanceKey> {
@@ -93,7 +104,8 @@ pub fn start(at: u64, cell_at: u64) -> Vec<u8> {
         actual_lrp_key: key(at),
         actual_lrp_instance_key: instance(at, cell_at),
         actual_lrp_net_info: Some(net_info),
-        metric_tags: vec![proto::TextEntry { key: b"source_id".to_vec(), value: guid(at) }],
+        // All of them, or convergence would tell each container what it does not know.
+        metric_tags: tags(at).map(|(key, value)| proto::TextEntry { key: key.into(), value }).to_vec(),
         routable: Some(true),
         availability_zone: b"z1".to_vec(),
         ..Default::default()

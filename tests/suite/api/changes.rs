@@ -147,6 +147,17 @@ async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
     assert_eq!(server.texts(INSTANCES).await.len(), 2);
 }
 
+on_each_layout!(what_a_cell_still_runs_is_an_instance_of_what_is_desired_anew);
+async fn what_a_cell_still_runs_is_an_instance_of_what_is_desired_anew(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    server.sql("UPDATE actual_lrps SET state = 'RUNNING', cell_id = 'cell' WHERE instance_index = 1").await;
+    assert_eq!(remove(&server, "guid").await, None);
+    assert_eq!(server.texts(INSTANCES).await, ["guid/1/RUNNING/0"]);
+    desire(&server, proto::DesiredLrp { instances: 3, ..lrp("guid") }).await;
+    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/RUNNING/0", "guid/2/UNCLAIMED/0"]);
+}
+
 on_each_layout!(what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept);
 async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kind: Kind) {
     let server = Server::empty(kind).await;

@@ -363,3 +363,23 @@ async fn every_container_is_told_whatever_becomes_of_the_others(kind: Kind) {
     neighbours.locket.be_silent(false);
     assert_eq!(neighbours.rep.heard(), []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_desired_is_desired_though_not_all_of_its_instances_can_be_made() {
+    let (server, neighbours) = around(Kind::Sqlite).await;
+    server
+        .sql(
+            "CREATE TRIGGER too_many BEFORE INSERT ON actual_lrps WHEN NEW.instance_index >= 500 \
+             BEGIN SELECT RAISE(ABORT, 'no more'); END",
+        )
+        .await;
+    desire(&server, proto::DesiredLrp { instances: 501, ..lrp("guid") }).await;
+    let asked = |from: usize, to: usize| Value::from_iter(from..to);
+    assert_eq!(neighbours.auctioneer.heard()[0].body[0]["indices"], asked(0, 500));
+    traced(&server, UPDATE, &scaling(600)).await;
+    assert_eq!(neighbours.auctioneer.heard()[0].body[0]["indices"], asked(0, 0));
+    server.sql("DROP TRIGGER too_many").await;
+    traced(&server, UPDATE, &scaling(500)).await;
+    traced(&server, UPDATE, &scaling(601)).await;
+    assert_eq!(neighbours.auctioneer.heard()[0].body[0]["indices"], asked(500, 601));
+}

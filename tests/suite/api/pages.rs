@@ -130,6 +130,26 @@ async fn all_instances_of_a_process_are_on_one_page(kind: Kind) {
     assert_eq!(found.actual_lrps.len(), 0);
 }
 
+on_each_database!(however_long_pages_are_every_instance_is_on_one);
+async fn however_long_pages_are_every_instance_is_on_one(kind: Kind) {
+    let counts = [1, 3, 2, 5, 1, 1, 4];
+    for units in 1..=8 {
+        let server = with_pages_of(kind, units).await;
+        for (at, instances) in counts.into_iter().enumerate() {
+            // A collation that ignores case takes no two of them for one.
+            let guid = format!("{}{at}", if at % 2 == 0 { "Guid-" } else { "guid_" });
+            desire(&server, proto::DesiredLrp { instances, ..lrp(&guid) }).await;
+        }
+        let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+        let slots = found.actual_lrps.into_iter().map(|lrp| lrp.actual_lrp_key.unwrap());
+        let mut slots: Vec<_> = slots.map(|key| (key.process_guid, key.index)).collect();
+        assert_eq!(slots.len(), 17, "pages of {units}");
+        slots.sort();
+        slots.dedup();
+        assert_eq!(slots.len(), 17, "pages of {units}");
+    }
+}
+
 on_each_database!(an_error_comes_once_and_after_what_was_read);
 async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
     let server = with_pages_of(kind, 1).await;

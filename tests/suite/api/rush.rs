@@ -50,7 +50,7 @@ async fn slots(server: &Server) -> BTreeMap<i32, Slot> {
     let mut reader = server.store.reader().await.unwrap();
     let mut slots = BTreeMap::new();
     for index in 0..INDICES {
-        slots.insert(index, reader.slot(b"guid", index).await.unwrap());
+        slots.insert(index, reader.slot(b"guid", index).await.unwrap().slot);
     }
     slots
 }

@@ -96,6 +96,20 @@ async fn every_call_whose_tables_are_gone_says_that_no_other_can_succeed(kind: K
     }
 }
 
+/// Whoever asks it first.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_call_whose_tables_are_gone_ends_the_host() {
+    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+        let server = Server::empty(Kind::Sqlite).await;
+        for table in TABLES {
+            server.sql(&format!("DROP TABLE {table}")).await;
+        }
+        server.post(&format!("/v1/{}", route.path), request(route.path)).await;
+        let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
+        assert!(given_up.is_ok(), "{}", route.path);
+    }
+}
+
 /// What only reads goes on for as long as clients come.
 pub(super) fn changes(path: &str) -> bool {
     !path.contains("list") && !path.contains("/get_") && !OTHERS.contains(&path)

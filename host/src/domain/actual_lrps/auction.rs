@@ -10,7 +10,7 @@ pub(in crate::domain) async fn request_auction(
     process_guid: &[u8],
     index: i32,
 ) -> Result<(), DomainError> {
-    let info = service.store().reader().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let info = service.store().look().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
     let starts = [LrpStart::of(&info, vec![index])];
     if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, &TraceId::NONE).await {
         let process_guid = String::from_utf8_lossy(process_guid);

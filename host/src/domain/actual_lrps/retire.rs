@@ -70,7 +70,7 @@ async fn foretell(
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
     let turn = service.turn(process_guid).await;
-    let before = service.store().reader().await?.slot(process_guid, index).await?;
+    let before = service.store().look().await?.slot(process_guid, index).await?.slot;
     let mut after = before.clone();
     if after.remove(Some(&row.instance_key())).is_ok() {
         announce(service, Changed::foretold(before, after), Cause::Other, trace_id);

@@ -12,7 +12,7 @@ use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{Changed, announce, retire, write};
 use crate::domain::attempts::repeated;
 use crate::domain::{DomainError, Page, Service, domains};
-use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, LrpKey};
+use crate::model::actual_lrp::{ActualLrp, LrpKey};
 use crate::model::cell::CellSet;
 use crate::model::change::Cause;
 use crate::model::convergence::{Action, Push, Unit, World, decide};
@@ -34,7 +34,7 @@ pub(super) struct Present {
 pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
     let now_ns = service.store().now_ns();
     let known: BTreeSet<Text> = domains::forget_expired(service).await?.into_iter().collect();
-    let fresh = domains::list(&mut service.store().reader().await?).await?;
+    let fresh = domains::list(&mut service.store().look().await?).await?;
     let mut counts = LrpCounts { fresh_domains: fresh.clone(), ..LrpCounts::default() };
     let fresh = fresh.into_iter().collect();
     let world = World { now_ns, cells: &present.set, fresh: &fresh, known: &known };
@@ -60,24 +60,23 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
 
 /// Everything of the next process guids, and where those after them begin.
 async fn page(service: &Service, after: Option<Key>) -> Result<(BTreeMap<Text, Unit>, Option<Key>), DomainError> {
-    let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
-    if let Some((after, units)) = page.open() {
-        let desired = DesiredLrpFilter::default();
-        let mut last = page.reader.desired_lrps_page_end(&desired, after.as_ref(), units).await?;
-        if last.is_none() {
-            // There may be many instances left of which nothing is desired.
-            last = page.reader.actual_lrps_page_end(&ActualLrpFilter::default(), after.as_ref(), units).await?;
-        }
-        page.fix(last);
+    let mut page = Page::begin(service.store(), after.clone(), PAGE_UNITS).await?;
+    let listed = page.reader.wanted(&page.range()).await?;
+    let mut wanted = page.records(listed);
+    // There may be many instances left of which nothing is desired.
+    if page.takes_all()
+        && let Some(last) = page.reader.instances_page_end(after.as_ref(), PAGE_UNITS).await?
+    {
+        page.end_at(last);
+        wanted = page.reader.wanted(&page.range()).await?.records;
     }
-    let range = page.range();
     let mut units = BTreeMap::<Text, Unit>::new();
-    for wanted in page.reader.wanted(&range).await? {
+    for wanted in wanted {
         let guid = wanted.process_guid.clone();
         units.entry(guid).or_default().wanted = Some(wanted);
     }
     let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
-    for row in page.reader.instance_parts(&range).await? {
+    for row in page.reader.instance_parts(&page.range()).await? {
         rows.entry(row.process_guid.clone()).or_default().push(row);
     }
     for (guid, rows) in rows {
@@ -186,7 +185,7 @@ async fn request_auctions(service: &Service, mut starts: BTreeMap<Text, Vec<i32>
     let mut requests = Vec::with_capacity(guids.len());
     for guids in guids.chunks(PAGE_UNITS as usize) {
         let filter = DesiredLrpFilter { process_guids: guids.to_vec(), ..Default::default() };
-        for info in service.store().reader().await?.scheduling_infos(&filter, &Range::default()).await? {
+        for info in service.store().reader().await?.scheduling_infos(&filter, &Range::default()).await?.records {
             let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
             indices.sort_unstable();
             requests.push(LrpStart::of(&info, indices));

@@ -2,6 +2,7 @@
 //! that cell's to stop.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::ops::Range;
 
 use futures_util::{StreamExt, stream};
@@ -18,8 +19,6 @@ use crate::store::Writer;
 
 /// Instances created in one transaction, so that a great number does not keep other writers out.
 pub(super) const AT_ONCE: i32 = 500;
-/// Cells that are spoken to at once about one desired LRP.
-pub(super) const CELLS_AT_ONCE: usize = 50;
 
 /// Those of the indices at which there is nothing yet.
 pub(super) async fn insert(
@@ -32,33 +31,51 @@ pub(super) async fn insert(
         return Ok(Vec::new());
     }
     let taken = writer.indices(process_guid).await?;
+    insert_new(writer, process_guid, domain, indices.filter(|index| !taken.contains(index))).await
+}
+
+/// Fails where there is something at one of the indices.
+pub(super) async fn insert_new(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    domain: &[u8],
+    indices: impl Iterator<Item = i32>,
+) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
     let key = |index| LrpKey { process_guid: process_guid.to_vec(), index, domain: domain.to_vec() };
-    let free = indices.filter(|index| !taken.contains(index));
-    let rows: Vec<_> = free.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
+    let rows: Vec<_> = indices.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
 
 /// The instances from this index on, as many as are desired by then: which were created. Each of the transactions has a
-/// turn of its own, so that an update or a removal in between is heard, and is not undone.
+/// turn of its own, so that an update or a removal in between is heard, and is not undone. What cannot be created is
+/// left to convergence: what is desired is stored by then, and whoever desires it has succeeded.
 pub(super) async fn create(
     service: &Service,
     process_guid: &[u8],
     domain: &[u8],
     from: i32,
     trace_id: &TraceId,
-) -> Result<Vec<i32>, DomainError> {
+) -> Vec<i32> {
     let mut created = Vec::new();
     let mut next = Some(from);
-    while let Some(from) = next {
+    while let Some(from) = next.take() {
         let _turn = service.turn(process_guid).await;
-        let some = repeated(|| create_some(service, process_guid, domain, from)).await?;
-        let Some((rows, until)) = some else { break };
-        created.extend(tell_created(service, rows, trace_id));
-        next = Some(until);
+        match repeated(|| create_some(service, process_guid, domain, from)).await {
+            Ok(None) => {}
+            Ok(Some((rows, until))) => {
+                created.extend(tell_created(service, rows, trace_id));
+                next = Some(until);
+            }
+            Err(fault) => {
+                let process_guid = String::from_utf8_lossy(process_guid);
+                let cause = fault.source().map(tracing::field::display);
+                tracing::error!(%process_guid, from, reason = %fault, cause, "no instances; convergence makes them");
+            }
+        }
     }
-    Ok(created)
+    created
 }
 
 /// Nothing where there are enough.
@@ -106,22 +123,23 @@ pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
     from: i32,
-) -> Result<BTreeMap<i32, Slot>, DomainError> {
+) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
     let mut slots = writer.slots(process_guid).await?;
     writer.delete_waiting(process_guid, from).await?;
     Ok(slots.split_off(&from))
 }
 
 /// Tells of the end of those that were deleted. Gives the containers that run on.
-pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Slot>, trace_id: &TraceId) -> Vec<ActualLrp> {
+pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, trace_id: &TraceId) -> Vec<ActualLrp> {
     let mut running = Vec::new();
     for slot in slots.into_values() {
         let kept = slot.rows().filter(|row| !waits(row) && row.presence() != Some(Presence::Evacuating));
         running.extend(kept.cloned());
         if slot.ordinary.as_ref().is_some_and(waits) {
-            let after = Box::new(Slot { ordinary: None, ..slot.clone() });
-            let (before, trace_id) = (Box::new(slot), trace_id.clone());
-            service.events().publish(Change::Slot { before, after, cause: Cause::Other, trace_id });
+            let mut after = slot.clone();
+            after.ordinary = None;
+            let trace_id = trace_id.clone();
+            service.events().publish(Change::Slot { before: slot, after, cause: Cause::Other, trace_id });
         }
     }
     running
@@ -140,7 +158,7 @@ pub(super) fn stop_beside(service: &Service, containers: Vec<ActualLrp>, trace_i
     let (service, trace_id) = (service.clone(), trace_id.clone());
     tokio::spawn(async move {
         let stops = stream::iter(containers).map(|row| stop(service.clone(), row, trace_id.clone()));
-        stops.buffer_unordered(CELLS_AT_ONCE).for_each(|()| std::future::ready(())).await;
+        stops.buffer_unordered(service.policy().update_workers).for_each(|()| std::future::ready(())).await;
     });
 }
 

@@ -4,7 +4,6 @@ use std::error::Error as _;
 
 use futures_util::{StreamExt, stream};
 
-use super::instances::CELLS_AT_ONCE;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
@@ -64,9 +63,9 @@ fn internal_routes_differ(before: Option<&Routes>, update: Option<&Routes>) -> b
 
 async fn tell(service: &Service, process_guid: &[u8], news: &News, trace_id: &TraceId) -> Result<(), DomainError> {
     let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..Default::default() };
-    let rows = service.store().reader().await?.actual_lrps(&filter, &Range::default()).await?;
+    let rows = service.store().look().await?.actual_lrps(&filter, &Range::default()).await?.records;
     let told = stream::iter(rows.iter().filter(|row| has_container(row)));
-    told.for_each_concurrent(CELLS_AT_ONCE, |row| tell_one(service, row, news, trace_id)).await;
+    told.for_each_concurrent(service.policy().update_workers, |row| tell_one(service, row, news, trace_id)).await;
     Ok(())
 }
 

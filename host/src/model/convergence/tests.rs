@@ -203,8 +203,8 @@ fn a_state_that_nobody_knows_stays() {
 
 #[test]
 fn each_index_is_looked_at() {
-    let mut slots = BTreeMap::from([(1, slot([ordinary(State::Running, "here")]))]);
-    slots.insert(5, slot([ordinary(State::Running, "here")]));
+    let running = || Box::new(slot([ordinary(State::Running, "here")]));
+    let slots = BTreeMap::from([(1, running()), (5, running())]);
     let unit = Unit { wanted: Some(wanted(3)), slots };
     let domains = BTreeSet::from([b"domain".to_vec()]);
     let here = cells(&["here"]);

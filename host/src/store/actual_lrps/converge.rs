@@ -26,7 +26,7 @@ const PARTS: [&str; 11] = [
 impl Reader {
     /// Rows with these parts are only to be looked at: what changes is read whole.
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
-        self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await
+        Ok(self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await?.records)
     }
 }
 

@@ -9,16 +9,30 @@ use crate::model::slot::Slot;
 use crate::model::{Text, tags};
 use crate::store::cells::{Cell, Cells, json, message, number};
 use crate::store::filter::Filter;
-use crate::store::reader::{Range, Reader};
+use crate::store::reader::Reader;
 use crate::store::record::{Record, RecordProblem};
 use crate::store::writer::Conflict;
 use crate::store::{StoreError, Writer};
 
+/// A slot as far as it can be read.
+#[derive(Debug)]
+pub struct Seen {
+    pub slot: Slot,
+    /// Why a row of it cannot be read.
+    pub damage: Option<StoreError>,
+}
+
 impl Reader {
-    /// The rows of a slot that can be read.
-    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
-        let filter = Filter::everything().equals(TABLE.key, process_guid).is("instance_index", index);
-        Ok(Slot::of(self.list(TABLE, &COLUMNS, &filter, &Range::default(), actual_lrp).await?))
+    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Seen, StoreError> {
+        let filter = Filter::everything().is("instance_index", index);
+        let (mut rows, mut damage) = (Vec::new(), None);
+        for row in self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await? {
+            match row {
+                Ok(row) => rows.push(row),
+                Err(fault) => damage = Some(fault),
+            }
+        }
+        Ok(Seen { slot: Slot::of(rows), damage })
     }
 }
 
@@ -31,7 +45,7 @@ impl Writer {
     }
 
     /// All slots of a process guid, which are about to change. One with a row that cannot be read is left out.
-    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<BTreeMap<i32, Slot>, StoreError> {
+    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<BTreeMap<i32, Box<Slot>>, StoreError> {
         let rows = self.rows(TABLE, &COLUMNS, process_guid, Filter::everything(), with_index).await?;
         let mut damaged = BTreeSet::new();
         let rows = rows.into_iter().map(|row| {

@@ -6,7 +6,7 @@ use crate::model::convergence::Wanted;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::tags;
 use crate::store::filter::Filter;
-use crate::store::reader::{Range, Reader};
+use crate::store::reader::{Listed, Range, Reader};
 use crate::store::record::{Record, RecordProblem};
 use crate::store::{StoreError, Writer};
 
@@ -14,7 +14,7 @@ const NUMBERS: [&str; 3] = ["process_guid", "domain", "instances"];
 const PARTS: [&str; 5] = ["process_guid", "domain", "instances", "routes", "metric_tags"];
 
 impl Reader {
-    pub async fn wanted(&mut self, range: &Range) -> Result<Vec<Wanted>, StoreError> {
+    pub async fn wanted(&mut self, range: &Range) -> Result<Listed<Wanted>, StoreError> {
         self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await
     }
 }

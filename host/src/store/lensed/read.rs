@@ -75,13 +75,13 @@ pub(in crate::store) async fn page_end(
     after: Option<&Key>,
     units: u32,
 ) -> Result<Option<Key>, StoreError> {
-    let beyond = Range { after: after.cloned(), through: None };
+    let beyond = Range { after: after.cloned(), ..Range::default() };
     let mut end = PageEnd::new(units);
     let found = keys::next(lenses, tx, table.name, filter, &beyond, units).await?;
     Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
 }
 
-/// The records of a range that can be read, in the order of keys.
+/// The records of a range, those that cannot be read among them, in the order of keys.
 pub(in crate::store) async fn list<T>(
     store: &Store,
     lenses: &Arc<Lenses>,
@@ -90,7 +90,7 @@ pub(in crate::store) async fn list<T>(
     filter: &Filter,
     range: &Range,
     read: Read<T>,
-) -> Result<Vec<T>, StoreError> {
+) -> Result<Vec<Result<T, StoreError>>, StoreError> {
     let mut range = range.clone();
     let mut records = Vec::new();
     loop {
@@ -103,7 +103,7 @@ pub(in crate::store) async fn list<T>(
             break;
         }
     }
-    store.readable(records.into_iter())
+    Ok(records)
 }
 
 pub(in crate::store) async fn get<T>(

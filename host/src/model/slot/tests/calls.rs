@@ -293,7 +293,7 @@ fn rows_find_their_slots() {
     let rows = whole.rows().cloned().chain([other.clone(), unknown.clone()]);
     let slots = Slot::by_index(rows);
     assert_eq!(slots.keys().collect::<Vec<_>>(), [&3, &5]);
-    assert_eq!((&slots[&3], &slots[&5].ordinary), (&whole, &Some(other)));
+    assert_eq!((&*slots[&3], &slots[&5].ordinary), (&whole, &Some(other)));
     assert!(Slot::of([unknown]).is_empty());
     assert_eq!(whole.presence_of(&instance("old")), Some(Presence::Evacuating));
     assert_eq!(whole.presence_of(&instance("none")), None);
