@@ -46,6 +46,7 @@ async fn whatever_is_called_the_store_is_consistent_and_comes_to_rest(kind: Kind
             let call = Call::any(&mut world.random);
             world.make(&call).await;
         }
+        println!("came across {:?}", world.seen.kinds());
         rest::comes(&mut world).await;
     }
 }

@@ -13,6 +13,8 @@ use super::Rows;
 pub(super) struct Seen {
     actual: BTreeMap<Vec<u8>, proto::ActualLrp>,
     desired: BTreeMap<Vec<u8>, proto::DesiredLrp>,
+    /// How often there was one of each kind.
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Seen {
@@ -20,6 +22,8 @@ impl Seen {
         one_of_each_presence(rows);
         for row in &rows.actual {
             has_a_container_or_none(row);
+            let kind = format!("{} {}", row.presence().as_str_name(), String::from_utf8_lossy(&row.state));
+            *self.kinds.entry(kind).or_default() += 1;
             let tag = row.modification_tag.clone().expect("every record has a tag");
             // Whoever stands in for another is the same container.
             let image = proto::ActualLrp { presence: 0, ..row.clone() };
@@ -35,7 +39,15 @@ impl Seen {
             assert!(tag.index > known_index || known == lrp, "{known:?} became {lrp:?} under the same tag");
             *known = lrp.clone();
         }
-        rows.tasks.iter().for_each(fits_its_state);
+        for task in &rows.tasks {
+            fits_its_state(task);
+            *self.kinds.entry(format!("task {}", task.state().as_str_name())).or_default() += 1;
+        }
+    }
+
+    /// What a run came across, which is little to go by where kinds are missing.
+    pub(super) const fn kinds(&self) -> &BTreeMap<String, usize> {
+        &self.kinds
     }
 }
 

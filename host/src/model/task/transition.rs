@@ -227,6 +227,45 @@ mod tests {
     }
 
     #[test]
+    fn each_step_changes_what_it_is_about_and_nothing_else() {
+        let told = |state| Task {
+            guid: b"guid".to_vec(),
+            created_at_ns: 2,
+            first_completed_at_ns: 3,
+            failed: true,
+            failure_reason: b"why".to_vec(),
+            result: b"result".to_vec(),
+            rejection_count: 4,
+            rejection_reason: b"full".to_vec(),
+            ..task(state)
+        };
+        let started = told(State::Pending).start(b"other", NOW).unwrap().unwrap();
+        let running = Task { cell_id: b"other".to_vec(), updated_at_ns: NOW, ..told(State::Running) };
+        assert_eq!(started, running);
+        let resolving = told(State::Completed).resolve(NOW).unwrap();
+        assert_eq!(resolving, Task { updated_at_ns: NOW, ..told(State::Resolving) });
+        assert_eq!(resolving.unresolve().unwrap(), Task { updated_at_ns: NOW, ..told(State::Completed) });
+        let rejected = told(State::Running).reject(b"again", NOW).unwrap();
+        let waiting = Task { rejection_count: 5, rejection_reason: b"again".to_vec(), ..told(State::Pending) };
+        assert_eq!(rejected, Task { updated_at_ns: NOW, ..waiting });
+        let failed = told(State::Running).fail(b"late", NOW).unwrap();
+        let ended = Task { failure_reason: b"late".to_vec(), result: Text::new(), ..told(State::Completed) };
+        let ended = Task { updated_at_ns: NOW, first_completed_at_ns: NOW, ..ended };
+        assert_eq!(failed, Task { cell_id: Text::new(), ..ended.clone() });
+        assert_eq!(told(State::Pending).abandoned(b"late", NOW), ended);
+    }
+
+    #[test]
+    fn a_state_is_known_by_its_number_and_none_by_any_other() {
+        for state in State::ALL {
+            assert_eq!(task(state).state(), state);
+        }
+        assert_eq!(Task { state: 5, ..Task::default() }.state(), State::Invalid);
+        let names = ["Invalid", "Pending", "Running", "Completed", "Resolving"];
+        assert_eq!(State::ALL.map(State::name), names);
+    }
+
+    #[test]
     fn a_rejection_counts_and_keeps_the_cell() {
         let rejected = task(State::Running).reject(b"full", NOW).unwrap();
         assert_eq!((rejected.rejection_count, &rejected.rejection_reason[..]), (1, &b"full"[..]));
