@@ -1,22 +1,25 @@
-//! What the service says to the rest of Diego: auctions, cells, callbacks. Owns connections, deadlines and how each
+//! What the service says to the rest of Diego: auctions, cells, callbacks, metrics. Owns connections, deadlines and how each
 //! other component is spoken to; decides nothing about what is said.
 
 pub mod auctioneer;
 pub mod callbacks;
 pub mod cells;
 mod fresh;
+pub mod loggregator;
 mod pool;
 pub mod reps;
 
 pub use auctioneer::Auctioneer;
 pub use callbacks::Callbacks;
 pub use cells::Cells;
+pub use loggregator::Loggregator;
 pub use pool::PoolError;
 pub use reps::Reps;
 
 use crate::config::{self, ClientTls};
 use crate::locket::ConnectError;
 use crate::tls::client::Files;
+use loggregator::LoggregatorError;
 
 /// Everything outside. A part that is not configured does nothing.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +28,7 @@ pub struct Clients {
     pub reps: Reps,
     pub cells: Cells,
     pub callbacks: Callbacks,
+    pub loggregator: Loggregator,
 }
 
 /// Why what the host was asked to do with another component was not done.
@@ -51,6 +55,8 @@ pub enum ClientsError {
     Pool { keys: &'static str, source: Box<PoolError> },
     #[error(transparent)]
     Locket(ConnectError),
+    #[error("metrics cannot be sent as `loggregator` says")]
+    Loggregator(#[source] LoggregatorError),
 }
 
 impl Clients {
@@ -62,11 +68,13 @@ impl Clients {
     ) -> Result<Self, ClientsError> {
         let timeout = clients.communication_timeout;
         let auctioneer = clients.auctioneer.as_ref().map(|auctioneer| Auctioneer::new(auctioneer, timeout));
+        let loggregator = clients.loggregator.as_ref().map(Loggregator::new);
         Ok(Self {
             auctioneer: auctioneer.transpose()?.unwrap_or_default(),
             reps: Reps::new(&clients.rep, timeout)?,
             cells: locket.map(Cells::new).transpose()?.unwrap_or_default(),
             callbacks: Callbacks::new(identity, timeout)?,
+            loggregator: loggregator.transpose().map_err(ClientsError::Loggregator)?.unwrap_or_default(),
         })
     }
 }

@@ -14,12 +14,13 @@ mod row;
 pub mod schema;
 mod sqlite;
 mod statement;
+mod statistics;
 mod transaction;
 mod turn;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
@@ -29,7 +30,11 @@ pub use row::{At, Row};
 /// What a statement can fail with.
 pub use sqlx::Error as SqlError;
 pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
+pub use statistics::Statistics;
 pub use transaction::Transaction;
+
+use statistics::Counters;
+use transaction::{Inner as Begun, Kept};
 use turn::Turns;
 
 /// The language a database speaks.
@@ -74,6 +79,7 @@ struct Inner {
     pools: Pools,
     /// For people: a path, or where the server is. Never with a password.
     name: String,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
@@ -83,7 +89,7 @@ enum Pools {
     Mysql(MySqlPool),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Read,
     Look,
@@ -92,16 +98,14 @@ enum Purpose {
 }
 
 impl Pools {
-    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
-        Ok(match (self, purpose) {
+    async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Kept>), SqlError> {
+        let begun = match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
             (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
             (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
                 // In turn with the other one: SQLite itself would let both try again and again.
                 let turn = writer.pool().acquire().await?;
-                let mut tx = Transaction::from(writer_at_ease.begin_with(sqlite::WRITE).await?);
-                tx.keep(turn);
-                tx
+                return Ok((writer_at_ease.begin_with(sqlite::WRITE).await?.into(), Some(Box::new(turn))));
             }
             (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
@@ -110,8 +114,34 @@ impl Pools {
             (Self::Mysql(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
             (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
-        })
+        };
+        Ok((begun, None))
     }
+
+    /// Whether whoever begins now waits until somebody else has ended.
+    fn is_exhausted(&self, purpose: Purpose) -> bool {
+        match (self, purpose) {
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
+            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteAtEase) => is_exhausted(writer.pool()),
+            (Self::Postgres(pool), _) => is_exhausted(pool),
+            (Self::Mysql(pool), _) => is_exhausted(pool),
+        }
+    }
+
+    fn open_connections(&self) -> u64 {
+        let open = match self {
+            Self::Sqlite { readers, writer, writer_at_ease } => {
+                readers.size() + writer.pool().size() + writer_at_ease.size()
+            }
+            Self::Postgres(pool) => pool.size(),
+            Self::Mysql(pool) => pool.size(),
+        };
+        open.into()
+    }
+}
+
+fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
+    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +169,7 @@ impl Database {
             },
         };
         match (pools, address) {
-            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name }))),
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default() }))),
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
@@ -186,9 +216,19 @@ impl Database {
     /// `BEGIN` was abandoned halfway for one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
         let inner = Arc::clone(&self.0);
-        let begun = tokio::spawn(async move { inner.pools.begin(purpose).await }).await;
+        let begun = tokio::spawn(async move { inner.begin(purpose).await }).await;
         let failed = |source| DatabaseError::Begin { name: self.0.name.clone(), source };
         begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        self.0.counters.read(self.0.pools.open_connections())
+    }
+
+    /// The same, with what is the most of a window ended here: from now on it is that of the next one.
+    pub fn end_statistics_window(&self) -> Statistics {
+        self.0.counters.end_window(self.0.pools.open_connections())
     }
 
     /// Waits until every connection is back, but not for one whose answer nobody will take any more: what is left ends
@@ -219,6 +259,23 @@ async fn still_there(connection: &mut impl Connection, known: PoolConnectionMeta
         connection.ping().await?;
     }
     Ok(true)
+}
+
+impl Inner {
+    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
+        // Where a statement is all there is, nothing is begun that would count as one.
+        let query = (purpose != Purpose::Look).then(|| self.counters.begin());
+        let (waits, began) = (self.pools.is_exhausted(purpose), Instant::now());
+        let begun = self.pools.begin(purpose).await;
+        let (begun, kept) = match query {
+            Some(query) => query.end(begun)?,
+            None => begun?,
+        };
+        if waits {
+            self.counters.waited(began.elapsed());
+        }
+        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
+    }
 }
 
 /// Whether a statement failed because a row of that key is there already.

@@ -12,6 +12,7 @@ mod request;
 mod stream;
 mod tls;
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
@@ -33,8 +34,9 @@ pub use gate::Gate;
 pub use tls::{Certificates, TlsError};
 
 use crate::api::{self, Answer, Api, Stream, Target};
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
+use in_flight::Held;
 use refusal::Refusal;
 use request::{Asked, Trace};
 
@@ -75,6 +77,19 @@ pub fn router(gate: Gate, metrics: Metrics) -> Router {
 #[derive(Clone)]
 struct Route(Target);
 
+/// An answer on its way. Dropped, it is with its client, or the client is gone: to Diego that is a request's end.
+struct Answering {
+    route: Cow<'static, str>,
+    measures: Measures,
+    began: Instant,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.measures.answered(&self.route, self.began.elapsed());
+    }
+}
+
 async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request) -> Response {
     let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
@@ -83,14 +98,20 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id = id, span_id);
     let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
-    let route = match response.extensions().get::<Route>() {
+    let (status, spent) = (response.status().as_u16(), began.elapsed());
+    let held = match response.extensions().get::<Route>() {
         // Counted when it ends.
         Some(Route(Target::Stream(_))) => return response,
-        Some(Route(target)) => target.name(),
-        None => NO_METHOD,
+        Some(Route(target)) => {
+            metrics.answered(target.name(), status, spent);
+            Answering { route: target.diego_name(), measures: metrics.measures().clone(), began }
+        }
+        None => {
+            metrics.answered(NO_METHOD, status, spent);
+            return response;
+        }
     };
-    metrics.answered(route, response.status().as_u16(), began.elapsed());
-    response
+    response.map(|body| Body::new(Held { body, held }))
 }
 
 async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, Refusal> {

@@ -1,6 +1,8 @@
-//! What Prometheus is told: how far long work has come, the lock, requests, records left out of answers. Owns the
-//! names, which are kept once released; counting is whoever's the fact is, serving `http`'s.
+//! What this host measures of itself, and how Prometheus reads it: how far long work has come, requests, records left out
+//! of answers, and what Diego's BBS tells Loggregator. Owns the names, which are kept once released; counting is
+//! whoever's the fact is, and nothing is sent from here.
 
+mod diego;
 mod work;
 
 use std::sync::Arc;
@@ -10,12 +12,12 @@ use std::time::Duration;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::pace::Pace;
 use crate::progress::Progress;
+pub use diego::{AdvancedRoutes, Lrps, Measures, Point, Points, Quantity, TaskMark, Tasks};
 
 /// The type of what [`Metrics::text`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,7 +39,7 @@ struct Inner {
     requests: Family<Request, Counter>,
     latency: Family<Route, Histogram, fn() -> Histogram>,
     left_out: Counter,
-    lock_held: Gauge,
+    measures: Measures,
 }
 
 fn latency() -> Histogram {
@@ -45,17 +47,17 @@ fn latency() -> Histogram {
 }
 
 impl Metrics {
-    pub fn new(progress: Progress, pace: Pace) -> Self {
+    pub fn new(progress: Progress, pace: Pace, measures: Measures) -> Self {
         let mut registry = Registry::with_prefix("bbs");
         let requests = Family::<Request, Counter>::default();
         let latency = Family::<Route, Histogram, fn() -> Histogram>::new_with_constructor(latency);
-        let (left_out, lock_held) = (Counter::default(), Gauge::default());
+        let left_out = Counter::default();
         registry.register("requests", "Requests answered, by method and HTTP status", requests.clone());
         registry.register("request_seconds", "Time until an answer began, by method", latency.clone());
         registry.register("records_left_out", "Times that an unreadable record was left out", left_out.clone());
-        registry.register("lock_held", "1 while this host is the master", lock_held.clone());
         registry.register_collector(Box::new(work::Work::new(progress, pace)));
-        Self(Arc::new(Inner { registry, requests, latency, left_out, lock_held }))
+        registry.register_collector(Box::new(diego::Diego(measures.clone())));
+        Self(Arc::new(Inner { registry, requests, latency, left_out, measures }))
     }
 
     /// A request was answered. `route` is a method's name, never a path: paths are whatever clients make up.
@@ -68,10 +70,12 @@ impl Metrics {
     /// A stream ended. It had no latency.
     pub fn stream_ended(&self, route: &str) {
         self.0.requests.get_or_create(&[("route", route.to_owned()), ("status", "200".to_owned())]).inc();
+        self.0.measures.stream_ended();
     }
 
-    pub fn lock_held(&self, held: bool) {
-        self.0.lock_held.set(held.into());
+    /// What Loggregator is told from, too.
+    pub fn measures(&self) -> &Measures {
+        &self.0.measures
     }
 
     /// Everything, as Prometheus reads it. The store counts what it leaves out; the total so far is given here.
@@ -88,6 +92,10 @@ mod tests {
     use super::*;
     use crate::progress::Wait;
 
+    fn nothing_yet() -> Metrics {
+        Metrics::new(Progress::default(), Pace::default(), Measures::default())
+    }
+
     fn lines(metrics: &Metrics) -> Vec<String> {
         metrics.text(0).lines().map(str::to_owned).collect()
     }
@@ -101,7 +109,7 @@ mod tests {
     #[test]
     fn what_prometheus_reads_says_how_far_the_work_is_and_why_it_waits() {
         let (progress, pace) = (Progress::default(), Pace::new(Some(50)));
-        let metrics = Metrics::new(progress.clone(), pace);
+        let metrics = Metrics::new(progress.clone(), pace, Measures::default());
         progress.enter("copy", "up 1 to 2", Some(10));
         progress.batch_done(4, Duration::from_millis(250));
         progress.retried();
@@ -128,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_absent() {
-        let metrics = Metrics::new(Progress::default(), Pace::default());
+        let metrics = nothing_yet();
         for name in ["bbs_work_total ", "bbs_work_eta_seconds ", "bbs_work_per_second ", "bbs_work_limit_per_second "] {
             assert!(!lines(&metrics).iter().any(|line| line.starts_with(name)), "{name}");
         }
@@ -136,11 +144,11 @@ mod tests {
 
     #[test]
     fn requests_are_counted_and_timed_by_method() {
-        let metrics = Metrics::new(Progress::default(), Pace::default());
+        let metrics = nothing_yet();
         metrics.answered("DesiredLRPs_r3", 200, Duration::from_millis(3));
         metrics.answered("DesiredLRPs_r3", 200, Duration::from_millis(3));
         metrics.answered("none", 404, Duration::ZERO);
-        metrics.lock_held(true);
+        metrics.measures().lock_held(true);
         has(&metrics, r#"bbs_requests_total{route="DesiredLRPs_r3",status="200"} 2"#);
         has(&metrics, r#"bbs_requests_total{route="none",status="404"} 1"#);
         has(&metrics, r#"bbs_request_seconds_bucket{le="0.004",route="DesiredLRPs_r3"} 2"#);
@@ -149,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_left_out_only_grows() {
-        let metrics = Metrics::new(Progress::default(), Pace::default());
+        let metrics = nothing_yet();
         assert!(metrics.text(3).contains("bbs_records_left_out_total 3\n"));
         assert!(metrics.text(0).contains("bbs_records_left_out_total 3\n"));
     }

@@ -10,6 +10,7 @@ mod master;
 mod online;
 mod prepared;
 mod probe;
+mod report;
 mod signals;
 
 use std::net::SocketAddr;
@@ -65,6 +66,7 @@ async fn run(
         () = signals.reach(1) => return Ok(()),
     };
     doors::open_metrics(&prepared).await?;
+    tokio::spawn(report::Report::new(&prepared, &front).as_host());
     let mut admin = match prepared.open_admin().await {
         // On a machine with several hosts the master has it until it ends.
         Err(AdminError::InUse { .. }) => None,
@@ -75,7 +77,7 @@ async fn run(
         () = signals.reach(1) => return Ok(()),
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
-    prepared.metrics.lock_held(true);
+    prepared.metrics.measures().lock_held(true);
     let served = async {
         if admin.is_none() {
             admin = Some(prepared.open_admin().await?);
@@ -83,7 +85,7 @@ async fn run(
         master::serve_as_master(&prepared, &front, &lock, signals, announce).await
     }
     .await;
-    prepared.metrics.lock_held(false);
+    prepared.metrics.measures().lock_held(false);
     // Before the lock, so that the next master finds the place free.
     drop(admin);
     prepared.database.close().await;

@@ -32,8 +32,13 @@ impl Authority {
     }
 
     /// For a server of this machine or a client, valid in these years.
-    pub fn issue(&self, name: &str, (from, to): (i32, i32)) -> Pair {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    pub fn issue(&self, name: &str, years: (i32, i32)) -> Pair {
+        self.issue_for(name, &["localhost", "127.0.0.1"], years)
+    }
+
+    /// The same for a server that is known by other names.
+    pub fn issue_for(&self, name: &str, names: &[&str], (from, to): (i32, i32)) -> Pair {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names).expect("names of a machine");
         params.distinguished_name = named(name);
         params.distinguished_name.push(DnType::OrganizationalUnitName, "app:42");

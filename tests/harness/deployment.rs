@@ -88,6 +88,7 @@ impl Deployment {
         loggregator["loggregator_ca_path"] = place("ca.crt").into();
         loggregator["loggregator_cert_path"] = place("client.crt").into();
         loggregator["loggregator_key_path"] = place("client.key").into();
+        loggregator["loggregator_api_port"] = free_address().port().into();
         changes["loggregator"] = loggregator;
         for keys in [changes, self.locket.configuration(), self.database.configuration()] {
             let Value::Object(keys) = keys else { panic!("keys are an object") };
@@ -106,6 +107,12 @@ impl Deployment {
     /// Adds or replaces one key.
     pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Adds or replaces one key about the metrics agent.
+    pub fn set_loggregator(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.config["loggregator"][key] = value.into();
         self
     }
 

@@ -14,6 +14,9 @@ use super::database::{Kind, TestDatabase};
 /// Far above what anything here takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Lines of a host's log that are told of a test that failed.
+const SAID: usize = 40;
+
 /// A folder with a configuration for one database.
 pub struct Installation {
     folder: tempfile::TempDir,
@@ -157,6 +160,13 @@ impl Host {
         }
     }
 
+    /// The same for what it says from now on.
+    #[track_caller]
+    pub fn wait_for_new_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        self.said();
+        self.wait_for_line(wanted)
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
@@ -205,6 +215,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Whoever looks into a failure wants to know how the host saw it.
+            let said = self.said();
+            println!("the host said last: {:#?}", &said[said.len().saturating_sub(SAID)..]);
+        }
         // It may have ended by itself; then there is nothing to kill and nothing to say.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -40,22 +40,32 @@ impl Listener {
         let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(response.status(), 200);
         assert_eq!(header("content-type").as_deref(), Some("text/event-stream; charset=utf-8"));
+        Self::to(response)
+    }
+
+    /// To a stream that has begun.
+    pub fn to(response: reqwest::Response) -> Self {
         Self { response, text: String::new(), heard: 0 }
     }
 
     /// The next event; none once the stream has ended as it should.
     pub async fn next(&mut self) -> Option<Heard> {
+        let heard = tokio::time::timeout(PATIENCE, self.try_next()).await.expect("something comes");
+        heard.expect("the stream is whole")
+    }
+
+    /// The same of a stream that may break, and be silent for long.
+    pub async fn try_next(&mut self) -> reqwest::Result<Option<Heard>> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let event = parsed(event, self.heard);
                 self.heard += 1;
                 self.text = rest.to_owned();
-                return Some(event);
+                return Ok(Some(event));
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("something comes");
-            let Some(chunk) = chunk.expect("the stream is whole") else {
+            let Some(chunk) = self.response.chunk().await? else {
                 assert_eq!(self.text, "", "the stream ended within an event");
-                return None;
+                return Ok(None);
             };
             self.text.push_str(std::str::from_utf8(&chunk).expect("events are ASCII"));
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use bbs::config;
 use bbs::locket::messages::{
     FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest,
     ReleaseResponse, Resource, TypeCode,
@@ -74,6 +75,19 @@ impl Locket {
             "locket_client_cert_file": certificate("client.crt"),
             "locket_client_key_file": certificate("client.key"),
         })
+    }
+
+    /// This service as cells are looked up in it.
+    pub fn looked_up(&self) -> config::Locket {
+        config::Locket {
+            address: self.address.to_string(),
+            ca_cert_file: certificate("ca.crt"),
+            client_cert_file: certificate("client.crt"),
+            client_key_file: certificate("client.key"),
+            keepalive_time: None,
+            keepalive_timeout: None,
+            lookup_timeout: Duration::from_secs(30),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -14,7 +14,7 @@ use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
-use bbs::metrics::Metrics;
+use bbs::metrics::{AdvancedRoutes, Measures, Metrics};
 use bbs::migrate;
 use bbs::modules::translate::Translate;
 use bbs::pace::Pace;
@@ -148,14 +148,15 @@ impl Server {
         let clock = Arc::new(StoppedClock::at(NOW_NS));
         let keyring = Arc::new(options.keyring.unwrap_or_else(fixture::keyring));
         let store = Store::new(database.clone(), fence.clone(), keyring, clock.clone(), access);
-        let service = Service::new(store.clone(), Events::default(), options.clients, options.policy);
+        let measures = Measures::new(database.clone(), &AdvancedRoutes::default());
+        let service = Service::new(store.clone(), Events::default(), options.clients, options.policy, measures.clone());
         let mut api = Api::new(service.clone(), options.translators, options.pin).unwrap();
         if let Some(units) = options.page_units {
             api = api.with_page_units(units);
         }
         let progress = Progress::default();
         let gate = Gate::new(progress.clone());
-        let metrics = Metrics::new(progress.clone(), Pace::default());
+        let metrics = Metrics::new(progress.clone(), Pace::default(), measures);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();

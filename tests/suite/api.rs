@@ -7,7 +7,7 @@ mod contention;
 mod damage;
 mod evacuation;
 mod framing;
-mod neighbours;
+mod outward;
 mod pages;
 mod retire;
 mod rush;

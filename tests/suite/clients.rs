@@ -1,15 +1,11 @@
 //! What the host says to the rest of Diego, heard by small servers that speak the real protocols over mutual TLS and
 //! that misbehave: nothing hangs, each error says what to do, and what works again is used again.
 
+mod loggregator;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
 use bbs::clients::auctioneer::LrpStart;
 use bbs::clients::cells::CellsError;
 use bbs::clients::reps::InstanceUpdate;
@@ -21,101 +17,29 @@ use bbs::model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 
-use crate::harness::diego::trust::{Listening, Trust};
-use crate::harness::locket::{Locket, certificate};
+use crate::harness::diego::trust::Trust;
+use crate::harness::locket::Locket;
+use crate::harness::neighbours::{Heard, Say, StandIn};
 
-/// One request as it came in.
-#[derive(Debug, Clone, PartialEq)]
-struct Heard {
-    method: String,
-    path: String,
-    trace_id: Option<String>,
-    body: Value,
-}
-
-/// What is answered next; accepted where nothing is said.
-#[derive(Debug, Clone, Copy)]
-enum Say {
-    Status(u16),
-    /// Never.
-    Nothing,
-    /// The head, and then an end in the middle.
-    Cut,
-}
-
-#[derive(Default)]
-struct Ear {
-    heard: Mutex<Vec<Heard>>,
-    next: Mutex<Vec<Say>>,
-}
-
-struct StandIn {
-    ear: Arc<Ear>,
-    listening: Listening,
-}
-
-impl StandIn {
-    fn start(trust: &Trust) -> Self {
-        let ear = Arc::new(Ear::default());
-        let router = Router::new().fallback(hear).with_state(Arc::clone(&ear));
-        Self { ear, listening: trust.listen(router) }
-    }
-
-    fn say(&self, next: &[Say]) {
-        self.ear.next.lock().unwrap().extend(next.iter().rev());
-    }
-
-    fn heard(&self) -> Vec<Heard> {
-        std::mem::take(&mut self.ear.heard.lock().unwrap())
-    }
-
-    fn cell(&self) -> proto::CellPresence {
-        let rep_url = self.listening.url().into_bytes();
-        proto::CellPresence { cell_id: b"cell-1".to_vec(), rep_url, ..Default::default() }
-    }
-}
-
-async fn hear(
-    State(ear): State<Arc<Ear>>,
-    method: Method,
-    uri: Uri,
-    headers: axum::http::HeaderMap,
-    body: Bytes,
-) -> Response {
-    let trace_id = headers.get("X-Vcap-Request-Id").map(|id| id.to_str().unwrap().to_owned());
-    assert_eq!(headers["content-type"], "application/json");
-    ear.heard.lock().unwrap().push(Heard {
-        method: method.to_string(),
-        path: uri.path().to_owned(),
-        trace_id,
-        body: serde_json::from_slice(&body).unwrap_or(Value::Null),
-    });
-    let next = ear.next.lock().unwrap().pop();
-    match next {
-        None => StatusCode::ACCEPTED.into_response(),
-        Some(Say::Status(status)) => StatusCode::from_u16(status).unwrap().into_response(),
-        Some(Say::Nothing) => std::future::pending().await,
-        Some(Say::Cut) => {
-            let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
-            Body::from_stream(broken).into_response()
-        }
-    }
-}
-
-fn tls(trust: &Trust) -> ClientTls {
-    let [ca_file, cert_file, key_file] = trust.files();
-    ClientTls { cert_file, key_file, ca_file }
+/// A cell whose rep this is.
+fn cell(rep: &StandIn) -> proto::CellPresence {
+    let rep_url = rep.url().into_bytes();
+    proto::CellPresence { cell_id: b"cell-1".to_vec(), rep_url, ..Default::default() }
 }
 
 /// Clients of this auctioneer, who show what `trust` signed.
 fn clients(trust: &Trust, auctioneer: &str, require_tls: bool) -> Clients {
     let config = config::Clients {
         communication_timeout: Duration::from_secs(3),
-        auctioneer: Some(config::Auctioneer { address: auctioneer.to_owned(), tls: Some(tls(trust)), require_tls }),
-        rep: config::Rep { tls: Some(tls(trust)), session_cache_size: Some(8) },
+        auctioneer: Some(config::Auctioneer {
+            address: auctioneer.to_owned(),
+            tls: Some(trust.client_tls()),
+            require_tls,
+        }),
+        rep: config::Rep { tls: Some(trust.client_tls()), session_cache_size: Some(8) },
         ..config::Clients::default()
     };
-    Clients::new(&config, None, Some(&tls(trust))).unwrap()
+    Clients::new(&config, None, Some(&trust.client_tls())).unwrap()
 }
 
 fn lrp_start() -> LrpStart {
@@ -145,7 +69,7 @@ fn instance() -> (LrpKey, InstanceKey) {
 async fn the_auctioneer_reads_what_it_expects() {
     let trust = Trust::new();
     let auctioneer = StandIn::start(&trust);
-    let clients = clients(&trust, &auctioneer.listening.url(), true);
+    let clients = clients(&trust, &auctioneer.url(), true);
     clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
     let definition = proto::TaskDefinition { root_fs: b"docker:///a".to_vec(), memory_mb: 1, ..Default::default() };
     let task = Task { guid: b"task".to_vec(), domain: b"domain".to_vec(), definition, ..Task::default() };
@@ -172,7 +96,7 @@ async fn the_auctioneer_reads_what_it_expects() {
 async fn whatever_the_auctioneer_does_nothing_hangs_and_the_next_request_is_made() {
     let trust = Trust::new();
     let auctioneer = StandIn::start(&trust);
-    let clients = clients(&trust, &auctioneer.listening.url(), true);
+    let clients = clients(&trust, &auctioneer.url(), true);
     let ask = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
     for status in [200, 404, 500] {
         auctioneer.say(&[Say::Status(status)]);
@@ -195,7 +119,7 @@ async fn whatever_the_auctioneer_does_nothing_hangs_and_the_next_request_is_made
 async fn who_is_not_known_is_not_spoken_to() {
     let (trust, strange) = (Trust::new(), Trust::new());
     let auctioneer = StandIn::start(&trust);
-    let url = auctioneer.listening.url();
+    let url = auctioneer.url();
     let of_stranger = clients(&strange, &url, true);
     let error = of_stranger.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
     assert!(error.to_string().contains("the certificates of both belong together"), "{error}");
@@ -213,17 +137,11 @@ async fn who_is_not_known_is_not_spoken_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_auctioneer_without_tls_is_found_where_it_may_have_none() {
     let trust = Trust::new();
-    let ear = Arc::new(Ear::default());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = Router::new().fallback(hear).with_state(Arc::clone(&ear));
-    tokio::spawn(
-        axum_server::Server::<std::net::SocketAddr>::from_listener(listener).serve(router.into_make_service()),
-    );
-    let url = format!("https://{address}");
+    let auctioneer = StandIn::start_plain();
+    let url = auctioneer.url().replace("http:", "https:");
     assert!(clients(&trust, &url, true).auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
     clients(&trust, &url, false).auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
-    assert_eq!(ear.heard.lock().unwrap().len(), 1);
+    assert_eq!(auctioneer.heard().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,7 +149,7 @@ async fn a_rep_is_asked_over_https_for_exactly_one_container() {
     let trust = Trust::new();
     let rep = StandIn::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
-    let (cell, (key, instance)) = (rep.cell(), instance());
+    let (cell, (key, instance)) = (cell(&rep), instance());
     clients.reps.stop(&cell, &key, &instance, &TraceId::NONE).await.unwrap();
     clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
     let heard = rep.heard();
@@ -254,7 +172,7 @@ async fn an_older_rep_is_told_of_routes_only() {
     let trust = Trust::new();
     let rep = StandIn::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
-    let (cell, (key, instance)) = (rep.cell(), instance());
+    let (cell, (key, instance)) = (cell(&rep), instance());
     let routes = Some(vec![b"a.internal".to_vec()]);
     let tags = Some(BTreeMap::from([(b"a".to_vec(), b"b".to_vec())]));
     let both = InstanceUpdate { internal_routes: routes, metric_tags: tags.clone() };
@@ -306,7 +224,7 @@ async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
         },
         ..Task::default()
     };
-    let url = format!("{}/ended?a=b", receiver.listening.url());
+    let url = format!("{}/ended?a=b", receiver.url());
     receiver.say(&[Say::Status(200), Say::Status(503)]);
     assert_eq!(clients.callbacks.post(&task("", url.clone())).await.unwrap(), 200);
     assert_eq!(clients.callbacks.post(&task("mine", url.clone())).await.unwrap(), 503);
@@ -325,23 +243,11 @@ async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
     assert!(matches!(error, ClientError::NoCallback { .. }), "{error}");
 }
 
-fn under(locket: &Locket) -> Clients {
-    let config = config::Locket {
-        address: locket.configuration()["locket_address"].as_str().unwrap().to_owned(),
-        ca_cert_file: certificate("ca.crt"),
-        client_cert_file: certificate("client.crt"),
-        client_key_file: certificate("client.key"),
-        keepalive_time: None,
-        keepalive_timeout: None,
-        lookup_timeout: Duration::from_secs(10),
-    };
-    Clients::new(&config::Clients::default(), Some(&config), None).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_cells_are_those_that_locket_knows_and_that_can_be_read() {
     let locket = Locket::start();
-    let cells = under(&locket).cells;
+    let clients = Clients::new(&config::Clients::default(), Some(&locket.looked_up()), None).unwrap();
+    let cells = clients.cells;
     assert_eq!(cells.all().await.unwrap(), Some(Vec::new()));
     locket.show("a", r#"{"cell_id":"a","rep_url":"https://a"}"#);
     locket.show("b", "not JSON");
@@ -367,7 +273,7 @@ async fn what_is_wrong_with_the_configuration_is_said() {
         let config = config::Clients { auctioneer: Some(auctioneer), ..config::Clients::default() };
         Clients::new(&config, None, None).unwrap_err()
     };
-    let (address, tls) = ("https://127.0.0.1:1".to_owned(), tls(&trust));
+    let (address, tls) = ("https://127.0.0.1:1".to_owned(), trust.client_tls());
     let error = refused(config::Auctioneer { address: "https://".to_owned(), tls: None, require_tls: true });
     assert!(error.to_string().contains("write it as a URL"), "{error}");
     let without_key = ClientTls { key_file: "/nonexistent.key".into(), ..tls.clone() };

@@ -3,23 +3,13 @@
 
 mod layouts;
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{StatusCode, Uri};
-use bbs::clients::Clients;
-use bbs::config::{self, ClientTls};
 use bbs::domain::convergence::{self, LrpCounts};
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::diego::trust::{Listening, Trust};
-use crate::harness::locket::{Locket, certificate};
+use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{NOW_NS, Options, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -27,65 +17,33 @@ const SECOND_NS: i64 = 1_000_000_000;
 const ROWS: &str = "SELECT concat(process_guid, '/', instance_index, ' ', state, ' ', presence, ' ', cell_id) \
      FROM actual_lrps ORDER BY process_guid, instance_index, presence";
 
-type Heard = Arc<Mutex<Vec<(String, Value)>>>;
-
-/// A host with an auctioneer, a rep that answers for every cell, and Locket.
+/// A host with everybody around it.
 struct World {
     server: Server,
-    locket: Locket,
-    heard: Heard,
-    others: Listening,
-    _trust: Trust,
-}
-
-async fn hear(State(heard): State<Heard>, uri: Uri, body: Bytes) -> StatusCode {
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    heard.lock().unwrap().push((uri.path().to_owned(), body));
-    StatusCode::ACCEPTED
+    neighbours: Neighbours,
 }
 
 impl World {
     async fn new(kind: Kind) -> Self {
-        let (trust, locket, heard) = (Trust::new(), Locket::start(), Heard::default());
-        let others = trust.listen(Router::new().fallback(hear).with_state(Arc::clone(&heard)));
-        let [ca_file, cert_file, key_file] = trust.files();
-        let tls = ClientTls { cert_file, key_file, ca_file };
-        let presences = config::Locket {
-            address: locket.configuration()["locket_address"].as_str().unwrap().to_owned(),
-            ca_cert_file: certificate("ca.crt"),
-            client_cert_file: certificate("client.crt"),
-            client_key_file: certificate("client.key"),
-            keepalive_time: None,
-            keepalive_timeout: None,
-            lookup_timeout: Duration::from_secs(10),
-        };
-        let auctioneer = config::Auctioneer { address: others.url(), tls: Some(tls.clone()), require_tls: true };
-        let config = config::Clients {
-            communication_timeout: Duration::from_secs(10),
-            auctioneer: Some(auctioneer),
-            rep: config::Rep { tls: Some(tls.clone()), session_cache_size: None },
-            ..config::Clients::default()
-        };
-        let clients = Clients::new(&config, Some(&presences), Some(&tls)).unwrap();
-        let server = Server::start(Options { kind, clients, ..Options::default() }).await;
-        let world = Self { server, locket, heard, others, _trust: trust };
-        world.show("cell-a");
-        world
+        let neighbours = Neighbours::start();
+        let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+        Self { server, neighbours }
     }
 
-    fn show(&self, cell: &str) {
-        let presence = json!({ "cell_id": cell, "rep_url": self.others.url() });
-        self.locket.show(cell, &presence.to_string());
+    /// What the auctioneer and the rep were asked since the last time.
+    fn heard(&self) -> Vec<(String, Value)> {
+        let heard = [self.neighbours.auctioneer.heard(), self.neighbours.rep.heard()].concat();
+        let mut heard: Vec<_> = heard.into_iter().map(|heard| (heard.path, heard.body)).collect();
+        heard.sort_by_key(|(path, _)| path.clone());
+        heard
     }
 
     /// One run so many seconds after the beginning. What it found, and what others heard of it.
     async fn converge(&self, after_s: i64) -> (LrpCounts, Vec<(String, Value)>) {
         self.server.clock.set(NOW_NS + after_s * SECOND_NS);
-        self.heard.lock().unwrap().clear();
+        self.heard();
         let counts = convergence::run(&self.server.service).await.unwrap().lrps;
-        let mut heard = self.heard.lock().unwrap().clone();
-        heard.sort_by_key(|(path, _)| path.clone());
-        (counts, heard)
+        (counts, self.heard())
     }
 
     async fn rows(&self) -> Vec<String> {
@@ -122,6 +80,15 @@ impl World {
     }
 }
 
+/// The containers that the rep is asked to stop, once those are so many.
+async fn stops(world: &World, count: usize) -> Vec<String> {
+    let asked = world.neighbours.rep.hears(count).await.into_iter().map(|heard| heard.path);
+    let name = |path: String| path.strip_prefix("/v1/lrps/p/instances/")?.strip_suffix("/stop").map(str::to_owned);
+    let mut stopped: Vec<_> = asked.filter_map(name).collect();
+    stopped.sort();
+    stopped
+}
+
 /// The indices for which cells were asked, of the only request to the auctioneer.
 fn auctioned(heard: &[(String, Value)]) -> Vec<i64> {
     let mut requests = heard.iter().filter(|(path, _)| path == "/v1/lrps");
@@ -148,7 +115,7 @@ on_each_database!(what_is_missing_is_created_and_what_waits_for_long_is_offered_
 async fn what_is_missing_is_created_and_what_waits_for_long_is_offered_again(kind: Kind) {
     let world = World::new(kind).await;
     desire(&world.server, lrp("p")).await;
-    assert_eq!(auctioned(&world.heard.lock().unwrap()), [0, 1], "once it is desired");
+    assert_eq!(auctioned(&world.heard()), [0, 1], "once it is desired");
     world.server.sql("DELETE FROM actual_lrps WHERE instance_index = 0").await;
     let (counts, heard) = world.converge(30).await;
     assert_eq!((counts.missing, auctioned(&heard)), (1, vec![0]), "the other does not wait for long yet");
@@ -162,9 +129,9 @@ async fn what_is_missing_is_created_and_what_waits_for_long_is_offered_again(kin
 on_each_database!(a_container_is_suspect_while_its_cell_is_gone);
 async fn a_container_is_suspect_while_its_cell_is_gone(kind: Kind) {
     let world = World::with_two_running(kind).await;
-    world.show("cell-b");
+    world.neighbours.show("cell-b");
     world.start(1, "cell-a").await;
-    world.locket.hide("cell-a");
+    world.neighbours.locket.hide("cell-a");
     let (counts, heard) = world.converge(1).await;
     assert_eq!((counts.suspect_cells, auctioned(&heard)), (1, vec![0, 1]));
     let waiting = ["p/0 UNCLAIMED 0 ", "p/0 RUNNING 2 cell-a", "p/1 UNCLAIMED 0 ", "p/1 RUNNING 2 cell-a"];
@@ -172,7 +139,7 @@ async fn a_container_is_suspect_while_its_cell_is_gone(kind: Kind) {
 
     // One is replaced by another cell, which ends the suspicion; the other comes back with its cell.
     world.start(0, "cell-b").await;
-    world.show("cell-a");
+    world.neighbours.show("cell-a");
     let (_, heard) = world.converge(2).await;
     assert_eq!(auctioned(&heard), Vec::<i64>::new());
     assert_eq!(world.rows().await, ["p/0 RUNNING 0 cell-b", "p/1 RUNNING 0 cell-a"]);
@@ -221,10 +188,10 @@ on_each_database!(without_knowing_the_cells_nothing_is_done);
 async fn without_knowing_the_cells_nothing_is_done(kind: Kind) {
     let world = World::with_two_running(kind).await;
     world.server.sql("DELETE FROM actual_lrps WHERE instance_index = 1").await;
-    world.locket.be_silent(true);
+    world.neighbours.locket.be_silent(true);
     assert!(convergence::run(&world.server.service).await.is_err());
     assert_eq!(world.rows().await, ["p/0 RUNNING 0 cell-a"]);
-    world.locket.be_silent(false);
+    world.neighbours.locket.be_silent(false);
     world.converge(1).await;
     assert_eq!(world.rows().await.len(), 2);
 }
@@ -232,21 +199,13 @@ async fn without_knowing_the_cells_nothing_is_done(kind: Kind) {
 on_each_database!(what_is_removed_or_lowered_is_stopped_at_its_cell);
 async fn what_is_removed_or_lowered_is_stopped_at_its_cell(kind: Kind) {
     let world = World::with_two_running(kind).await;
-    world.heard.lock().unwrap().clear();
+    world.heard();
     let update = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
     let request = proto::UpdateDesiredLrpRequest { process_guid: b"p".to_vec(), update: Some(update) };
     world.server.call("/v1/desired_lrp/update", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
-    let stops = |count: usize| {
-        let heard = Arc::clone(&world.heard);
-        async move {
-            while heard.lock().unwrap().iter().filter(|(path, _)| path.ends_with("/stop")).count() < count {
-                tokio::task::yield_now().await;
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), stops(1)).await.expect("the surplus instance is stopped");
+    assert_eq!(stops(&world, 1).await, ["on-cell-a-1"]);
     let request = proto::RemoveDesiredLrpRequest { process_guid: b"p".to_vec() };
     world.server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
     // Both: what was asked to stop before has not said yet that it did.
-    tokio::time::timeout(Duration::from_secs(60), stops(3)).await.expect("all that is left is stopped");
+    assert_eq!(stops(&world, 2).await, ["on-cell-a-0", "on-cell-a-1"]);
 }

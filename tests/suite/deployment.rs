@@ -1,9 +1,12 @@
 //! The host as BOSH installs it and Diego's own configuration describes it, from outside: what it needs to start, whom
 //! it lets in, what it writes, how it ends.
 
+mod callbacks;
 mod life;
 mod logs;
+mod metrics;
 mod outward;
+mod reload;
 mod tls;
 
 use std::net::SocketAddr;

@@ -175,7 +175,7 @@ async fn every_text_comes_under_the_active_key_and_then_the_label(kind: Kind) {
     let wanted: Vec<_> = case.messages().await.iter().map(|text| opened(text)).collect();
 
     let rotated = case.rotate().await;
-    assert_eq!(rotated, Rotated { rewritten: 803, ..Rotated::default() });
+    assert_eq!(rotated, Rotated { was_due: true, rewritten: 803, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW));
     let messages = case.messages().await;
     assert_all_under(NEW, &messages);
@@ -234,7 +234,7 @@ async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind)
 
     execute(&case.database, "DELETE FROM things WHERE guid <> 'g00001'").await;
     std::fs::remove_dir_all(&case.replays).unwrap();
-    assert_eq!(case.rotate().await, Rotated::default());
+    assert_eq!(case.rotate().await, Rotated { was_due: true, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW), "once they are gone, there is nothing in the way");
 }
 
@@ -287,7 +287,7 @@ async fn a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on(kind: Kind
     assert!(rotated.examples[0].contains("wrong passphrase"), "{:?}", rotated.examples);
     assert_eq!(case.messages().await, before);
     assert_eq!(case.label().await, None);
-    assert_eq!(case.rotate().await, Rotated { rewritten: 20, ..Rotated::default() });
+    assert_eq!(case.rotate().await, Rotated { was_due: true, rewritten: 20, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
@@ -374,6 +374,6 @@ async fn a_key_that_is_no_text_is_found_again_on_sqlite() {
         let values = format!("INSERT INTO things VALUES ({guid}, {slot}, 0, '{message}', NULL)");
         execute(&case.database, &values).await;
     }
-    assert_eq!(case.rotate().await, Rotated { rewritten: 2, ..Rotated::default() });
+    assert_eq!(case.rotate().await, Rotated { was_due: true, rewritten: 2, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }

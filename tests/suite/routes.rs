@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
-use crate::harness::server::{Reply, Server};
+use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
 
 /// What each route answers besides success: whether it reads its body, and the errors that are its own.
 const ROUTES: &[(&str, Body, &[&str])] = &[
     ("ping", Body::Ignored, &[]),
-    ("cells/list.r1", Body::Ignored, &[]),
+    ("cells/list.r1", Body::Ignored, &["UnknownError"]),
     ("domains/list", Body::Ignored, &[]),
     ("domains/upsert", Body::Read, &["InvalidRequest"]),
     ("actual_lrps/list", Body::Read, &[]),
@@ -66,7 +66,11 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("tasks/get_by_task_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     ("tasks/desire.r2", Body::Read, &["InvalidRequest", "ResourceExists"]),
     ("tasks/start", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
-    ("tasks/cancel", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    (
+        "tasks/cancel",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize", "UnknownError"],
+    ),
     ("tasks/reject", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     (
         "tasks/complete",
@@ -86,7 +90,20 @@ enum Body {
 }
 
 /// What every route has a test of.
-const CASES: [&str; 4] = ["success", "wrong verb", "garbage body", "body over the limit"];
+const CASES: [&str; 6] =
+    ["success", "wrong verb", "garbage body", "body over the limit", "body that breaks off", "before the gate opens"];
+/// What all that look into tables have a test of.
+const OF_TABLES: [&str; 2] = ["Unrecoverable", "database away"];
+/// What all that change something, and all that go on, have a test of.
+const OF_THE_MASTER: [&str; 1] = ["lock lost"];
+
+/// What every route like this one has a test of.
+fn common(route: Route) -> impl Iterator<Item = &'static str> {
+    let looks = !route.is_stream && !faults::OTHERS.contains(&route.path);
+    let is_the_masters = route.is_stream || faults::changes(route.path);
+    let parts = [(true, &CASES[..]), (looks, &OF_TABLES[..]), (is_the_masters, &OF_THE_MASTER[..])];
+    parts.into_iter().filter(|(is_so, _)| *is_so).flat_map(|(_, cases)| cases).copied()
+}
 
 fn body_of(route: Route) -> Body {
     let known = ROUTES.iter().find(|(path, _, _)| *path == route.path);
@@ -187,6 +204,23 @@ async fn a_body_that_breaks_off_is_answered_as_diego_does_by_every_route(kind: K
     }
 }
 
+on_each_layout!(whoever_is_not_the_master_yet_or_any_more_tells_every_route_to_come_back);
+async fn whoever_is_not_the_master_yet_or_any_more_tells_every_route_to_come_back(kind: Kind) {
+    let server = Server::closed(Options { kind, ..Options::default() }).await;
+    let assert_shut = async || {
+        for route in routes() {
+            let reply = server.post(&format!("/v1/{}", route.path), []).await;
+            assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{}", route.path);
+            assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{}", route.path);
+        }
+    };
+    assert_shut().await;
+    server.gate.open(server.api.clone());
+    assert_eq!(server.post("/v1/ping", []).await.status, 200);
+    server.gate.close();
+    assert_shut().await;
+}
+
 /// The test of each case of each route.
 type Table = BTreeMap<(String, String), String>;
 
@@ -206,9 +240,9 @@ fn table() -> Table {
 
 #[test]
 fn every_route_has_a_test_of_each_kind() {
-    let wanted = ROUTES
-        .iter()
-        .flat_map(|(path, _, errors)| CASES.iter().chain(*errors).map(|case| ((*path).to_owned(), (*case).to_owned())));
+    let own = ROUTES.iter().flat_map(|(path, _, errors)| errors.iter().map(|error| (*path, *error)));
+    let wanted = routes().flat_map(|route| common(route).map(move |case| (route.path, case))).chain(own);
+    let wanted = wanted.map(|(path, case)| (path.to_owned(), case.to_owned()));
     let (wanted, found): (BTreeSet<_>, BTreeSet<_>) = (wanted.collect(), table().into_keys().collect());
     let missing: Vec<_> = wanted.difference(&found).collect();
     let unknown: Vec<_> = found.difference(&wanted).collect();

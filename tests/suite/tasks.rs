@@ -1,6 +1,8 @@
 //! Tasks over real HTTP: every call, what each refusal says, and what convergence does about those that nobody moves.
 
+mod callbacks;
 mod calls;
+mod cells;
 mod convergence;
 
 use bbs_proto::models as proto;

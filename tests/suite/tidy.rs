@@ -11,12 +11,12 @@ const LONGEST_FUNCTION: usize = 70;
 /// Who may use whom, by top-level module of the host. What is not named here may not be used.
 const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["pace", "progress"]),
-    ("clients", &["config", "locket", "model", "tls"]),
+    ("clients", &["clock", "config", "locket", "metrics", "model", "quiet", "tls"]),
     ("clock", &[]),
     ("events", &["model"]),
     ("config", &["database"]),
     ("logs", &["clock", "config"]),
-    ("metrics", &["pace", "progress"]),
+    ("metrics", &["database", "pace", "progress"]),
     ("pace", &["progress"]),
     ("progress", &[]),
     ("quiet", &[]),
@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
     ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
-    ("domain", &["clients", "clock", "events", "model", "quiet", "store"]),
+    ("domain", &["clients", "clock", "events", "metrics", "model", "quiet", "store"]),
     ("api", &["clock", "domain", "events", "model", "modules", "store"]),
     ("http", &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "quiet", "tls"]),
 ];

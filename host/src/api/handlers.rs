@@ -57,10 +57,15 @@ pub(super) async fn answer(
 
 /// The answer to a call that failed. Where none can succeed any more, the host ends once this is said.
 pub(super) fn failed(service: &Service, error: &DomainError) -> Vec<u8> {
+    end_if_unrecoverable(service, error);
+    errors::answer(error)
+}
+
+/// For whoever makes an answer of its own of a failure.
+fn end_if_unrecoverable(service: &Service, error: &DomainError) {
     if error.unrecoverable().is_some() {
         service.give_up();
     }
-    errors::answer(error)
 }
 
 async fn try_answer(

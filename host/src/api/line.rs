@@ -1,10 +1,11 @@
 //! The line of API versions: which translator serves which, which method a call means at a version,
 //! and what comes next on the way to the native handlers. Pure.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Window;
-use super::methods::{METHODS, Native, STREAMS, Stream};
+use super::methods::{METHODS, Native, STREAMS, Stream, unrevised};
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -47,6 +48,19 @@ impl Target {
             Self::Translated { method, .. } => method,
             Self::Native(method) => method.registered().name,
             Self::Stream(stream) => stream.name(),
+        }
+    }
+
+    /// What Diego calls it in its metrics: the newest revision of a route has none in its name, an older one always has.
+    pub fn diego_name(&self) -> Cow<'static, str> {
+        match self {
+            Self::Native(method) => unrevised(method.registered().name).into(),
+            Self::Stream(stream) => unrevised(stream.name()).into(),
+            Self::Translated { method, .. } => {
+                let is_newest = |name: &str| name != method && unrevised(name) == method;
+                let has_newer = METHODS.iter().any(|native| is_newest(native.name));
+                if has_newer { format!("{method}_r0").into() } else { method.clone().into() }
+            }
         }
     }
 }

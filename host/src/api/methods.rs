@@ -186,6 +186,12 @@ pub fn routes() -> impl Iterator<Item = Route> {
     calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
 }
 
+/// A name without its revision.
+pub(super) fn unrevised(name: &str) -> &str {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    name.rsplit_once("_r").filter(|(_, revision)| is_number(revision)).map_or(name, |(name, _)| name)
+}
+
 impl Native {
     pub(super) fn registered(self) -> &'static Registered {
         METHODS.iter().find(|registered| registered.method == self).expect("every native method is registered")

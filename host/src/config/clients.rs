@@ -12,6 +12,9 @@ use super::{ClientTls, ConfigError};
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// BOSH's. Diego ends at once where the key is absent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Diego's, which has no key for them.
+const CONVERGENCE_REPORT_INTERVAL: Duration = Duration::from_secs(15);
+const DATABASE_REPORT_INTERVAL: Duration = Duration::from_secs(60);
 const LOGGREGATOR_PORT: u16 = 3458;
 
 /// Everything that this host calls, but Locket, which is part of the lock.
@@ -26,6 +29,10 @@ pub struct Clients {
     pub loggregator: Option<Loggregator>,
     /// How often requests, open files and the lock are reported.
     pub report_interval: Duration,
+    /// How often what convergence found last is.
+    pub convergence_report_interval: Duration,
+    /// How often what the database was asked is.
+    pub database_report_interval: Duration,
     pub advanced_metrics: AdvancedMetrics,
 }
 
@@ -80,6 +87,10 @@ impl Clients {
             rep: Rep::read(keys)?,
             loggregator: Loggregator::read(keys)?,
             report_interval: keys.duration("report_interval")?.unwrap_or(REPORT_INTERVAL),
+            convergence_report_interval: keys
+                .duration("convergence_report_interval")?
+                .unwrap_or(CONVERGENCE_REPORT_INTERVAL),
+            database_report_interval: keys.duration("database_report_interval")?.unwrap_or(DATABASE_REPORT_INTERVAL),
             advanced_metrics: AdvancedMetrics::read(keys)?,
         })
     }
@@ -93,6 +104,8 @@ impl Default for Clients {
             rep: Rep::default(),
             loggregator: None,
             report_interval: REPORT_INTERVAL,
+            convergence_report_interval: CONVERGENCE_REPORT_INTERVAL,
+            database_report_interval: DATABASE_REPORT_INTERVAL,
             advanced_metrics: AdvancedMetrics::default(),
         }
     }

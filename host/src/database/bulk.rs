@@ -41,17 +41,19 @@ impl Rows<'_> {
 
 /// Inserts all rows, or fails; the caller's transaction keeps or drops what was written.
 pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
-    match tx.dialect() {
+    // However many statements it takes.
+    let query = tx.query();
+    query.end(match tx.dialect() {
         Dialect::Postgres => copy(tx, table, rows).await,
         Dialect::Sqlite => by_statements(tx, table, rows, MOST_VALUES_SQLITE).await,
         Dialect::Mysql => by_statements(tx, table, rows, MOST_VALUES_MYSQL).await,
-    }
+    })
 }
 
 async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
     let names: Vec<_> = rows.columns.iter().map(|(column, _)| quoted(&column.name)).collect();
     let statement = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", quoted(table), names.join(", "));
-    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.0, Inner::Lent) else {
+    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.inner, Inner::Lent) else {
         unreachable!("only PostgreSQL copies")
     };
     let (pieces, encoded) = mpsc::channel(1);
@@ -64,7 +66,7 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
     let encoded = encode_rows(rows, &pieces).await;
     drop(pieces);
     let (back, copied) = sending.await.map_err(|_| SqlError::WorkerCrashed)?;
-    tx.0 = Inner::Postgres(back);
+    tx.inner = Inner::Postgres(back);
     encoded.and(copied)
 }
 
@@ -151,7 +153,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         let dialect = tx.dialect();
         let text = texts.entry((count, as_bytes)).or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
         let text = AssertSqlSafe(text.clone());
-        match &mut tx.0 {
+        match &mut tx.inner {
             Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Turn(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
@@ -9,14 +10,19 @@ use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 
 use super::statement::{IntoStatement, Statement};
+use super::statistics::{Counters, Query};
 use super::turn::Turn;
 use super::{Dialect, Row, SqlError};
 
 #[derive(Debug)]
-pub struct Transaction(pub(super) Inner, Option<Kept>);
+pub struct Transaction {
+    pub(super) inner: Inner,
+    kept: Option<Kept>,
+    counters: Arc<Counters>,
+}
 
 /// Dropped when the transaction is over.
-type Kept = Box<dyn Any + Send + Sync>;
+pub(super) type Kept = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
     Sqlite(Held<Sqlite>),
@@ -78,15 +84,15 @@ impl<DB: Sqlx> Held<DB> {
 
 macro_rules! held {
     ($database:ident, $inner:ident) => {
-        impl From<sqlx::Transaction<'static, $database>> for Transaction {
+        impl From<sqlx::Transaction<'static, $database>> for Inner {
             fn from(tx: sqlx::Transaction<'static, $database>) -> Self {
-                Self(Inner::$inner(Held::Transaction(tx)), None)
+                Self::$inner(Held::Transaction(tx))
             }
         }
 
-        impl From<PoolConnection<$database>> for Transaction {
+        impl From<PoolConnection<$database>> for Inner {
             fn from(connection: PoolConnection<$database>) -> Self {
-                Self(Inner::$inner(Held::Connection(connection)), None)
+                Self::$inner(Held::Connection(connection))
             }
         }
     };
@@ -96,15 +102,24 @@ held!(Sqlite, Sqlite);
 held!(Postgres, Postgres);
 held!(MySql, Mysql);
 
-impl From<Turn> for Transaction {
+impl From<Turn> for Inner {
     fn from(turn: Turn) -> Self {
-        Self(Inner::Turn(turn), None)
+        Self::Turn(turn)
     }
 }
 
 impl Transaction {
+    pub(super) fn new(inner: Inner, kept: Option<Kept>, counters: Arc<Counters>) -> Self {
+        Self { inner, kept, counters }
+    }
+
+    /// A query that begins.
+    pub(super) fn query(&self) -> Query {
+        self.counters.begin()
+    }
+
     pub fn dialect(&self) -> Dialect {
-        match self.0 {
+        match self.inner {
             Inner::Sqlite(_) | Inner::Turn(_) => Dialect::Sqlite,
             // Only PostgreSQL's are ever lent.
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
@@ -114,7 +129,7 @@ impl Transaction {
 
     /// Keeps something for as long as the transaction lasts.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
-        self.1 = Some(Box::new(kept));
+        self.kept = Some(Box::new(kept));
     }
 
     /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.
@@ -124,18 +139,20 @@ impl Transaction {
         macro_rules! execute {
             ($tx:expr) => {
                 if values.0.is_empty() {
-                    sqlx::raw_sql(text).execute(&mut **$tx).await?.rows_affected()
+                    sqlx::raw_sql(text).execute(&mut **$tx).await.map(|done| done.rows_affected())
                 } else {
-                    sqlx::query_with(text, SqlxValues(values)).execute(&mut **$tx).await?.rows_affected()
+                    let query = sqlx::query_with(text, SqlxValues(values));
+                    query.execute(&mut **$tx).await.map(|done| done.rows_affected())
                 }
             };
         }
-        Ok(match &mut self.0 {
+        let query = self.query();
+        query.end(match &mut self.inner {
             Inner::Sqlite(tx) => execute!(tx),
             Inner::Turn(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
-            Inner::Lent => return Err(SqlError::WorkerCrashed),
+            Inner::Lent => Err(SqlError::WorkerCrashed),
         })
     }
 
@@ -143,13 +160,16 @@ impl Transaction {
     pub fn stream(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
-        match &mut self.0 {
+        // Whoever has seen enough may stop: only an error is a failure.
+        let mut query = self.query().trusted();
+        let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Turn(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
-        }
+        };
+        rows.inspect_err(move |_| query.fail()).boxed()
     }
 
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
@@ -167,12 +187,13 @@ impl Transaction {
     }
 
     pub async fn commit(self) -> Result<(), SqlError> {
-        match self.0 {
+        let query = self.query();
+        query.end(match self.inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Turn(turn) => turn.commit().await,
             Inner::Postgres(tx) => tx.commit().await,
             Inner::Mysql(tx) => tx.commit().await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
-        }
+        })
     }
 }

@@ -8,6 +8,8 @@ mod tasks;
 pub use counts::LrpCounts;
 pub use tasks::TaskCounts;
 
+use std::time::Instant;
+
 use bbs_proto::models::CellPresence;
 
 use super::{DomainError, Service};
@@ -36,6 +38,24 @@ pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> R
     let cells = cells.into_iter().flatten().map(|cell| (cell.cell_id.clone(), cell)).collect();
     let present = Present { set, cells };
     // Both to their end, whatever happens to the other.
-    let (lrps, tasks) = tokio::join!(lrps::run(service, &present), tasks::run(service, &present.set));
+    let (lrps, tasks) = tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present));
     Ok(Counts { lrps: lrps?, tasks: tasks? })
+}
+
+async fn converge_lrps(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
+    tracing::info!(name: "converge-lrps-started", "converging instances");
+    let began = Instant::now();
+    let found = lrps::run(service, present).await;
+    service.measures().lrps_converged(found.as_ref().ok().map(LrpCounts::measured), began.elapsed());
+    tracing::info!(name: "converge-lrps-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
+    found
+}
+
+async fn converge_tasks(service: &Service, present: &Present) -> Result<TaskCounts, DomainError> {
+    tracing::info!(name: "converge-tasks-started", "converging tasks");
+    let began = Instant::now();
+    let found = tasks::run(service, &present.set).await;
+    service.measures().tasks_converged(found.as_ref().ok().map(TaskCounts::measured), began.elapsed());
+    tracing::info!(name: "converge-tasks-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
+    found
 }

@@ -3,6 +3,9 @@
 
 mod instances;
 mod push;
+mod refused;
+
+pub use refused::refused;
 
 use std::collections::BTreeMap;
 
@@ -35,7 +38,7 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     drop(turn);
     if info.instances > instances::AT_ONCE {
         let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
-        created.extend(more?);
+        created.extend(more);
     }
     if info.instances > 0 {
         instances::request_auction(service, &info, created, trace_id).await;
@@ -81,7 +84,7 @@ pub async fn update(
     let (old, new) = (before.scheduling.instances, after.scheduling.instances);
     drop(turn);
     if new > old {
-        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await?;
+        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await;
         instances::request_auction(service, &after.scheduling, created, trace_id).await;
     }
     instances::stop_beside(service, running, trace_id);

@@ -10,6 +10,7 @@ use super::tasks::Completions;
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
 use crate::events::Events;
+use crate::metrics::Measures;
 use crate::store::Store;
 
 /// Clones are the same service.
@@ -24,6 +25,7 @@ struct Inner {
     turns: Turns,
     completions: Completions,
     policy: Policy,
+    measures: Measures,
     given_up: watch::Sender<bool>,
 }
 
@@ -32,7 +34,7 @@ struct Inner {
 pub struct Policy {
     /// How often a task may be rejected before it fails.
     pub max_task_retries: i32,
-    /// Instances that are created at once.
+    /// Containers of a desired LRP that are stopped, or told of an update, at once.
     pub update_workers: usize,
     /// Ends of tasks that are told at once.
     pub task_callback_workers: usize,
@@ -61,10 +63,10 @@ impl Default for Policy {
 }
 
 impl Service {
-    pub fn new(store: Store, events: Events, clients: Clients, policy: Policy) -> Self {
+    pub fn new(store: Store, events: Events, clients: Clients, policy: Policy, measures: Measures) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
         let (turns, given_up) = (Turns::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { store, events, clients, turns, completions, policy, given_up }))
+        Self(Arc::new(Inner { store, events, clients, turns, completions, policy, measures, given_up }))
     }
 
     pub fn store(&self) -> &Store {
@@ -85,6 +87,11 @@ impl Service {
 
     pub fn policy(&self) -> &Policy {
         &self.0.policy
+    }
+
+    /// Where it is counted what the service does.
+    pub fn measures(&self) -> &Measures {
+        &self.0.measures
     }
 
     /// The turn of a process guid or a task guid, to be held over a transaction and the events of it.

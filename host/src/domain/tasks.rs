@@ -8,6 +8,7 @@ pub(super) use completion::{Completions, submit};
 use super::attempts::repeated;
 use super::{DomainError, Page, Service};
 use crate::clients::ClientError;
+use crate::metrics::TaskMark;
 use crate::model::change::Change;
 use crate::model::task::{End, Refusal, State, Task, TaskFilter};
 use crate::model::{Text, TraceId};
@@ -45,11 +46,16 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
 /// Whether the cell is to start it, and not running it already.
 pub async fn start(service: &Service, guid: &[u8], cell_id: &[u8]) -> Result<bool, DomainError> {
     let changed = change(service, guid, |task, now_ns| task.start(cell_id, now_ns)).await?;
-    Ok(changed.after.is_some())
+    let should_start = changed.after.is_some();
+    if should_start {
+        service.measures().task(cell_id, TaskMark::Started);
+    }
+    Ok(should_start)
 }
 
 pub async fn complete(service: &Service, guid: &[u8], cell_id: &[u8], end: End) -> Result<(), DomainError> {
     let changed = change(service, guid, |task, now_ns| task.complete(end.clone(), cell_id, now_ns).map(Some)).await?;
+    service.measures().task(cell_id, if end.failed { TaskMark::Failed } else { TaskMark::Succeeded });
     submit(service, changed.after);
     Ok(())
 }

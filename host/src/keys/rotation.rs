@@ -15,6 +15,8 @@ use crate::record::Keyring;
 /// What a rotation did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rotated {
+    /// Whether the database did not promise yet that everything is under the active key.
+    pub was_due: bool,
     pub rewritten: u64,
     /// Rows and files left as they are because they do not open. While there are any, the label stays absent and the
     /// next start tries again.
@@ -123,7 +125,7 @@ pub async fn rotate(context: &Context, fence: &Fence) -> Result<Rotated, KeysErr
         let stale = count::stale(&context.database, &context.scope, active).await?;
         if stale == 0 {
             promise(context, fence).await?;
-            return Ok(Rotated { rewritten, ..Rotated::default() });
+            return Ok(Rotated { was_due: true, rewritten, ..Rotated::default() });
         }
         context.progress.enter("rotate-keys", format!("to {active}"), Some(stale));
         let whole = cursors.is_empty();
@@ -131,7 +133,8 @@ pub async fn rotate(context: &Context, fence: &Fence) -> Result<Rotated, KeysErr
         rewritten += passed.rewritten;
         // A round over everything that changed nothing: what is left does not open.
         if whole && passed.rewritten == 0 {
-            return Ok(Rotated { rewritten, unreadable: passed.unreadable, examples: passed.examples });
+            let Passed { unreadable, examples, .. } = passed;
+            return Ok(Rotated { was_due: true, rewritten, unreadable, examples });
         }
     }
 }

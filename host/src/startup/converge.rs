@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::domain::{Service, convergence};
 
 /// The first run comes one interval after the start, each other one interval after the end of the one before.
@@ -10,9 +12,10 @@ pub(super) async fn repeatedly(service: &Service, interval: Duration) -> Infalli
     tracing::info!(name: "converger-process.started", ?interval, "convergence begins");
     loop {
         tokio::time::sleep(interval).await;
-        tracing::info!(name: "executing-convergence.converge-started", "converging");
-        match convergence::run(service).await {
-            Ok(counts) => tracing::info!(name: "executing-convergence.converge-done", ?counts, "converged"),
+        // What is said meanwhile has this in its name.
+        let session = tracing::info_span!("executing-convergence");
+        match convergence::run(service).instrument(session).await {
+            Ok(_) => {}
             Err(fault) => {
                 let cause = std::error::Error::source(&fault).map(tracing::field::display);
                 tracing::error!(reason = %fault, cause, "this run of convergence failed; the next comes after the interval");

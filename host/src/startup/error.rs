@@ -82,6 +82,8 @@ impl StartupError {
     /// 2 where something has to be put right before another start can succeed, as for Diego's BBS; 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
+            // Of its metrics Diego's fails later than of all else.
+            Self::Clients(ClientsError::Loggregator(_)) => FAILED,
             Self::Keyring(_)
             | Self::Sandbox(_)
             | Self::Catalog { .. }
@@ -120,6 +122,9 @@ impl StartupError {
                 tracing::error!(name: "failed-to-connect-to-locket", target: FATAL, error, "cannot begin")
             }
             Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "cannot begin"),
+            Self::Clients(ClientsError::Loggregator(_)) => {
+                tracing::error!(name: "failed-to-initialize-metron-client", error, "cannot begin");
+            }
             _ if self.exit_code() == COULD_NOT_BEGIN => {
                 tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin");
             }

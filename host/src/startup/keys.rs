@@ -2,10 +2,11 @@
 //! rotation beside the served API. Owns what a failure of it means to the host; the work is `keys`'s.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable};
 
+use super::report::Report;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, Scope};
@@ -98,7 +99,8 @@ impl Prepared {
 
     /// The same beside the served API. A host that is not the master any more has to end; whatever else goes wrong
     /// is told and tried again, and then left to the next start.
-    pub(super) async fn rotate_beside(&self, fence: &Fence) -> Result<(), StartupError> {
+    pub(super) async fn rotate_beside(&self, fence: &Fence, report: &Report) -> Result<(), StartupError> {
+        let began = Instant::now();
         let backoff = ExponentialBuilder::default()
             .with_min_delay(FIRST_RETRY)
             .with_max_delay(LONGEST_RETRY)
@@ -113,7 +115,12 @@ impl Prepared {
             .await;
         self.progress.enter(SERVING, "", None);
         match rotated {
-            Ok(_) => Ok(()),
+            Ok(rotated) => {
+                if rotated.was_due {
+                    report.encrypted(began.elapsed());
+                }
+                Ok(())
+            }
             Err(error) if is_lost(&error) => Err(error),
             Err(error) => {
                 tracing::error!(%error, "the key rotation is left to the next start; records open under every key");

@@ -3,11 +3,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::doors::Front;
+use super::report::Report;
 use super::signals::Signals;
 use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
@@ -82,6 +83,7 @@ async fn work_and_serve(
     address: SocketAddr,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
+    let (report, began) = (Report::new(prepared, front), Instant::now());
     let started = match prepared.config.migration.mode {
         MigrationMode::Online => prepared.begin_to(fence).await,
         MigrationMode::Offline => {
@@ -97,7 +99,7 @@ async fn work_and_serve(
             return Ok(());
         }
         Ok(Start::Done(_)) => {
-            finished_migrations();
+            finished_migrations(&report, began);
             None
         }
         Ok(Start::Follow(online)) => Some(online),
@@ -121,7 +123,8 @@ async fn work_and_serve(
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
     tokio::select! {
-        outcome = finish_beside(prepared, fence, following.as_ref(), &store) => outcome,
+        outcome = finish_beside(prepared, fence, &report, following.as_ref().map(|online| (online, began)), &store) => outcome,
+        never = report.as_master() => match never {},
         never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {
@@ -131,7 +134,8 @@ async fn work_and_serve(
     }
 }
 
-fn finished_migrations() {
+fn finished_migrations(report: &Report, began: Instant) {
+    report.migrated(began.elapsed());
     tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
 }
 
@@ -139,17 +143,18 @@ fn finished_migrations() {
 async fn finish_beside(
     prepared: &Prepared,
     fence: &Fence,
-    following: Option<&Online>,
+    report: &Report,
+    following: Option<(&Online, Instant)>,
     store: &Store,
 ) -> Result<(), StartupError> {
-    if let Some(online) = following {
+    if let Some((online, began)) = following {
         if !prepared.follow(fence, online, store).await? {
             return std::future::pending().await;
         }
-        finished_migrations();
+        finished_migrations(report, began);
         prepared.progress.enter(SERVING, "", None);
     }
-    prepared.rotate_beside(fence).await?;
+    prepared.rotate_beside(fence, report).await?;
     std::future::pending().await
 }
 

@@ -22,7 +22,7 @@ use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::lock::{Held, LockError, MasterLock, Purpose};
-use crate::metrics::Metrics;
+use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, RefusedUnits, Tuning};
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{Limits, Sandbox};
@@ -66,7 +66,11 @@ impl Prepared {
         }
         let database = Database::open(&config.database).await?;
         let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));
-        let metrics = Metrics::new(progress.clone(), pace.clone());
+        let advanced = &config.clients.advanced_metrics;
+        let advanced =
+            AdvancedRoutes { counted: advanced.request_count.clone(), timed: advanced.request_latency.clone() };
+        let measures = Measures::new(database.clone(), &advanced);
+        let metrics = Metrics::new(progress.clone(), pace.clone(), measures);
         let gate = Gate::new(progress.clone());
         Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, pace, metrics, gate, config })
     }
@@ -219,7 +223,7 @@ impl Prepared {
 
     /// What calls and convergence work with, over these entities.
     pub(super) fn service(&self, store: Store, clients: Clients) -> Service {
-        Service::new(store, Events::default(), clients, self.policy())
+        Service::new(store, Events::default(), clients, self.policy(), self.metrics.measures().clone())
     }
 
     pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
+use bbs::config::ClientTls;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -24,6 +25,7 @@ pub struct Trust {
 
 /// A server of the simulation. It ends, with all its connections, when dropped.
 pub struct Listening {
+    scheme: &'static str,
     address: SocketAddr,
     handle: Handle<SocketAddr>,
 }
@@ -62,6 +64,12 @@ impl Trust {
         ["ca.crt", "anybody.crt", "anybody.key"].map(|name| self.path(name))
     }
 
+    /// The same, as the host is told of them.
+    pub fn client_tls(&self) -> ClientTls {
+        let [ca_file, cert_file, key_file] = self.files();
+        ClientTls { cert_file, key_file, ca_file }
+    }
+
     pub fn client(&self) -> reqwest::Client {
         let identity = [self.read("anybody.crt"), self.read("anybody.key")].concat();
         reqwest::Client::builder()
@@ -83,16 +91,28 @@ impl Trust {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .expect("a certificate and its key");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-        listener.set_nonblocking(true).expect("a listener of the runtime");
-        let address = listener.local_addr().expect("a listener has an address");
-        let handle = Handle::new();
+        let (listener, address, handle) = bind();
         let server = axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
             .expect("a listener of the runtime")
             .handle(handle.clone());
         tokio::spawn(server.serve(router.into_make_service()));
-        Listening { address, handle }
+        Listening { scheme: "https", address, handle }
     }
+}
+
+/// Serves on a free port whoever comes, without TLS.
+pub fn listen_plain(router: Router) -> Listening {
+    let (listener, address, handle) = bind();
+    let server = axum_server::from_tcp(listener).expect("a listener of the runtime").handle(handle.clone());
+    tokio::spawn(server.serve(router.into_make_service()));
+    Listening { scheme: "http", address, handle }
+}
+
+fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
+    listener.set_nonblocking(true).expect("a listener of the runtime");
+    let address = listener.local_addr().expect("a listener has an address");
+    (listener, address, Handle::new())
 }
 
 fn new_key() -> KeyPair {
@@ -101,7 +121,7 @@ fn new_key() -> KeyPair {
 
 impl Listening {
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 }
 

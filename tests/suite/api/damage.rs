@@ -4,7 +4,7 @@
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
-use super::{desire, get, guids, list, lrp};
+use super::{actual_lrps as lrps, desire, get, guids, list, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Server, other_keyring};
 use bbs::layout::schema::Sealing;
@@ -136,4 +136,31 @@ async fn instances_and_tasks_that_cannot_be_read_are_left_out_too(kind: Kind) {
     assert!(server.store.left_out() > damaged);
     assert_eq!(server.texts("SELECT count(*) FROM actual_lrps").await, ["665"]);
     assert_eq!(server.texts("SELECT count(*) FROM tasks").await, ["60"]);
+}
+
+on_each_database!(what_cannot_be_read_can_be_removed_with_its_instances);
+async fn what_cannot_be_read_can_be_removed_with_its_instances(kind: Kind) {
+    let server = Server::empty(kind).await;
+    for (column, value) in damages(kind) {
+        desire(&server, lrp("guid")).await;
+        server.sql(&format!("UPDATE desired_lrps SET {column} = {value}")).await;
+        let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+        let answer: proto::DesiredLrpLifecycleResponse =
+            server.call("/v1/desired_lrp/remove", &request).await.message();
+        assert_eq!(answer.error, None, "{column} = {value}");
+        for table in ["desired_lrps", "actual_lrps"] {
+            let query = format!("SELECT process_guid FROM {table}");
+            assert_eq!(server.texts(&query).await, Vec::<String>::new(), "{table}: {column} = {value}");
+        }
+    }
+}
+
+on_each_database!(an_instance_whose_desired_lrp_cannot_be_read_crashes_and_that_is_said);
+async fn an_instance_whose_desired_lrp_cannot_be_read_crashes_and_that_is_said(kind: Kind) {
+    let server = lrps::with_two(kind).await;
+    assert_eq!(lrps::said(&server, lrps::START, &lrps::start(0, "a")).await, None);
+    server.sql("UPDATE desired_lrps SET volume_placement = '02AAAA'").await;
+    let unreadable = Some((Type::Deserialize, "could not deserialize record".to_owned()));
+    assert_eq!(lrps::said(&server, lrps::CRASH, &lrps::crash(0, "a")).await, unreadable);
+    assert_eq!(lrps::rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"], "nobody was asked to run it again");
 }

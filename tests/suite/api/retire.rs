@@ -1,6 +1,5 @@
 //! What calls about instances ask of others: a cell to stop what is retired, the auctioneer to place what waits again.
 
-use axum::http::StatusCode;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
@@ -10,23 +9,29 @@ use super::actual_lrps::{
     CLAIM, CRASH, REMOVE, RETIRE, START, claim, crash, instance, key, net_info, remove, rows, said, start, subscribe,
     told,
 };
-use super::neighbours::Neighbours;
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::neighbours::{Neighbours, Say};
 use crate::harness::server::{Options, Server};
 
 const STOP: &str = "POST /v1/lrps/guid/instances/a/stop";
-const FAILS: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
+const FAILS: Say = Say::Status(500);
 
 /// Two instances, of which `cell-a` runs the first.
 async fn running(kind: Kind) -> (Server, Neighbours) {
-    let (neighbours, clients) = Neighbours::start().await;
-    let server = Server::start(Options { kind, clients, ..Options::default() }).await;
+    let neighbours = Neighbours::start();
+    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
     desire(&server, lrp("guid")).await;
     said(&server, START, &start(0, "a")).await;
     // Whoever desires may have asked for cells already.
     neighbours.auctions();
     (server, neighbours)
+}
+
+/// Since the last time: paths and trace ids.
+fn asked_of_rep(neighbours: &Neighbours) -> Vec<(String, String)> {
+    let asked = neighbours.rep.heard().into_iter();
+    asked.map(|heard| (format!("{} {}", heard.method, heard.path), heard.trace_id.unwrap_or_default())).collect()
 }
 
 fn first() -> proto::RetireActualLrpRequest {
@@ -40,7 +45,7 @@ async fn a_cell_is_asked_to_stop_what_is_retired(kind: Kind) {
     let headers = [("x-vcap-request-id", "a-trace")];
     let reply = server.send("POST", RETIRE, &headers, first().encode_to_vec()).await;
     assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
-    assert_eq!(neighbours.asked_of_rep(), [(STOP.to_owned(), "a-trace".to_owned())]);
+    assert_eq!(asked_of_rep(&neighbours), [(STOP.to_owned(), "a-trace".to_owned())]);
     // Nobody is to send it anything any more; its row goes when it has ended.
     assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:a -> "]);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
@@ -52,27 +57,27 @@ on_each_database!(a_cell_that_fails_is_asked_five_times);
 async fn a_cell_that_fails_is_asked_five_times(kind: Kind) {
     let (server, neighbours) = running(kind).await;
     let mut subscription = subscribe(&server);
-    neighbours.let_rep_answer(&[FAILS; 4]);
+    neighbours.rep.say(&[FAILS; 4]);
     assert_eq!(said(&server, RETIRE, &first()).await, None);
-    assert_eq!(neighbours.asked_of_rep(), vec![(STOP.to_owned(), String::new()); 5]);
+    assert_eq!(asked_of_rep(&neighbours), vec![(STOP.to_owned(), String::new()); 5]);
     assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:a -> "], "it is told once");
 
-    neighbours.let_rep_answer(&[FAILS; 5]);
+    neighbours.rep.say(&[FAILS; 5]);
     let (kind, text) = said(&server, RETIRE, &first()).await.unwrap();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("500"), "{text}");
-    assert_eq!(neighbours.asked_of_rep().len(), 5);
+    assert_eq!(asked_of_rep(&neighbours).len(), 5);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
 }
 
 on_each_database!(a_cell_without_a_secure_address_is_not_asked);
 async fn a_cell_without_a_secure_address_is_not_asked(kind: Kind) {
     let (server, neighbours) = running(kind).await;
-    neighbours.show("cell-a", "http://127.0.0.1:1");
+    neighbours.show_at("cell-a", "http://127.0.0.1:1");
     let (kind, text) = said(&server, RETIRE, &first()).await.unwrap();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("https"), "{text}");
-    assert_eq!(neighbours.asked_of_rep(), []);
+    assert_eq!(asked_of_rep(&neighbours), []);
     assert_eq!(rows(&server).await[0], "0/0/RUNNING/a/1");
 }
 
@@ -80,21 +85,21 @@ on_each_database!(what_a_lost_cell_had_is_removed_and_without_locket_nothing_is)
 async fn what_a_lost_cell_had_is_removed_and_without_locket_nothing_is(kind: Kind) {
     let (server, neighbours) = running(kind).await;
     let mut subscription = subscribe(&server);
-    neighbours.hide("cell-a");
+    neighbours.locket.hide("cell-a");
     assert_eq!(said(&server, RETIRE, &first()).await, None);
     assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
     assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:a -> "]);
 
     said(&server, CLAIM, &claim(1, "b")).await;
     told(&server, &mut subscription).await;
-    neighbours.take_locket_down();
+    neighbours.locket.be_silent(true);
     let request = proto::RetireActualLrpRequest { actual_lrp_key: key(1) };
     let (kind, text) = said(&server, RETIRE, &request).await.unwrap();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("cells"), "{text}");
     assert_eq!(rows(&server).await, ["1/0/CLAIMED/b/1"]);
     assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
-    assert_eq!(neighbours.asked_of_rep(), []);
+    assert_eq!(asked_of_rep(&neighbours), []);
 }
 
 on_each_database!(what_may_restart_at_once_is_auctioned);
@@ -106,7 +111,7 @@ async fn what_may_restart_at_once_is_auctioned(kind: Kind) {
         assert_eq!(said(&server, CRASH, &crash(0, "a")).await, None);
         assert_eq!(neighbours.auctions(), expected);
     }
-    neighbours.let_auctioneer_refuse();
+    neighbours.auctioneer.say_always(FAILS);
     said(&server, START, &start(1, "b")).await;
     assert_eq!(said(&server, CRASH, &crash(1, "b")).await, None, "whoever crashed cannot help it");
     assert_eq!(neighbours.auctions(), [("guid".to_owned(), json!([1]))]);

@@ -12,7 +12,7 @@ use crate::harness::deployment::{Deployment, free_address};
 use crate::harness::host::Host;
 use crate::harness::locket::Locket;
 
-async fn end(host: Host) -> (Option<i32>, String) {
+pub(super) async fn end(host: Host) -> (Option<i32>, String) {
     let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
     (status.code(), said)
 }

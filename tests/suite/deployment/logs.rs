@@ -48,6 +48,32 @@ async fn a_life_is_told_in_the_words_that_parsers_know() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_run_of_convergence_begins_and_ends_once_in_the_log() {
+    let deployment = Deployment::new(Kind::Sqlite).set("converge_repeat_interval", "20ms");
+    let mut host = deployment.serve().await;
+    for _ in 0..3 {
+        host.wait_for_line(|line| line.contains("converge-lrps-done"));
+    }
+    let lines = lines(host).await;
+    let session = "bbs.executing-convergence.";
+    let said = |part: &str| -> Vec<&Value> {
+        let is_of = |line: &&Value| line["message"].as_str().unwrap().starts_with(&format!("{session}{part}-"));
+        lines.iter().filter(is_of).collect()
+    };
+    for part in ["converge-lrps", "converge-tasks"] {
+        for (at, line) in said(part).iter().enumerate() {
+            let wanted = ["started", "done"][at % 2];
+            assert_eq!(line["message"], format!("{session}{part}-{wanted}"), "{line}");
+            assert!(line["data"]["session"].as_str().is_some_and(|session| !session.is_empty()), "{line}");
+            assert_eq!(line["data"].get("counts").is_some(), wanted == "done", "{line}");
+        }
+        assert!(said(part).len() >= 5, "{part}");
+    }
+    let all = messages(&lines).into_iter().filter(|message| message.contains("executing-convergence")).count();
+    assert_eq!(all, said("converge-lrps").len() + said("converge-tasks").len(), "and nothing else");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_older_form_and_another_name_are_spoken_too() {
     let deployment = Deployment::new(Kind::Sqlite).without("time_format").set("session_name", "other");
     let command = deployment.command();

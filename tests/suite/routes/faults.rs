@@ -8,11 +8,12 @@ use bbs_proto::prost::Message;
 use super::calls;
 use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::server::Server;
+use crate::harness::neighbours::Neighbours;
+use crate::harness::server::{Options, Server};
 
 const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 /// They need no table.
-const OTHERS: [&str; 2] = ["ping", "cells/list.r1"];
+pub(super) const OTHERS: [&str; 2] = ["ping", "cells/list.r1"];
 
 /// A request that every rule allows.
 fn request(path: &str) -> Vec<u8> {
@@ -95,8 +96,22 @@ async fn every_call_whose_tables_are_gone_says_that_no_other_can_succeed(kind: K
     }
 }
 
+/// Whoever asks it first.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_call_whose_tables_are_gone_ends_the_host() {
+    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+        let server = Server::empty(Kind::Sqlite).await;
+        for table in TABLES {
+            server.sql(&format!("DROP TABLE {table}")).await;
+        }
+        server.post(&format!("/v1/{}", route.path), request(route.path)).await;
+        let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
+        assert!(given_up.is_ok(), "{}", route.path);
+    }
+}
+
 /// What only reads goes on for as long as clients come.
-fn changes(path: &str) -> bool {
+pub(super) fn changes(path: &str) -> bool {
     !path.contains("list") && !path.contains("/get_") && !OTHERS.contains(&path)
 }
 
@@ -117,9 +132,83 @@ async fn a_host_that_lost_the_lock_reads_and_changes_nothing(kind: Kind) {
     assert!(routes().any(|route| changes(route.path)));
 }
 
+on_each_database!(a_database_that_is_away_is_said_by_every_call_and_ends_nothing);
+async fn a_database_that_is_away_is_said_by_every_call_and_ends_nothing(kind: Kind) {
+    let server = Server::empty(kind).await;
+    server.database.close().await;
+    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+        let (error, text) = server.post(&format!("/v1/{}", route.path), request(route.path)).await.error();
+        assert_eq!(error, Type::UnknownError, "{}: {text}", route.path);
+        assert!(text.starts_with("cannot "), "{}: {text}", route.path);
+    }
+    for path in OTHERS {
+        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
+    }
+    let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
+    assert!(given_up.is_err(), "it may come back");
+}
+
 on_each_database!(nobody_says_which_cells_there_are);
 async fn nobody_says_which_cells_there_are(kind: Kind) {
     let server = Server::empty(kind).await;
-    let answer: proto::CellsResponse = server.post("/v1/cells/list.r1", []).await.message();
-    assert_eq!(answer, proto::CellsResponse::default());
+    assert_eq!(cells(&server).await, proto::CellsResponse::default());
+}
+
+async fn cells(server: &Server) -> proto::CellsResponse {
+    let mut answer: proto::CellsResponse = server.post("/v1/cells/list.r1", []).await.message();
+    answer.cells.sort_by(|one, other| one.cell_id.cmp(&other.cell_id));
+    answer
+}
+
+on_each_database!(the_cells_are_those_that_locket_knows);
+async fn the_cells_are_those_that_locket_knows(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    neighbours.locket.show("no-cell", "no JSON");
+    let capacity = serde_json::json!({ "memory_mb": 3, "disk_mb": 2, "containers": 1 });
+    let providers = serde_json::json!([{ "name": "preloaded", "properties": ["cflinuxfs4"] }, { "name": "docker" }]);
+    let presence = serde_json::json!({
+        "cell_id": "cell-b", "rep_address": "http://10.0.0.1:1800", "zone": "z1", "capacity": capacity,
+        "rootfs_provider_list": providers, "placement_tags": ["gpu"], "optional_placement_tags": ["ssd"],
+        "rep_url": "https://cell-b:1801", "annotations": { "rack": "7" },
+    });
+    neighbours.locket.show("cell-b", &presence.to_string());
+    let provider = |name: &str, properties: &[&str]| proto::Provider {
+        name: name.into(),
+        properties: properties.iter().map(|property| property.as_bytes().to_vec()).collect(),
+    };
+    let first = proto::CellPresence {
+        cell_id: b"cell-a".to_vec(),
+        rep_address: b"http://127.0.0.1:1".to_vec(),
+        rep_url: neighbours.rep.url().into(),
+        ..Default::default()
+    };
+    let second = proto::CellPresence {
+        cell_id: b"cell-b".to_vec(),
+        rep_address: b"http://10.0.0.1:1800".to_vec(),
+        zone: b"z1".to_vec(),
+        capacity: Some(proto::CellCapacity { memory_mb: 3, disk_mb: 2, containers: 1 }),
+        rootfs_providers: vec![provider("preloaded", &["cflinuxfs4"]), provider("docker", &[])],
+        placement_tags: vec![b"gpu".to_vec()],
+        optional_placement_tags: vec![b"ssd".to_vec()],
+        rep_url: b"https://cell-b:1801".to_vec(),
+        annotations: vec![proto::TextEntry { key: b"rack".to_vec(), value: b"7".to_vec() }],
+    };
+    assert_eq!(cells(&server).await, proto::CellsResponse { error: None, cells: vec![first, second] });
+    for cell in ["cell-a", "cell-b", "no-cell"] {
+        neighbours.locket.hide(cell);
+    }
+    assert_eq!(cells(&server).await, proto::CellsResponse::default());
+}
+
+on_each_database!(without_locket_nobody_knows_the_cells_and_that_is_said);
+async fn without_locket_nobody_knows_the_cells_and_that_is_said(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    neighbours.locket.be_silent(true);
+    let (kind, text) = server.post("/v1/cells/list.r1", []).await.error();
+    assert_eq!(kind, Type::UnknownError);
+    assert!(text.contains("which cells there are"), "{text}");
+    neighbours.locket.be_silent(false);
+    assert_eq!(cells(&server).await.cells.len(), 1);
 }

@@ -3,6 +3,7 @@
 use super::{Call, DomainError, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::desired_lrps;
+use crate::domain::validation::{self, Validate};
 use crate::model::desired_lrp::DesiredLrpFilter;
 
 /// Diego's BBS would fault.
@@ -51,12 +52,16 @@ pub(super) async fn change(
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         DesiredLrpChange::Desire => {
-            let lrp = call.valid::<proto::DesireLrpRequest>()?.desired_lrp.unwrap_or_default();
-            desired_lrps::desire(service, wire::desired_lrp_from(lrp), call.trace_id).await?;
+            let request: proto::DesireLrpRequest = call.decode()?;
+            let guid = request.desired_lrp.as_ref().map(|lrp| &*lrp.process_guid).unwrap_or_default();
+            check(service, &request, guid)?;
+            let lrp = wire::desired_lrp_from(request.desired_lrp.unwrap_or_default());
+            desired_lrps::desire(service, lrp, call.trace_id).await?;
         }
         DesiredLrpChange::Update => {
-            let request: proto::UpdateDesiredLrpRequest = call.valid()?;
-            let update = request.update.ok_or_else(|| DomainError::Invalid(NO_UPDATE.into()))?;
+            let request: proto::UpdateDesiredLrpRequest = call.decode()?;
+            check(service, &request, &request.process_guid)?;
+            let update = request.update.ok_or_else(|| refused(service, &request.process_guid, NO_UPDATE.into()))?;
             desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
@@ -65,6 +70,16 @@ pub(super) async fn change(
         }
     }
     Ok(Vec::new())
+}
+
+fn check(service: &Service, request: &impl Validate, process_guid: &[u8]) -> Result<(), DomainError> {
+    validation::check(request).map_err(|findings| refused(service, process_guid, findings))
+}
+
+/// What is refused is told to the app, too.
+fn refused(service: &Service, process_guid: &[u8], findings: String) -> DomainError {
+    desired_lrps::refused(service, process_guid, &findings);
+    DomainError::Invalid(findings)
 }
 
 fn filter(request: proto::DesiredLrPsRequest) -> DesiredLrpFilter {

@@ -14,7 +14,10 @@ pub(super) async fn call(service: &Service, method: EvacuationCall, call: Call<'
     let error = match answer.refusal {
         None => None,
         Some(refusal @ DomainError::NotHeld(_)) => return Err(refusal),
-        Some(refusal) => Some(errors::error(&refusal)),
+        Some(refusal) => {
+            super::end_if_unrecoverable(service, &refusal);
+            Some(errors::error(&refusal))
+        }
     };
     Ok(proto::EvacuationResponse { error, keep_container: answer.keeps_container }.encode_to_vec())
 }

@@ -125,3 +125,26 @@ fn a_translator_calls_only_what_is_newer_than_itself() {
     let reason = line.next(1, "Thing").unwrap_err().reason;
     assert!(reason.contains("0.10-to-1.1") && reason.contains("\"Thing\"") && reason.contains("API 1.1"), "{reason}");
 }
+
+#[test]
+fn the_newest_revision_of_a_route_has_none_in_its_name_for_diego() {
+    let translated = |method: &str| Target::Translated { step: 0, method: method.to_owned(), paged: false };
+    for (method, name) in [
+        ("StartActualLRP", "StartActualLRP_r0"),
+        ("DesiredLRPs_r2", "DesiredLRPs_r2"),
+        ("ActualLRPGroups", "ActualLRPGroups"),
+        ("CreateDesiredLRP_0_9", "CreateDesiredLRP_0_9"),
+    ] {
+        assert_eq!(translated(method).diego_name(), name);
+    }
+    for (path, name) in [
+        ("desired_lrps/list.r3", "DesiredLRPs"),
+        ("cells/list.r1", "Cells"),
+        ("actual_lrps/start.r1", "StartActualLRP"),
+        ("actual_lrps/claim", "ClaimActualLRP"),
+        ("events/tasks.r1", "TaskEventStream"),
+    ] {
+        let line = Line::new(Vec::new(), version("1.1")).unwrap();
+        assert_eq!(line.by_path(version("1.1"), path).unwrap().diego_name(), name);
+    }
+}

@@ -29,6 +29,9 @@ fn what_bosh_renders_is_read_whole() {
     assert!(auctioneer.tls.is_some() && config.clients.rep.tls.is_some() && auctioneer.require_tls);
     let loggregator = config.clients.loggregator.as_ref().unwrap();
     assert_eq!((loggregator.api_port, &*loggregator.source_id), (3458, "bbs"));
+    let clients = &config.clients;
+    let intervals = [clients.report_interval, clients.convergence_report_interval, clients.database_report_interval];
+    assert_eq!(intervals.map(|interval| interval.as_secs()), [60, 15, 60]);
     assert_eq!(config.clients.communication_timeout, Duration::from_secs(10));
     assert_eq!((config.tasks.clone(), config.convergence.clone()), (Tasks::default(), Convergence::default()));
     let logging = Logging {
@@ -96,9 +99,12 @@ fn what_is_rarely_given_is_read() {
     let config = read(&with(
         r#""enable_db_health_check":true,"health_check_timeout":"1s","redact_secrets":true,"redact_patterns":["x"],
         "advanced_metrics":{"enabled":true,"route_config":{"request_count":["Ping"],"request_latency":["Ping","Tasks"]}},
-        "time_format":1"#,
+        "time_format":1, "convergence_report_interval":"1s", "database_report_interval":"2s""#,
     ))
     .unwrap();
+    let clients = &config.clients;
+    let every_s = (clients.convergence_report_interval.as_secs(), clients.database_report_interval.as_secs());
+    assert_eq!((every_s, clients.report_interval.as_secs()), ((1, 2), 60));
     let check = config.listeners.health_check.unwrap();
     assert_eq!((check.interval.as_secs(), check.timeout.as_secs(), check.attempts), (10, 1, 3));
     assert_eq!(config.logging.redact.as_deref(), Some(&["x".to_owned()][..]));

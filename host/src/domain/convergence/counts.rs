@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::metrics::Lrps;
 use crate::model::Text;
 use crate::model::actual_lrp::{ActualLrp, State};
 use crate::model::cell::CellSet;
@@ -36,6 +37,25 @@ pub struct LrpCounts {
 }
 
 impl LrpCounts {
+    /// As it is told outside.
+    pub(super) fn measured(&self) -> Lrps {
+        Lrps {
+            unclaimed: self.unclaimed,
+            claimed: self.claimed,
+            running: self.running,
+            crashed: self.crashed,
+            crashing_desired: self.crashing_desired,
+            desired: self.desired,
+            missing: self.missing,
+            extra: self.extra,
+            suspect_running: self.suspect_running,
+            suspect_claimed: self.suspect_claimed,
+            present_cells: self.present_cells,
+            suspect_cells: self.suspect_cells,
+            fresh_domains: self.fresh_domains.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+        }
+    }
+
     pub(super) fn count(&mut self, unit: &Unit, world: &World<'_>) {
         self.desired += unit.wanted.as_ref().map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
         let mut crashes = false;

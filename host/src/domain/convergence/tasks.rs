@@ -6,6 +6,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::domain::tasks::{change, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
+use crate::metrics::Tasks;
 use crate::model::cell::CellSet;
 use crate::model::task::{Action, State, Task, TaskFilter, World};
 use crate::model::{Text, TraceId};
@@ -26,6 +27,12 @@ pub struct TaskCounts {
 }
 
 impl TaskCounts {
+    /// As it is told outside.
+    pub(super) fn measured(&self) -> Tasks {
+        let Self { pending, running, completed, resolving, pruned, kicked } = *self;
+        Tasks { pending, running, completed, resolving, pruned, kicked }
+    }
+
     fn count(&mut self, task: &Task) {
         match task.state() {
             State::Pending => self.pending += 1,

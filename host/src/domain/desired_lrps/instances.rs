@@ -2,6 +2,7 @@
 //! that cell's to stop.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::ops::Range;
 
 use futures_util::{StreamExt, stream};
@@ -18,8 +19,6 @@ use crate::store::Writer;
 
 /// Instances created in one transaction, so that a great number does not keep other writers out.
 pub(super) const AT_ONCE: i32 = 500;
-/// Cells that are spoken to at once about one desired LRP.
-pub(super) const CELLS_AT_ONCE: usize = 50;
 
 /// Those of the indices at which there is nothing yet.
 pub(super) async fn insert(
@@ -50,24 +49,33 @@ pub(super) async fn insert_new(
 }
 
 /// The instances from this index on, as many as are desired by then: which were created. Each of the transactions has a
-/// turn of its own, so that an update or a removal in between is heard, and is not undone.
+/// turn of its own, so that an update or a removal in between is heard, and is not undone. What cannot be created is
+/// left to convergence: what is desired is stored by then, and whoever desires it has succeeded.
 pub(super) async fn create(
     service: &Service,
     process_guid: &[u8],
     domain: &[u8],
     from: i32,
     trace_id: &TraceId,
-) -> Result<Vec<i32>, DomainError> {
+) -> Vec<i32> {
     let mut created = Vec::new();
     let mut next = Some(from);
-    while let Some(from) = next {
+    while let Some(from) = next.take() {
         let _turn = service.turn(process_guid).await;
-        let some = repeated(|| create_some(service, process_guid, domain, from)).await?;
-        let Some((rows, until)) = some else { break };
-        created.extend(tell_created(service, rows, trace_id));
-        next = Some(until);
+        match repeated(|| create_some(service, process_guid, domain, from)).await {
+            Ok(None) => {}
+            Ok(Some((rows, until))) => {
+                created.extend(tell_created(service, rows, trace_id));
+                next = Some(until);
+            }
+            Err(fault) => {
+                let process_guid = String::from_utf8_lossy(process_guid);
+                let cause = fault.source().map(tracing::field::display);
+                tracing::error!(%process_guid, from, reason = %fault, cause, "no instances; convergence makes them");
+            }
+        }
     }
-    Ok(created)
+    created
 }
 
 /// Nothing where there are enough.
@@ -150,7 +158,7 @@ pub(super) fn stop_beside(service: &Service, containers: Vec<ActualLrp>, trace_i
     let (service, trace_id) = (service.clone(), trace_id.clone());
     tokio::spawn(async move {
         let stops = stream::iter(containers).map(|row| stop(service.clone(), row, trace_id.clone()));
-        stops.buffer_unordered(CELLS_AT_ONCE).for_each(|()| std::future::ready(())).await;
+        stops.buffer_unordered(service.policy().update_workers).for_each(|()| std::future::ready(())).await;
     });
 }
 

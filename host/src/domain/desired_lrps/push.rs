@@ -1,8 +1,9 @@
 //! What containers that run already are told of an update: where traffic comes from, and their metric tags.
 
+use std::error::Error as _;
+
 use futures_util::{StreamExt, stream};
 
-use super::instances::CELLS_AT_ONCE;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
@@ -63,29 +64,34 @@ fn internal_routes_differ(before: Option<&Routes>, update: Option<&Routes>) -> b
 async fn tell(service: &Service, process_guid: &[u8], news: &News, trace_id: &TraceId) -> Result<(), DomainError> {
     let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..Default::default() };
     let rows = service.store().look().await?.actual_lrps(&filter, &Range::default()).await?.records;
-    let told = rows.iter().filter(|row| has_container(row));
-    stream::iter(told).for_each_concurrent(CELLS_AT_ONCE, |row| tell_one(service, row, news, trace_id)).await;
+    let told = stream::iter(rows.iter().filter(|row| has_container(row)));
+    told.for_each_concurrent(service.policy().update_workers, |row| tell_one(service, row, news, trace_id)).await;
     Ok(())
 }
 
+/// A container that is not told keeps nobody else from being told.
 async fn tell_one(service: &Service, row: &ActualLrp, news: &News, trace_id: &TraceId) {
     let update = InstanceUpdate {
         internal_routes: news.hostnames.clone(),
         metric_tags: news.metric_tags.as_ref().map(|tags| resolved_tags(tags, row)),
     };
-    let failed = match service.clients().cells.find(&row.cell_id).await {
-        Ok(None) => return,
+    let told = match service.clients().cells.find(&row.cell_id).await {
         Ok(Some(cell)) => {
-            let reps = &service.clients().reps;
-            match reps.update(&cell, &row.key(), &row.instance_key(), &update, trace_id).await {
-                Ok(()) => return,
-                Err(fault) => fault.to_string(),
-            }
+            let (key, instance) = (row.key(), row.instance_key());
+            let told = service.clients().reps.update(&cell, &key, &instance, &update, trace_id).await;
+            told.map_err(DomainError::Client)
         }
-        Err(fault) => fault.to_string(),
+        // Convergence sees to what it had.
+        Ok(None) => return,
+        Err(fault) => Err(DomainError::Cells(fault)),
     };
-    let process_guid = String::from_utf8_lossy(&row.process_guid);
-    tracing::warn!(%process_guid, row.index, reason = failed, "a container was not told of an update");
+    if let Err(fault) = told {
+        let process_guid = String::from_utf8_lossy(&row.process_guid);
+        let source = fault.source().map(tracing::field::display);
+        tracing::warn!(
+            %process_guid, row.index, reason = %fault, cause = source, "a container was not told of an update"
+        );
+    }
 }
 
 fn has_container(row: &ActualLrp) -> bool {

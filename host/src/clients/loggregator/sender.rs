@@ -1,0 +1,103 @@
+//! The way to the agent: envelopes in batches, over a stream that is begun again whenever it ends. Owns when a batch is
+//! full, and what is said of an agent that is not there. Nothing is taken out of the queue before somebody takes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::LoggregatorError;
+use super::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
+use crate::clients::fresh::Fresh;
+use crate::quiet::gets_a_line;
+
+/// Loggregator's own client's.
+const BATCH_SIZE: usize = 100;
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
+/// Before another attempt at an agent that is away.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// A stream that lasted for so long had begun well.
+const GOOD_WHILE: Duration = Duration::from_secs(60);
+
+/// What waits, as batches. Clones take from the same queue, one at a time.
+#[derive(Debug, Clone)]
+pub(super) struct Batches {
+    waiting: Arc<Mutex<mpsc::Receiver<Envelope>>>,
+    size: usize,
+    flush_interval: Duration,
+}
+
+impl Batches {
+    pub(super) fn new(
+        waiting: mpsc::Receiver<Envelope>,
+        size: Option<usize>,
+        flush_interval: Option<Duration>,
+    ) -> Self {
+        Self {
+            waiting: Arc::new(Mutex::new(waiting)),
+            size: size.filter(|size| *size > 0).unwrap_or(BATCH_SIZE),
+            flush_interval: flush_interval.unwrap_or(FLUSH_INTERVAL),
+        }
+    }
+
+    /// Nothing once nobody can put anything into the queue any more.
+    async fn next(&self) -> Option<EnvelopeBatch> {
+        let mut waiting = self.waiting.lock().await;
+        let mut batch = vec![waiting.recv().await?];
+        let deadline = Instant::now() + self.flush_interval;
+        while batch.len() < self.size {
+            match tokio::time::timeout_at(deadline, waiting.recv()).await {
+                Ok(Some(envelope)) => batch.push(envelope),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some(EnvelopeBatch { batch })
+    }
+
+    fn stream(&self) -> impl Stream<Item = EnvelopeBatch> + Send + 'static {
+        stream::unfold(self.clone(), |batches| async move { Some((batches.next().await?, batches)) })
+    }
+}
+
+/// For as long as there can be something to send.
+pub(super) async fn send(channel: Fresh<Channel, LoggregatorError>, batches: Batches) {
+    let mut failures = 0;
+    loop {
+        let began = Instant::now();
+        let ended = send_batches(channel.get(), &batches).await;
+        if batches.waiting.lock().await.is_closed() {
+            return;
+        }
+        if began.elapsed() > GOOD_WHILE {
+            failures = 0;
+        }
+        if let Err(status) = ended {
+            failures += 1;
+            if gets_a_line(failures) {
+                tracing::warn!(
+                    name: "loggregator.unreachable",
+                    failures,
+                    reason = %status,
+                    "metrics cannot be sent; check that the agent runs, and that its certificates belong to ours"
+                );
+            }
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// Until the agent ends the stream, or cannot be reached any more.
+async fn send_batches(channel: Channel, batches: &Batches) -> Result<(), Status> {
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
+    let path = PathAndQuery::from_static(BATCH_SENDER);
+    let codec = ProstCodec::<EnvelopeBatch, BatchSenderResponse>::default();
+    grpc.client_streaming(Request::new(batches.stream()), path, codec).await.map(drop)
+}

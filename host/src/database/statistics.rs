@@ -1,0 +1,162 @@
+//! What the database is asked, how long it takes, and how many wait for a connection. Owns the counting, which costs a
+//! few atomic additions; who is told of it is not known here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What was counted since the database was opened. Beginning and committing a transaction are queries too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub open_connections: u64,
+    /// How often there was no connection left.
+    pub waits: u64,
+    pub waited: Duration,
+    pub queries: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    /// The most at once, of the present window.
+    pub most_in_flight: u64,
+    /// The longest query of the present window.
+    pub longest: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    waits: AtomicU64,
+    waited_ns: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    in_flight: AtomicU64,
+    most_in_flight: Peak,
+    longest_ns: Peak,
+}
+
+/// The greatest value of a window, and of the window before it: whoever looks just after one began sees something.
+#[derive(Debug, Default)]
+struct Peak {
+    now: AtomicU64,
+    before: AtomicU64,
+}
+
+impl Peak {
+    fn reach(&self, value: u64) {
+        self.now.fetch_max(value, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.now.load(Relaxed).max(self.before.load(Relaxed))
+    }
+
+    /// Ends the window. What is so at that moment belongs to the next one too.
+    fn end(&self, present: u64) -> u64 {
+        let peak = self.now.swap(present, Relaxed);
+        self.before.store(peak, Relaxed);
+        peak
+    }
+}
+
+impl Counters {
+    pub(super) fn begin(self: &Arc<Self>) -> Query {
+        let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
+        self.most_in_flight.reach(in_flight);
+        Query { counters: Arc::clone(self), began: Instant::now(), has_succeeded: false }
+    }
+
+    pub(super) fn waited(&self, waited: Duration) {
+        self.waits.fetch_add(1, Relaxed);
+        self.waited_ns.fetch_add(nanoseconds(waited), Relaxed);
+    }
+
+    pub(super) fn read(&self, open_connections: u64) -> Statistics {
+        self.with_peaks(open_connections, self.most_in_flight.get(), self.longest_ns.get())
+    }
+
+    pub(super) fn end_window(&self, open_connections: u64) -> Statistics {
+        let most_in_flight = self.most_in_flight.end(self.in_flight.load(Relaxed));
+        self.with_peaks(open_connections, most_in_flight, self.longest_ns.end(0))
+    }
+
+    fn with_peaks(&self, open_connections: u64, most_in_flight: u64, longest_ns: u64) -> Statistics {
+        let (succeeded, failed) = (self.succeeded.load(Relaxed), self.failed.load(Relaxed));
+        Statistics {
+            open_connections,
+            waits: self.waits.load(Relaxed),
+            waited: Duration::from_nanos(self.waited_ns.load(Relaxed)),
+            queries: succeeded + failed,
+            succeeded,
+            failed,
+            most_in_flight,
+            longest: Duration::from_nanos(longest_ns),
+        }
+    }
+}
+
+/// A query that is under way. Dropped, it has ended; one that nobody waited for to its end has failed.
+#[derive(Debug)]
+pub(super) struct Query {
+    counters: Arc<Counters>,
+    began: Instant,
+    has_succeeded: bool,
+}
+
+impl Query {
+    /// One that has succeeded unless it is said to have failed.
+    pub(super) fn trusted(mut self) -> Self {
+        self.has_succeeded = true;
+        self
+    }
+
+    pub(super) fn fail(&mut self) {
+        self.has_succeeded = false;
+    }
+
+    /// It has an outcome, which is handed on.
+    pub(super) fn end<T, E>(mut self, outcome: Result<T, E>) -> Result<T, E> {
+        self.has_succeeded = outcome.is_ok();
+        outcome
+    }
+}
+
+impl Drop for Query {
+    fn drop(&mut self) {
+        let counters = &self.counters;
+        counters.in_flight.fetch_sub(1, Relaxed);
+        counters.longest_ns.reach(nanoseconds(self.began.elapsed()));
+        let outcome = if self.has_succeeded { &counters.succeeded } else { &counters.failed };
+        outcome.fetch_add(1, Relaxed);
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_well_and_what_did_not_are_counted_apart() {
+        let counters = Arc::new(Counters::default());
+        assert_eq!(counters.begin().end(Ok::<_, ()>(1)), Ok(1));
+        assert_eq!(counters.begin().end(Err::<(), _>(2)), Err(2));
+        drop(counters.begin());
+        let counted = counters.read(7);
+        assert_eq!((counted.queries, counted.succeeded, counted.failed, counted.open_connections), (3, 1, 2, 7));
+    }
+
+    #[test]
+    fn a_window_begins_with_what_is_under_way() {
+        let counters = Arc::new(Counters::default());
+        let (one, two) = (counters.begin(), counters.begin());
+        drop(two);
+        assert_eq!(counters.end_window(0).most_in_flight, 2);
+        assert_eq!(counters.read(0).most_in_flight, 2, "the window before still shows");
+        assert_eq!(counters.end_window(0).most_in_flight, 1);
+        drop(one);
+        assert!(counters.read(0).longest > Duration::ZERO);
+        assert_eq!(counters.end_window(0).most_in_flight, 1);
+        assert_eq!(counters.end_window(0), Statistics { queries: 2, failed: 2, ..Statistics::default() });
+    }
+}

@@ -1,0 +1,68 @@
+//! The registry as Prometheus reads it: totals as counters, times in seconds, domains and cells as labels.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::Measures;
+use super::readings::{Of, Reading, Value};
+
+#[derive(Debug)]
+pub(in crate::metrics) struct Diego(pub(in crate::metrics) Measures);
+
+impl Collector for Diego {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(measures) = self;
+        let parts = [
+            measures.host(),
+            measures.election(),
+            measures.migration(),
+            measures.encryption(),
+            measures.convergence(),
+            measures.database(),
+        ];
+        for readings in parts {
+            // What has the same name comes one after another.
+            for family in readings.chunk_by(|one, next| one.prometheus == next.prometheus) {
+                encode(&mut encoder, family)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[Reading]) -> fmt::Result {
+    let Some(first) = family.first() else { return Ok(()) };
+    let kind = match first.value {
+        Value::Number(_) | Value::Time(_) => MetricType::Gauge,
+        Value::Total(_) | Value::TotalTime(_) | Value::Runs(_) | Value::PerRun { .. } => MetricType::Counter,
+    };
+    let mut metric = encoder.encode_descriptor(first.prometheus, first.help, None, kind)?;
+    if first.of == Of::Host {
+        return value(first.value, metric);
+    }
+    for reading in family {
+        match &reading.of {
+            // Named like what is about a part of it, which nothing is.
+            Of::Host => {}
+            Of::Domain(domain) => value(reading.value, metric.encode_family(&[("domain", domain.as_str())])?)?,
+            Of::Cell(cell_id) => value(reading.value, metric.encode_family(&[("cell_id", cell_id.as_str())])?)?,
+        }
+    }
+    Ok(())
+}
+
+fn value(value: Value, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match value {
+        Value::Number(number) => ConstGauge::new(number).encode(encoder),
+        Value::Time(time) => ConstGauge::new(time.as_secs_f64()).encode(encoder),
+        Value::Total(total) | Value::Runs(total) | Value::PerRun { total, .. } => {
+            ConstCounter::new(total).encode(encoder)
+        }
+        Value::TotalTime(time) => ConstCounter::new(time.as_secs_f64()).encode(encoder),
+    }
+}

@@ -1,0 +1,123 @@
+//! What each of the two readers is told of the same facts.
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::progress::Progress;
+
+const SPENT: Duration = Duration::from_millis(1500);
+
+fn point<'a>(points: &'a [Point], name: &str) -> &'a Point {
+    points.iter().find(|point| point.name == name).unwrap_or_else(|| panic!("{name} is not among {points:#?}"))
+}
+
+fn gauge(points: &[Point], name: &str) -> (f64, &'static str) {
+    match point(points, name).quantity {
+        Quantity::Gauge { value, unit } => (value, unit),
+        Quantity::Added(added) => panic!("{name} is a counter, of {added}"),
+    }
+}
+
+fn added(points: &[Point], name: &str) -> u64 {
+    match point(points, name).quantity {
+        Quantity::Added(added) => added,
+        Quantity::Gauge { .. } => panic!("{name} is a gauge"),
+    }
+}
+
+#[track_caller]
+fn reads(measures: &Measures, line: &str) {
+    let text = Metrics::new(Progress::default(), Pace::default(), measures.clone()).text(0);
+    assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+}
+
+#[test]
+fn requests_are_told_since_the_last_time() {
+    let advanced = AdvancedRoutes {
+        counted: vec!["StartActualLRP".to_owned(), "TaskEventStream".to_owned()],
+        timed: vec!["StartActualLRP".to_owned(), "Domains".to_owned()],
+    };
+    let inner = Inner { requests: Requests::new(&advanced), ..Inner::default() };
+    let measures = Measures(Arc::new(inner));
+    let mut points = Points::new(measures.clone());
+    measures.answered("StartActualLRP", SPENT);
+    measures.answered("Tasks", Duration::from_secs(2));
+    measures.stream_ended();
+    let told = points.requests();
+    assert_eq!(added(&told, "RequestCount"), 3);
+    assert_eq!(gauge(&told, "RequestLatency"), (2e9, "nanos"));
+    assert_eq!(added(&told, "RequestCount.StartActualLRP"), 1);
+    assert_eq!(gauge(&told, "RequestLatency.StartActualLRP"), (1.5e9, "nanos"));
+    assert_eq!(gauge(&told, "RequestLatency.Domains"), (0.0, "nanos"));
+    assert!(!told.iter().any(|point| point.name.contains("Stream")), "streams never are");
+    let told = points.requests();
+    assert_eq!((added(&told, "RequestCount"), gauge(&told, "RequestLatency").0), (0, 0.0));
+}
+
+#[test]
+fn the_last_run_of_convergence_is_told_again_and_again() {
+    let measures = Measures::default();
+    let mut points = Points::new(measures.clone());
+    assert_eq!(gauge(&points.convergence(), "LRPsRunning"), (0.0, "Metric"));
+    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "there were none");
+    let lrps = Lrps { running: 7, fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()], ..Lrps::default() };
+    measures.lrps_converged(Some(lrps), SPENT);
+    measures.lrps_converged(None, SPENT * 2);
+    measures.tasks_converged(Some(Tasks { pruned: 2, kicked: 3, ..Tasks::default() }), SPENT);
+    let told = points.convergence();
+    assert_eq!((added(&told, "ConvergenceLRPRuns"), added(&told, "ConvergenceTaskRuns")), (2, 1));
+    assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (2, 3));
+    for told in [told, points.convergence()] {
+        assert_eq!(gauge(&told, "LRPsRunning"), (7.0, "Metric"), "a run that failed says nothing");
+        assert_eq!(gauge(&told, "ConvergenceLRPDuration"), (3e9, "nanos"));
+        assert_eq!(gauge(&told, "Domain.cf-apps"), (1.0, "Metric"));
+        assert_eq!(added(&told, "ConvergenceTasksKicked"), 3);
+    }
+    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "none was added");
+    measures.tasks_converged(Some(Tasks { kicked: 1, ..Tasks::default() }), SPENT);
+    for line in [
+        "bbs_lrps_running 7",
+        r#"bbs_domain{domain="cf-tasks"} 1"#,
+        "bbs_convergence_lrp_runs_total 2",
+        "bbs_convergence_lrp_duration_seconds 3.0",
+        "bbs_convergence_tasks_kicked_total 4",
+        "bbs_convergence_tasks_pruned_total 2",
+    ] {
+        reads(&measures, line);
+    }
+}
+
+#[test]
+fn tasks_are_told_by_cell() {
+    let measures = Measures::default();
+    for mark in [TaskMark::Started, TaskMark::Started, TaskMark::Succeeded, TaskMark::Failed] {
+        measures.task(b"cell-1", mark);
+    }
+    measures.task(b"cell-2", TaskMark::Started);
+    let told = Points::new(measures.clone()).convergence();
+    let started: Vec<_> = told.iter().filter(|point| point.name == "TasksStarted").collect();
+    assert_eq!(started.len(), 2);
+    assert_eq!(started[0].cell_id.as_deref(), Some("cell-1"));
+    assert_eq!(started[0].quantity, Quantity::Gauge { value: 2.0, unit: "Metric" });
+    reads(&measures, r#"bbs_tasks_started_total{cell_id="cell-1"} 2"#);
+    reads(&measures, r#"bbs_tasks_failed_total{cell_id="cell-2"} 0"#);
+}
+
+#[test]
+fn what_has_not_happened_is_not_told() {
+    let measures = Measures::default();
+    let mut points = Points::new(measures.clone());
+    assert!(points.election().is_empty() && points.migration().is_empty() && points.encryption().is_empty());
+    assert_eq!(gauge(&points.host(), "LockHeld"), (0.0, "Metric"));
+    measures.elected();
+    measures.lock_held(true);
+    measures.migrated(SPENT);
+    measures.encrypted(Duration::ZERO);
+    assert_eq!(gauge(&points.election(), "BBSMasterElected"), (1.0, "Metric"));
+    assert_eq!(gauge(&points.migration(), "MigrationDuration"), (1.5e9, "nanos"));
+    assert_eq!(gauge(&points.encryption(), "EncryptionDuration"), (1.0, "nanos"));
+    assert_eq!(gauge(&points.host(), "LockHeld"), (1.0, "Metric"));
+    assert!(gauge(&points.host(), "OpenFileDescriptors").0 > 2.0);
+    reads(&measures, "bbs_migration_duration_seconds 1.5");
+    reads(&measures, "bbs_master_elected 1");
+}

@@ -1,0 +1,150 @@
+//! The auctioneer: places what the host asks it to on the cell with the least, and tells the host of what has no place.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bbs_proto::models as proto;
+use serde::Deserialize;
+
+use super::cell::{Cell, Placed};
+use super::home::Home;
+use super::mood::Mood;
+use super::trust::{Listening, Trust};
+
+/// What a cell takes.
+const CAPACITY: usize = 10_000;
+/// What the guid of a task begins with that runs until it is cancelled.
+pub const ENDLESS: &str = "endless";
+
+pub struct Auctioneer {
+    auction: Arc<Auction>,
+    listening: Listening,
+}
+
+#[derive(Default)]
+struct Auction {
+    mood: Mood,
+    /// Known a little later than the address, which the host has to know first.
+    bidders: OnceLock<(Home, Vec<Cell>)>,
+}
+
+#[derive(Deserialize)]
+struct LrpStart {
+    process_guid: String,
+    domain: String,
+    indices: Vec<i32>,
+    #[serde(rename = "RootFs")]
+    root_fs: String,
+    #[serde(rename = "MemoryMB")]
+    memory_mb: i32,
+}
+
+#[derive(Deserialize)]
+struct TaskStart {
+    #[serde(rename = "TaskGuid")]
+    guid: String,
+    #[serde(rename = "RootFs")]
+    root_fs: String,
+}
+
+impl Auctioneer {
+    pub fn start(trust: &Trust) -> Self {
+        let auction = Arc::new(Auction::default());
+        let router = Router::new()
+            .route("/v1/lrps", post(place_lrps))
+            .route("/v1/tasks", post(place_tasks))
+            .with_state(Arc::clone(&auction));
+        Self { auction, listening: trust.listen(router) }
+    }
+
+    pub fn url(&self) -> String {
+        self.listening.url()
+    }
+
+    pub fn mood(&self) -> &Mood {
+        &self.auction.mood
+    }
+
+    pub fn auction_among(&self, home: Home, cells: Vec<Cell>) {
+        let first = self.auction.bidders.set((home, cells)).is_ok();
+        assert!(first, "cells do not change");
+    }
+}
+
+impl Auction {
+    fn best(&self, load: fn(&Cell) -> usize) -> Option<&Cell> {
+        let (_, cells) = self.bidders.get()?;
+        let able = cells.iter().filter(|cell| cell.takes_work() && load(cell) < CAPACITY);
+        able.min_by_key(|cell| load(cell))
+    }
+
+    async fn place(&self, start: LrpStart) {
+        for index in start.indices {
+            let (process_guid, domain) = (start.process_guid.clone().into_bytes(), start.domain.clone().into_bytes());
+            if let Some(cell) = self.best(Cell::load) {
+                cell.place(Placed { process_guid, index, domain });
+            } else if let Some((home, _)) = self.bidders.get() {
+                let request = proto::FailActualLrpRequest {
+                    actual_lrp_key: Some(proto::ActualLrpKey { process_guid, index, domain }),
+                    error_message: b"no cell has room".to_vec(),
+                };
+                // A refusal says that it waits no more.
+                let _ = home.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/fail", &request).await;
+            }
+        }
+    }
+
+    async fn place_task(&self, guid: String) {
+        if let Some(cell) = self.best(Cell::tasks) {
+            cell.place_task(guid.clone().into_bytes(), guid.starts_with(ENDLESS));
+        } else if let Some((home, _)) = self.bidders.get() {
+            let request = proto::RejectTaskRequest {
+                task_guid: guid.into_bytes(),
+                rejection_reason: b"no cell has room".to_vec(),
+            };
+            // A refusal says that it waits no more.
+            let _ = home.tell::<proto::TaskLifecycleResponse>("/v1/tasks/reject", &request).await;
+        }
+    }
+}
+
+async fn place_lrps(State(auction): State<Arc<Auction>>, body: Bytes) -> Response {
+    if let Some(answer) = auction.mood.meet().await {
+        return answer;
+    }
+    let Ok(starts) = serde_json::from_slice::<Vec<LrpStart>>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    if starts.iter().any(|start| start.root_fs.is_empty() || start.memory_mb == 0) {
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    tokio::spawn(async move {
+        for start in starts {
+            auction.place(start).await;
+        }
+    });
+    StatusCode::ACCEPTED.into_response()
+}
+
+async fn place_tasks(State(auction): State<Arc<Auction>>, body: Bytes) -> Response {
+    if let Some(answer) = auction.mood.meet().await {
+        return answer;
+    }
+    let Ok(starts) = serde_json::from_slice::<Vec<TaskStart>>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    if starts.iter().any(|start| start.root_fs.is_empty()) {
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    tokio::spawn(async move {
+        for start in starts {
+            auction.place_task(start.guid).await;
+        }
+    });
+    StatusCode::ACCEPTED.into_response()
+}

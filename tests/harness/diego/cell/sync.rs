@@ -1,0 +1,189 @@
+//! What a rep does again and again: hold its containers against the host's rows, in both directions, and move what it has
+//! elsewhere while it is evacuating.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bbs_proto::models as proto;
+use futures_util::future::join_all;
+use proto::actual_lrp::Presence;
+use proto::error::Type;
+use proto::task;
+use serde::Deserialize;
+
+use super::{Container, ContainerKey, Inner, Stage, Text, lrp_key, net_info, routes, tags};
+
+#[derive(Deserialize)]
+struct Hostname {
+    hostname: String,
+}
+
+/// For as long as the simulation runs.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    loop {
+        tokio::time::sleep(inner.sync_interval).await;
+        inner.wait_for_link().await;
+        if inner.state().is_present {
+            inner.reconcile().await;
+            inner.reconcile_tasks().await;
+        }
+        if inner.is_evacuating() {
+            join_all(inner.running().into_iter().map(|key| inner.evacuate(key))).await;
+        }
+    }
+}
+
+impl Inner {
+    fn running(&self) -> Vec<ContainerKey> {
+        let state = self.state();
+        let running = state.containers.iter().filter(|(_, container)| container.stage == Stage::Running);
+        running.map(|(key, _)| key.clone()).collect()
+    }
+
+    async fn reconcile(&self) {
+        let request = proto::ActualLrPsRequest { cell_id: self.id.clone().into(), ..Default::default() };
+        let (answer, refusal, _): (proto::ActualLrPsResponse, _, _) =
+            self.home.call("/v1/actual_lrps/list", &request).await;
+        assert_eq!(refusal, None, "a list is not refused");
+        let mut told = BTreeSet::new();
+        for row in answer.actual_lrps {
+            let presence = row.presence();
+            let (Some(key), Some(instance)) = (row.actual_lrp_key, row.actual_lrp_instance_key) else { continue };
+            let container = ContainerKey {
+                process_guid: key.process_guid.clone(),
+                index: key.index,
+                instance_guid: instance.instance_guid.clone(),
+            };
+            if self.container(&container).is_none() && self.state().is_present {
+                self.tell_gone(key, instance, presence).await;
+            }
+            told.insert(container);
+        }
+        let untold = self.running().into_iter().filter(|key| !told.contains(key));
+        if !self.is_evacuating() {
+            join_all(untold.map(|key| async move { self.announce(&key, Stage::Running).await })).await;
+        }
+    }
+
+    /// Of a row without a container. A refusal says that it is no such row any more.
+    async fn tell_gone(&self, key: proto::ActualLrpKey, instance: proto::ActualLrpInstanceKey, presence: Presence) {
+        if presence == Presence::Evacuating {
+            let request = proto::RemoveEvacuatingActualLrpRequest {
+                actual_lrp_key: Some(key),
+                actual_lrp_instance_key: Some(instance),
+            };
+            let _ = self
+                .tell::<proto::RemoveEvacuatingActualLrpResponse>("/v1/actual_lrps/remove_evacuating", &request)
+                .await;
+        } else {
+            let request = proto::RemoveActualLrpRequest {
+                process_guid: key.process_guid,
+                index: key.index,
+                actual_lrp_instance_key: Some(instance),
+            };
+            let _ = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/remove", &request).await;
+        }
+    }
+
+    async fn reconcile_tasks(&self) {
+        let request = proto::TasksRequest { cell_id: self.id.clone().into(), ..Default::default() };
+        // Before the list: what begins meanwhile may be missing from it.
+        let running: Vec<Text> = {
+            let state = self.state();
+            let running = state.tasks.iter().filter(|(_, stage)| **stage == Stage::Running);
+            running.map(|(guid, _)| guid.clone()).collect()
+        };
+        let (answer, refusal, _): (proto::TasksResponse, _, _) = self.home.call("/v1/tasks/list.r3", &request).await;
+        assert_eq!(refusal, None, "a list is not refused");
+        let rows = answer.tasks.into_iter().filter(|row| row.state() == task::State::Running);
+        let rows: BTreeSet<Text> = rows.map(|row| row.task_guid).collect();
+        for guid in running.iter().filter(|guid| !rows.contains(*guid)) {
+            self.state().tasks.remove(guid);
+        }
+        for guid in rows {
+            if self.state().tasks.contains_key(&guid) || !self.state().is_present {
+                continue;
+            }
+            let lost = proto::CompleteTaskRequest {
+                task_guid: guid,
+                cell_id: self.id.clone().into(),
+                failed: true,
+                failure_reason: b"its container is gone".to_vec(),
+                ..Default::default()
+            };
+            // A refusal says that it ended otherwise.
+            let _ = self.tell::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &lost).await;
+        }
+    }
+
+    /// Asks whether a container is still needed here.
+    async fn evacuate(&self, key: ContainerKey) {
+        let Some(container) = self.container(&key) else { return };
+        let request = proto::EvacuateRunningActualLrpRequest {
+            actual_lrp_key: Some(lrp_key(&key, &container)),
+            actual_lrp_instance_key: self.instance(&key),
+            actual_lrp_net_info: Some(net_info(&self.id)),
+            actual_lrp_internal_routes: routes(&container),
+            metric_tags: tags(&container),
+            routable: Some(true),
+            availability_zone: b"z1".to_vec(),
+        };
+        let (answer, _, _): (proto::EvacuationResponse, _, _) =
+            self.home.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
+        if !answer.keep_container {
+            self.forget(&key);
+        }
+    }
+
+    pub(super) async fn tell_crashed(&self, key: &ContainerKey, container: &Container) {
+        let (lrp, instance) = (Some(lrp_key(key, container)), self.instance(key));
+        let error_message = b"it ended by itself".to_vec();
+        if self.is_evacuating() {
+            let request = proto::EvacuateCrashedActualLrpRequest {
+                actual_lrp_key: lrp,
+                actual_lrp_instance_key: instance,
+                error_message,
+            };
+            let _ = self.tell::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_crashed", &request).await;
+        } else {
+            let request =
+                proto::CrashActualLrpRequest { actual_lrp_key: lrp, actual_lrp_instance_key: instance, error_message };
+            let _ = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/crash", &request).await;
+        }
+    }
+
+    pub(super) async fn tell_stopped(&self, key: &ContainerKey, container: &Container) {
+        let (lrp, instance) = (lrp_key(key, container), self.instance(key));
+        if self.is_evacuating() {
+            let request =
+                proto::EvacuateStoppedActualLrpRequest { actual_lrp_key: Some(lrp), actual_lrp_instance_key: instance };
+            let _ = self.tell::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_stopped", &request).await;
+        } else {
+            self.tell_gone(lrp, instance.expect("an instance has a key"), Presence::Ordinary).await;
+        }
+    }
+
+    /// What a container is known by, as it is desired now.
+    pub(super) async fn learn_of(&self, key: &ContainerKey) {
+        self.wait_for_link().await;
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
+        let path = "/v1/desired_lrps/get_by_process_guid.r3";
+        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self.home.call(path, &request).await;
+        if let Some(refusal) = refusal {
+            assert_eq!(refusal.r#type(), Type::ResourceNotFound, "{refusal:?}");
+            return;
+        }
+        let desired = answer.desired_lrp.unwrap_or_default();
+        let entries = desired.routes.unwrap_or_default().routes;
+        let internal = entries.iter().find(|entry| entry.key == b"internal-router");
+        let hostnames: Vec<Hostname> = internal
+            .map_or(Vec::new(), |entry| serde_json::from_slice(&entry.value).expect("the simulation's own routes"));
+        let known: BTreeMap<Text, Text> =
+            desired.metric_tags.into_iter().filter_map(|entry| Some((entry.key, entry.value?.r#static))).collect();
+        if let Some(container) = self.state().containers.get_mut(key) {
+            container.known_by.internal_routes =
+                hostnames.into_iter().map(|found| found.hostname.into_bytes()).collect();
+            container.known_by.metric_tags = known;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A cloud controller: clients that desire, scale, change and remove LRPs without end, each those of its own, and know what
+//! has to be there in the end. Owns that knowledge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bbs_proto::models as proto;
+use fastrand::Rng;
+use proto::error::Type;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::cell::{KnownBy, Text};
+use super::home::Home;
+
+const CLIENTS: u64 = 6;
+pub const DOMAIN: &[u8] = b"cf-apps";
+const MOST_INSTANCES: i32 = 3;
+const METRIC_TAG: &[u8] = b"build";
+
+/// What is desired of one process guid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub instances: i32,
+    hostnames: BTreeSet<Text>,
+    metric_tag: Text,
+}
+
+/// Clients at work. Dropping it ends them.
+pub struct Controller {
+    stop: watch::Sender<bool>,
+    operations: watch::Receiver<u64>,
+    clients: JoinSet<Client>,
+}
+
+struct Client {
+    home: Home,
+    random: Rng,
+    /// Guids that were not desired so far.
+    unused: Vec<String>,
+    removed: Vec<String>,
+    wanted: BTreeMap<String, Wanted>,
+}
+
+impl Controller {
+    /// Desires that many LRPs in the course of time.
+    pub fn start(home: &Home, lrps: u64, seed: u64) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let (count, operations) = watch::channel(0);
+        let mut clients = JoinSet::new();
+        for number in 0..CLIENTS {
+            let mine = (0..lrps).filter(|lrp| lrp % CLIENTS == number);
+            let client = Client {
+                home: home.clone(),
+                random: Rng::with_seed(seed ^ (number << 32)),
+                unused: mine.map(|lrp| format!("process-{lrp}")).collect(),
+                removed: Vec::new(),
+                wanted: BTreeMap::new(),
+            };
+            clients.spawn(client.run(stopped.clone(), count.clone()));
+        }
+        Self { stop, operations, clients }
+    }
+
+    /// Waits until that many operations more were answered.
+    pub async fn operations(&mut self, more: u64) {
+        let wanted = *self.operations.borrow() + more;
+        self.operations.wait_for(|operations| *operations >= wanted).await.expect("clients are at work");
+    }
+
+    /// Ends once everything was desired at least once. Gives what is desired now, and how many operations led there.
+    pub async fn stop(mut self) -> (BTreeMap<Text, Wanted>, u64) {
+        self.stop.send_replace(true);
+        let mut wanted = BTreeMap::new();
+        while let Some(client) = self.clients.join_next().await {
+            let client = client.expect("a client does not panic");
+            wanted.extend(client.wanted.into_iter().map(|(guid, wanted)| (guid.into_bytes(), wanted)));
+        }
+        let operations = *self.operations.borrow();
+        (wanted, operations)
+    }
+}
+
+impl Client {
+    async fn run(mut self, stopped: watch::Receiver<bool>, count: watch::Sender<u64>) -> Self {
+        while !self.unused.is_empty() || !*stopped.borrow() {
+            self.operate().await;
+            count.send_modify(|count| *count += 1);
+        }
+        self
+    }
+
+    async fn operate(&mut self) {
+        let known: Vec<_> = self.wanted.keys().cloned().collect();
+        let unknown = if self.unused.is_empty() { &mut self.removed } else { &mut self.unused };
+        match (self.random.choice(known), self.random.u8(..10)) {
+            (Some(guid), 0) => self.remove(guid).await,
+            (Some(guid), 1..=3) => self.scale(guid).await,
+            (Some(guid), 4..=6) => self.change(guid).await,
+            (_, _) => match unknown.pop() {
+                Some(guid) => self.desire(guid).await,
+                // Everything is desired, or there are fewer LRPs than clients.
+                None => tokio::task::yield_now().await,
+            },
+        }
+    }
+
+    fn anything(&mut self) -> Wanted {
+        let hostnames = (0..self.random.usize(..3)).map(|_| format!("host-{}.internal", self.random.u8(..)).into());
+        Wanted {
+            hostnames: hostnames.collect(),
+            instances: self.random.i32(0..=MOST_INSTANCES),
+            metric_tag: self.random.u32(..).to_string().into(),
+        }
+    }
+
+    async fn desire(&mut self, guid: String) {
+        let wanted = self.anything();
+        let run = proto::RunAction { path: b"/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+        let lrp = proto::DesiredLrp {
+            process_guid: guid.clone().into(),
+            domain: DOMAIN.to_vec(),
+            root_fs: b"preloaded:cflinuxfs4".to_vec(),
+            instances: wanted.instances,
+            memory_mb: 64,
+            disk_mb: 64,
+            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            routes: Some(wanted.routes()),
+            metric_tags: wanted.metric_tags(),
+            ..Default::default()
+        };
+        let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
+        self.tell("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
+        self.wanted.insert(guid, wanted);
+    }
+
+    async fn scale(&mut self, guid: String) {
+        let instances = self.random.i32(0..=MOST_INSTANCES);
+        let update = proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() };
+        self.update(&guid, update).await;
+        self.wanted.get_mut(&guid).expect("it is wanted").instances = instances;
+    }
+
+    async fn change(&mut self, guid: String) {
+        let instances = self.wanted[&guid].instances;
+        let wanted = Wanted { instances, ..self.anything() };
+        let update = proto::DesiredLrpUpdate {
+            routes: Some(wanted.routes()),
+            metric_tags: wanted.metric_tags(),
+            ..Default::default()
+        };
+        self.update(&guid, update).await;
+        self.wanted.insert(guid, wanted);
+    }
+
+    async fn update(&self, guid: &str, update: proto::DesiredLrpUpdate) {
+        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
+        let answer = self.home.tell::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await;
+        assert_eq!(answer, Ok(()), "{guid} is desired");
+    }
+
+    async fn remove(&mut self, guid: String) {
+        let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into() };
+        self.tell("/v1/desired_lrp/remove", &request, Type::ResourceNotFound).await;
+        self.wanted.remove(&guid);
+        // It comes again, as another one of the same name.
+        self.removed.push(guid);
+    }
+
+    /// Says something whose repetition is refused, which it may be if the first answer was lost.
+    async fn tell(&self, path: &str, request: &impl bbs_proto::prost::Message, repeated: Type) {
+        let (_, refusal, again): (proto::DesiredLrpLifecycleResponse, _, _) = self.home.call(path, request).await;
+        let is_expected = refusal.as_ref().is_none_or(|refusal| again && refusal.r#type() == repeated);
+        assert!(is_expected, "{path}: {refusal:?}, again: {again}");
+    }
+}
+
+impl Wanted {
+    /// What each of its containers should be known by.
+    pub fn known_by(&self) -> KnownBy {
+        let metric_tags = BTreeMap::from([(METRIC_TAG.to_vec(), self.metric_tag.clone())]);
+        KnownBy { internal_routes: self.hostnames.clone(), metric_tags }
+    }
+
+    fn routes(&self) -> proto::ProtoRoutes {
+        let hostnames = self.hostnames.iter().map(|hostname| String::from_utf8_lossy(hostname));
+        let entries: Vec<_> = hostnames.map(|hostname| serde_json::json!({ "hostname": hostname })).collect();
+        let value = serde_json::Value::from(entries).to_string().into_bytes();
+        proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: b"internal-router".to_vec(), value }] }
+    }
+
+    fn metric_tags(&self) -> Vec<proto::MetricTagEntry> {
+        let value = proto::MetricTagValue { r#static: self.metric_tag.clone(), ..Default::default() };
+        vec![proto::MetricTagEntry { key: METRIC_TAG.to_vec(), value: Some(value) }]
+    }
+}

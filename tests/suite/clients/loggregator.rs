@@ -1,0 +1,115 @@
+//! The client of the metrics agent by itself: what a batch is, what is left out when the agent takes too little, and
+//! certificates that are replaced.
+
+use std::time::Duration;
+
+use bbs::clients::{Clients, Loggregator as Client};
+use bbs::config::{self, ClientTls};
+use bbs::metrics::{Point, Quantity};
+
+use crate::harness::certificates::{Authority, VALID, replace};
+use crate::harness::loggregator::{Loggregator, Manner, gauge, names};
+use crate::harness::until;
+
+struct Installed {
+    folder: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("Loggregator's"));
+        let installed = Self { folder, authority };
+        installed.write(&installed.authority);
+        installed
+    }
+
+    fn write(&self, authority: &Authority) {
+        replace(&self.folder.path().join("ca.crt"), &authority.certificate());
+        authority.issue("bbs", VALID).write(self.folder.path(), "client");
+    }
+
+    fn client(&self, agent: &Loggregator, batch_max_size: usize, batch_flush_interval: Duration) -> Client {
+        let place = |name: &str| self.folder.path().join(name);
+        let loggregator = config::Loggregator {
+            api_port: agent.address().port(),
+            tls: ClientTls { ca_file: place("ca.crt"), cert_file: place("client.crt"), key_file: place("client.key") },
+            job_deployment: "cf".to_owned(),
+            job_name: "bbs".to_owned(),
+            job_index: "0".to_owned(),
+            job_ip: "10.0.0.10".to_owned(),
+            job_origin: "bbs".to_owned(),
+            source_id: "bbs".to_owned(),
+            instance_id: "0".to_owned(),
+            batch_max_size: Some(batch_max_size),
+            batch_flush_interval: Some(batch_flush_interval),
+        };
+        let config = config::Clients { loggregator: Some(loggregator), ..config::Clients::default() };
+        Clients::new(&config, None, None).unwrap().loggregator
+    }
+}
+
+fn points(name: &str, count: usize) -> Vec<Point> {
+    let point = |value| Point {
+        name: name.to_owned(),
+        quantity: Quantity::Gauge { value: value as f64, unit: "Metric" },
+        cell_id: None,
+    };
+    (0..count).map(point).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_sent_when_it_is_full_or_has_waited_for_long_enough() {
+    let installed = Installed::new();
+    let agent = Loggregator::start(&installed.authority, Manner::Takes);
+    // Nothing is ever sent for having waited.
+    let client = installed.client(&agent, 7, Duration::from_secs(3600));
+    client.send(points("full", 15));
+    until(|| agent.envelopes().len() == 14).await;
+    assert_eq!(agent.batches().iter().map(Vec::len).collect::<Vec<_>>(), [7, 7]);
+    let values: Vec<_> = agent.told("full").iter().map(|told| gauge(told, "full").0).collect();
+    assert!(values.is_sorted(), "in order: {values:?}");
+    // And here everything is.
+    let client = installed.client(&agent, 1000, Duration::from_millis(1));
+    client.send(points("waited", 3));
+    until(|| agent.told("waited").len() == 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_finds_no_place_is_left_out_and_nobody_waits() {
+    let installed = Installed::new();
+    let agent = Loggregator::start(&installed.authority, Manner::Stuck);
+    let client = installed.client(&agent, 100, Duration::from_millis(1));
+    client.send(points("first", 1));
+    until(|| agent.streams() == 1).await;
+    client.send(points("many", 100_000));
+    client.app_error("an-app", "a line");
+    agent.behave(Manner::Takes);
+    until(|| {
+        client.send(points("after", 1));
+        !agent.told("after").is_empty()
+    })
+    .await;
+    let told = agent.told("many").len();
+    assert!(told > 0 && told < 100_000, "{told}");
+    assert_eq!(agent.told("first").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_stream_shows_the_certificates_that_were_put_in_place() {
+    let installed = Installed::new();
+    let others = Authority::new("another");
+    let agent = Loggregator::start(&others, Manner::Takes);
+    // It does not believe the agent, nor the agent it.
+    let client = installed.client(&agent, 100, Duration::from_millis(1));
+    client.send(points("told", 1));
+    installed.write(&others);
+    until(|| agent.envelopes().iter().flat_map(names).any(|name| name == "told")).await;
+}
+
+#[tokio::test]
+async fn without_an_agent_nothing_is_sent() {
+    let client = Clients::new(&config::Clients::default(), None, None).unwrap().loggregator;
+    client.send(points("nowhere", 10));
+    client.app_error("an-app", "a line");
+}

@@ -1,0 +1,123 @@
+//! What has to be so of every record, whatever was called.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models as proto;
+use bbs_proto::models::actual_lrp::Presence;
+use bbs_proto::models::task::State;
+
+use super::Rows;
+
+/// Each record as it was last seen, by the epoch of its tag.
+#[derive(Default)]
+pub(super) struct Seen {
+    actual: BTreeMap<Vec<u8>, proto::ActualLrp>,
+    desired: BTreeMap<Vec<u8>, proto::DesiredLrp>,
+}
+
+impl Seen {
+    pub(super) fn check(&mut self, rows: &Rows) {
+        one_of_each_presence(rows);
+        for row in &rows.actual {
+            has_a_container_or_none(row);
+            let tag = row.modification_tag.clone().expect("every record has a tag");
+            // Whoever stands in for another is the same container.
+            let image = proto::ActualLrp { presence: 0, ..row.clone() };
+            let known = self.actual.entry(tag.epoch).or_insert_with(|| image.clone());
+            let known_index = known.modification_tag.as_ref().unwrap().index;
+            assert!(tag.index > known_index || *known == image, "{known:?} became {image:?} under the same tag");
+            *known = image;
+        }
+        for lrp in &rows.desired {
+            let tag = lrp.modification_tag.clone().expect("every record has a tag");
+            let known = self.desired.entry(tag.epoch).or_insert_with(|| lrp.clone());
+            let known_index = known.modification_tag.as_ref().unwrap().index;
+            assert!(tag.index > known_index || known == lrp, "{known:?} became {lrp:?} under the same tag");
+            *known = lrp.clone();
+        }
+        rows.tasks.iter().for_each(fits_its_state);
+    }
+}
+
+fn one_of_each_presence(rows: &Rows) {
+    let place = |row: &proto::ActualLrp| {
+        let key = row.actual_lrp_key.clone().expect("every row has a key");
+        (key.process_guid, key.index, row.presence)
+    };
+    let mut places: Vec<_> = rows.actual.iter().map(place).collect();
+    places.sort();
+    let all = places.len();
+    places.dedup();
+    assert_eq!(places.len(), all, "two rows of one kind in a slot: {places:?}");
+}
+
+pub(super) fn has_container(row: &proto::ActualLrp) -> bool {
+    match &row.state[..] {
+        b"UNCLAIMED" | b"CRASHED" => false,
+        b"CLAIMED" | b"RUNNING" => true,
+        other => panic!("{} is no state", String::from_utf8_lossy(other)),
+    }
+}
+
+fn has_a_container_or_none(row: &proto::ActualLrp) {
+    let container = row.actual_lrp_instance_key.clone().unwrap_or_default();
+    let is_named = !container.instance_guid.is_empty() && !container.cell_id.is_empty();
+    let has_address = row.actual_lrp_net_info.clone().unwrap_or_default() != proto::ActualLrpNetInfo::default();
+    assert_eq!(is_named, has_container(row), "{row:?}");
+    assert_eq!(has_address, row.state == b"RUNNING", "{row:?}");
+    match row.presence() {
+        Presence::Ordinary => {}
+        Presence::Evacuating => assert_eq!(row.state, b"RUNNING", "{row:?}"),
+        Presence::Suspect => assert!(has_container(row), "{row:?}"),
+    }
+}
+
+fn fits_its_state(task: &proto::Task) {
+    let has_cell = !task.cell_id.is_empty();
+    let is_over = task.first_completed_at > 0;
+    assert_eq!(task.failed, !task.failure_reason.is_empty(), "{task:?}");
+    assert!(task.created_at > 0 && task.created_at <= task.updated_at, "{task:?}");
+    assert!((0..=4).contains(&task.rejection_count), "{task:?}");
+    assert_eq!(task.rejection_count > 0, !task.rejection_reason.is_empty(), "{task:?}");
+    match task.state() {
+        State::Pending => {
+            assert!(!is_over && !task.failed && task.result.is_empty(), "{task:?}");
+            assert!(!has_cell || task.rejection_count > 0, "only one that was rejected ran anywhere: {task:?}");
+        }
+        State::Running => assert!(has_cell && !is_over && !task.failed, "{task:?}"),
+        State::Completed | State::Resolving => {
+            assert!(is_over, "{task:?}");
+            // Convergence leaves the cell of what it ends, as does a rejection.
+            let by_convergence: [&[u8]; 2] = [b"cell disappeared before completion", b"not started within time limit"];
+            assert!(!has_cell || by_convergence.contains(&&task.failure_reason[..]), "{task:?}");
+        }
+        State::Invalid => panic!("{task:?}"),
+    }
+}
+
+pub(super) fn cell_of(row: &proto::ActualLrp) -> &str {
+    let key = row.actual_lrp_instance_key.as_ref().expect("a container has a name");
+    std::str::from_utf8(&key.cell_id).expect("text")
+}
+
+/// A container that is to be stopped where only so many are left.
+pub(super) fn is_surplus_container(row: &proto::ActualLrp, guid: &str, left: i32) -> bool {
+    let key = row.actual_lrp_key.as_ref().expect("every row has a key");
+    let is_surplus = key.process_guid == guid.as_bytes() && key.index >= left;
+    is_surplus && row.presence() != Presence::Evacuating && has_container(row)
+}
+
+pub(super) fn stop_path(row: &proto::ActualLrp, guid: &str) -> String {
+    let key = row.actual_lrp_instance_key.as_ref().expect("a container has a name");
+    format!("/v1/lrps/{guid}/instances/{}/stop", String::from_utf8_lossy(&key.instance_guid))
+}
+
+/// What no cell has goes with what desired it: of this process guid, nothing is left to wait from this index on.
+pub(super) fn nothing_waits_in_vain(guid: &str, left: i32, rows: &Rows) {
+    assert_eq!(rows.desired(guid.as_bytes()).unwrap_or(0), left);
+    for row in &rows.actual {
+        let key = row.actual_lrp_key.as_ref().expect("every row has a key");
+        let is_surplus = key.process_guid == guid.as_bytes() && key.index >= left;
+        assert!(!is_surplus || has_container(row), "{row:?} waits for nothing");
+    }
+}

@@ -1,0 +1,215 @@
+//! Certificates that are replaced while the host runs, as those that it calls see it: the next calls show the new ones,
+//! and what cannot be used changes nothing but the log.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use serde_json::json;
+
+use crate::harness::certificates::replace;
+use crate::harness::database::Kind;
+use crate::harness::deployment::Deployment;
+use crate::harness::diego::trust::Trust;
+use crate::harness::host::Host;
+use crate::harness::locket::certificate;
+use crate::harness::neighbours::StandIn;
+use crate::tasks::definition;
+
+/// Far above what anything here takes: only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAMES: [&str; 3] = ["ca.crt", "client.crt", "client.key"];
+
+/// A client of the host, who makes tasks.
+struct Client {
+    http: reqwest::Client,
+    address: SocketAddr,
+    tasks: usize,
+}
+
+impl Client {
+    async fn post<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
+        let call = self.http.post(format!("https://{}/v1/{path}", self.address)).body(request.encode_to_vec());
+        let body = call.send().await.expect("the host answers").bytes().await.expect("a whole answer");
+        A::decode(&body[..]).expect("a message")
+    }
+
+    async fn task_call(&self, path: &str, request: &impl Message) {
+        assert_eq!(self.post::<proto::TaskLifecycleResponse>(path, request).await.error, None, "{path}");
+    }
+
+    /// Another one, with an address for its end.
+    async fn desire(&mut self, url: &str) -> Vec<u8> {
+        self.tasks += 1;
+        let task_guid = format!("task-{}", self.tasks).into_bytes();
+        let task_definition = Some(proto::TaskDefinition { completion_callback_url: url.into(), ..definition() });
+        let domain = b"domain".to_vec();
+        let request = proto::DesireTaskRequest { task_definition, task_guid: task_guid.clone(), domain };
+        self.task_call("tasks/desire.r2", &request).await;
+        task_guid
+    }
+
+    async fn start(&mut self, url: &str) -> Vec<u8> {
+        let task_guid = self.desire(url).await;
+        let request = proto::StartTaskRequest { task_guid: task_guid.clone(), cell_id: b"cell-a".to_vec() };
+        self.task_call("tasks/start", &request).await;
+        task_guid
+    }
+
+    async fn complete(&mut self, url: &str) {
+        let request = proto::CompleteTaskRequest {
+            task_guid: self.start(url).await,
+            cell_id: b"cell-a".to_vec(),
+            ..Default::default()
+        };
+        self.task_call("tasks/complete", &request).await;
+    }
+}
+
+fn install(folder: &Path, files: &[PathBuf; 3]) {
+    for (name, from) in NAMES.iter().zip(files) {
+        replace(&folder.join(name), &std::fs::read_to_string(from).expect("a file of certificates"));
+    }
+}
+
+/// A deployment in which the certificates for one of those that are called are in a folder of their own: the keys name
+/// them in the order of the files.
+fn deployment(keys: [&str; 3], good: &[PathBuf; 3]) -> (Deployment, PathBuf) {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let folder = deployment.certs().join("outward");
+    std::fs::create_dir(&folder).expect("a folder");
+    install(&folder, good);
+    let named = keys.iter().zip(NAMES);
+    let place = |name: &str| folder.join(name).display().to_string();
+    let deployment = named.fold(deployment, |deployment, (key, name)| deployment.set(key, place(name)));
+    (deployment, folder)
+}
+
+async fn serve(deployment: &Deployment) -> (Host, Client) {
+    let host = deployment.serve().await;
+    let client = Client { http: deployment.client(), address: host.address, tasks: 0 };
+    (host, client)
+}
+
+/// Looks until something is so.
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let looking = async { while !is_so().await {} };
+    tokio::time::timeout(PATIENCE, looking).await.expect("it comes to that");
+}
+
+/// What is put into the folder is used by the next calls, which `call` makes and knows whether they were heard.
+async fn assert_reloaded(host: Host, folder: &Path, good: &[PathBuf; 3], mut call: impl AsyncFnMut() -> bool) {
+    assert!(call().await, "with the certificates that it began with");
+    install(folder, &Trust::new().files());
+    until(async || !call().await).await;
+    install(folder, good);
+    until(&mut call).await;
+    replace(&folder.join("client.crt"), "this is no certificate");
+    still_works_once_said(host, call).await;
+}
+
+/// The line comes once a call has had the host look at its files.
+async fn still_works_once_said(mut host: Host, mut call: impl AsyncFnMut() -> bool) {
+    let waiting = tokio::task::spawn_blocking(move || {
+        host.wait_for_line(|line| line.contains("tls.not-reloaded") && line.contains("client.crt"));
+        host
+    });
+    while !waiting.is_finished() {
+        assert!(call().await, "what was in use stays");
+    }
+    let _host = waiting.await.expect("the line comes");
+    assert!(call().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_the_auctioneer_are_read_again() {
+    let trust = Trust::new();
+    let auctioneer = StandIn::start(&trust);
+    let good = trust.files();
+    let keys = ["auctioneer_ca_cert", "auctioneer_client_cert", "auctioneer_client_key"];
+    let (deployment, folder) = deployment(keys, &good);
+    let deployment = deployment.set("auctioneer_address", auctioneer.url());
+    let (host, mut client) = serve(&deployment).await;
+    let call = async || {
+        client.desire("").await;
+        !auctioneer.heard().is_empty()
+    };
+    assert_reloaded(host, &folder, &good, call).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_reps_are_read_again() {
+    let trust = Trust::new();
+    let rep = StandIn::start(&trust);
+    let good = trust.files();
+    let (deployment, folder) = deployment(["rep_ca_cert", "rep_client_cert", "rep_client_key"], &good);
+    deployment.locket.show("cell-a", &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string());
+    let (host, mut client) = serve(&deployment).await;
+    let call = async || {
+        let task_guid = client.start("").await;
+        client.task_call("tasks/cancel", &proto::TaskGuidRequest { task_guid }).await;
+        !rep.heard().is_empty()
+    };
+    assert_reloaded(host, &folder, &good, call).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_locket_are_read_again() {
+    let good = NAMES.map(certificate);
+    let keys = ["locket_ca_cert_file", "locket_client_cert_file", "locket_client_key_file"];
+    let (deployment, folder) = deployment(keys, &good);
+    let (host, client) = serve(&deployment).await;
+    let call = async || client.post::<proto::CellsResponse>("cells/list.r1", &()).await.error.is_none();
+    assert_reloaded(host, &folder, &good, call).await;
+    assert!(deployment.locket.holder().is_some(), "the connection of the lock is another one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_callbacks_are_read_again() {
+    let trust = Trust::new();
+    let receiver = StandIn::start(&trust);
+    let deployment = Deployment::new(Kind::Sqlite);
+    let place = |name: &str| deployment.certs().join(name);
+    let (mut host, mut client) = serve(&deployment).await;
+    client.complete(&receiver.url()).await;
+    let mut host = tokio::task::spawn_blocking(move || {
+        host.wait_for_line(|line| line.contains("the end of a task could not be told"));
+        host
+    })
+    .await
+    .unwrap();
+    assert_eq!(receiver.heard(), [], "it does not believe the authority before");
+
+    // They are those of the API, too.
+    for (name, from) in ["ca.crt", "server.crt", "server.key"].into_iter().zip(trust.files()) {
+        replace(&place(name), &std::fs::read_to_string(from).unwrap());
+    }
+    host = tokio::task::spawn_blocking(move || {
+        host.wait_for_line(|line| line.contains("tls.reloaded"));
+        host
+    })
+    .await
+    .unwrap();
+    client.http = trust.client();
+    let url = receiver.url();
+    until(async || {
+        client.complete(&url).await;
+        !receiver.heard().is_empty()
+    })
+    .await;
+    replace(&place("server.crt"), "this is no certificate");
+    let waiting = tokio::task::spawn_blocking(move || {
+        // The API's own is another line.
+        host.wait_for_line(|line| line.contains("tls.not-reloaded") && line.contains("files"));
+        host
+    });
+    while !waiting.is_finished() {
+        client.complete(&url).await;
+    }
+    let _host = waiting.await.unwrap();
+    receiver.heard();
+    client.complete(&url).await;
+    receiver.hears(1).await;
+}
