@@ -34,7 +34,7 @@ pub use statistics::Statistics;
 pub use transaction::Transaction;
 
 use statistics::Counters;
-use transaction::{Held, Inner as Begun, Kept};
+use transaction::{Inner as Begun, Kept};
 use turn::Turns;
 
 /// The language a database speaks.
@@ -89,7 +89,7 @@ enum Pools {
     Mysql(MySqlPool),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Read,
     Look,
@@ -100,27 +100,20 @@ enum Purpose {
 impl Pools {
     async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Kept>), SqlError> {
         let begun = match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => {
-                Begun::Sqlite(Held::Transaction(readers.begin().await?))
-            }
-            (Self::Sqlite { writer, .. }, Purpose::Write) => Begun::Turn(writer.begin().await?),
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
+            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
             (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
                 // In turn with the other one: SQLite itself would let both try again and again.
                 let turn = writer.pool().acquire().await?;
-                let begun = Begun::Sqlite(Held::Transaction(writer_at_ease.begin_with(sqlite::WRITE).await?));
-                return Ok((begun, Some(Box::new(turn))));
+                return Ok((writer_at_ease.begin_with(sqlite::WRITE).await?.into(), Some(Box::new(turn))));
             }
-            (Self::Postgres(pool), Purpose::Look) => Begun::Postgres(Held::Connection(pool.acquire().await?)),
-            (Self::Postgres(pool), _) => Begun::Postgres(Held::Transaction(match purpose {
-                Purpose::Read | Purpose::Look => pool.begin_with(postgres::READ).await?,
-                Purpose::Write => pool.begin().await?,
-                Purpose::WriteAtEase => pool.begin_with(postgres::WRITE_AT_EASE).await?,
-            })),
-            (Self::Mysql(pool), Purpose::Look) => Begun::Mysql(Held::Connection(pool.acquire().await?)),
-            (Self::Mysql(pool), _) => Begun::Mysql(Held::Transaction(match purpose {
-                Purpose::Read | Purpose::Look => pool.begin_with(mysql::READ).await?,
-                Purpose::Write | Purpose::WriteAtEase => pool.begin().await?,
-            })),
+            (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
+            (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
+            (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
+            (Self::Postgres(pool), Purpose::WriteAtEase) => pool.begin_with(postgres::WRITE_AT_EASE).await?.into(),
+            (Self::Mysql(pool), Purpose::Look) => pool.acquire().await?.into(),
+            (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
+            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
         };
         Ok((begun, None))
     }
@@ -258,17 +251,6 @@ impl Database {
     }
 }
 
-impl Inner {
-    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
-        let (query, waits, began) = (self.counters.begin(), self.pools.is_exhausted(purpose), Instant::now());
-        let (begun, kept) = query.end(self.pools.begin(purpose).await)?;
-        if waits {
-            self.counters.waited(began.elapsed());
-        }
-        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
-    }
-}
-
 /// A connection that was of use just now is taken to be there still: asking takes as long as a statement.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -277,6 +259,23 @@ async fn still_there(connection: &mut impl Connection, known: PoolConnectionMeta
         connection.ping().await?;
     }
     Ok(true)
+}
+
+impl Inner {
+    async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
+        // Where a statement is all there is, nothing is begun that would count as one.
+        let query = (purpose != Purpose::Look).then(|| self.counters.begin());
+        let (waits, began) = (self.pools.is_exhausted(purpose), Instant::now());
+        let begun = self.pools.begin(purpose).await;
+        let (begun, kept) = match query {
+            Some(query) => query.end(begun)?,
+            None => begun?,
+        };
+        if waits {
+            self.counters.waited(began.elapsed());
+        }
+        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
+    }
 }
 
 /// Whether a statement failed because a row of that key is there already.

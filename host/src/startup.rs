@@ -66,7 +66,7 @@ async fn run(
         () = signals.reach(1) => return Ok(()),
     };
     doors::open_metrics(&prepared).await?;
-    tokio::spawn(report::Report::new(&prepared, &front).as_host());
+    tokio::spawn(report::Report::new(&prepared, &front).of_host());
     let mut admin = match prepared.open_admin().await {
         // On a machine with several hosts the master has it until it ends.
         Err(AdminError::InUse { .. }) => None,

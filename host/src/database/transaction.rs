@@ -82,6 +82,32 @@ impl<DB: Sqlx> Held<DB> {
     }
 }
 
+macro_rules! held {
+    ($database:ident, $inner:ident) => {
+        impl From<sqlx::Transaction<'static, $database>> for Inner {
+            fn from(tx: sqlx::Transaction<'static, $database>) -> Self {
+                Self::$inner(Held::Transaction(tx))
+            }
+        }
+
+        impl From<PoolConnection<$database>> for Inner {
+            fn from(connection: PoolConnection<$database>) -> Self {
+                Self::$inner(Held::Connection(connection))
+            }
+        }
+    };
+}
+
+held!(Sqlite, Sqlite);
+held!(Postgres, Postgres);
+held!(MySql, Mysql);
+
+impl From<Turn> for Inner {
+    fn from(turn: Turn) -> Self {
+        Self::Turn(turn)
+    }
+}
+
 impl Transaction {
     pub(super) fn new(inner: Inner, kept: Option<Kept>, counters: Arc<Counters>) -> Self {
         Self { inner, kept, counters }

@@ -124,7 +124,7 @@ async fn work_and_serve(
     announce(&served);
     tokio::select! {
         outcome = finish_beside(prepared, fence, &report, following.as_ref().map(|online| (online, began)), &store) => outcome,
-        never = report.as_master() => match never {},
+        never = report.of_master() => match never {},
         never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {

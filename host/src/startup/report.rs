@@ -31,12 +31,12 @@ impl Report {
     }
 
     /// Of a host, be it the master or not.
-    pub(super) async fn as_host(self) -> Infallible {
+    pub(super) async fn of_host(self) -> Infallible {
         self.repeatedly(self.interval, Points::host).await
     }
 
     /// Of the master that this host has just become.
-    pub(super) async fn as_master(&self) -> Infallible {
+    pub(super) async fn of_master(&self) -> Infallible {
         self.measures.elected();
         self.once(Points::election);
         let (never, _, _) = tokio::join!(

@@ -18,9 +18,9 @@ use crate::harness::locket::Locket;
 
 /// Between two runs. The next one comes soon, and what is changed meanwhile is changed before it.
 const INTERVAL: &str = "500ms";
-/// What the host says at the beginning and at the end of a run.
-const BEGINS: &str = "converge-started";
-const ENDS: &str = "converge-done";
+/// What the host says when it begins with the instances, and when it has done with them.
+const BEGINS: &str = "converge-lrps-started";
+const ENDS: &str = "converge-lrps-done";
 
 pub struct Rest {
     locket: Locket,

@@ -91,3 +91,36 @@ impl LrpCounts {
         self.suspect_cells = std::mem::take(&mut self.lost_cells).len() as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_is_told_under_the_same_names() {
+        let counts = LrpCounts {
+            unclaimed: 1,
+            claimed: 2,
+            running: 3,
+            crashed: 4,
+            crashing_desired: 5,
+            desired: 6,
+            missing: 7,
+            extra: 8,
+            suspect_running: 9,
+            suspect_claimed: 10,
+            present_cells: 11,
+            suspect_cells: 12,
+            started: 13,
+            failed: 14,
+            fresh_domains: vec![b"cf-apps".to_vec(), vec![0xff]],
+            lost_cells: BTreeSet::new(),
+        };
+        let told = counts.measured();
+        let states = [told.unclaimed, told.claimed, told.running, told.crashed, told.crashing_desired, told.desired];
+        assert_eq!(states, [1, 2, 3, 4, 5, 6]);
+        assert_eq!([told.missing, told.extra, told.suspect_running, told.suspect_claimed], [7, 8, 9, 10]);
+        assert_eq!([told.present_cells, told.suspect_cells], [11, 12]);
+        assert_eq!(told.fresh_domains, ["cf-apps", "\u{fffd}"]);
+    }
+}

@@ -121,3 +121,49 @@ fn what_has_not_happened_is_not_told() {
     reads(&measures, "bbs_migration_duration_seconds 1.5");
     reads(&measures, "bbs_master_elected 1");
 }
+
+#[test]
+fn each_number_has_its_own_name() {
+    let measures = Measures::default();
+    let lrps = Lrps {
+        unclaimed: 1,
+        claimed: 2,
+        running: 3,
+        crashed: 4,
+        crashing_desired: 5,
+        desired: 6,
+        missing: 7,
+        extra: 8,
+        suspect_running: 9,
+        suspect_claimed: 10,
+        present_cells: 11,
+        suspect_cells: 12,
+        fresh_domains: Vec::new(),
+    };
+    let tasks = Tasks { pending: 21, running: 22, completed: 23, resolving: 24, pruned: 25, kicked: 26 };
+    measures.lrps_converged(Some(lrps), SPENT);
+    measures.tasks_converged(Some(tasks), SPENT);
+    let told = Points::new(measures.clone()).convergence();
+    for (name, prometheus, value) in [
+        ("LRPsUnclaimed", "lrps_unclaimed", 1),
+        ("LRPsClaimed", "lrps_claimed", 2),
+        ("LRPsRunning", "lrps_running", 3),
+        ("CrashedActualLRPs", "crashed_actual_lrps", 4),
+        ("CrashingDesiredLRPs", "crashing_desired_lrps", 5),
+        ("LRPsDesired", "lrps_desired", 6),
+        ("LRPsMissing", "lrps_missing", 7),
+        ("LRPsExtra", "lrps_extra", 8),
+        ("SuspectRunningActualLRPs", "suspect_running_actual_lrps", 9),
+        ("SuspectClaimedActualLRPs", "suspect_claimed_actual_lrps", 10),
+        ("PresentCells", "present_cells", 11),
+        ("SuspectCells", "suspect_cells", 12),
+        ("TasksPending", "tasks_pending", 21),
+        ("TasksRunning", "tasks_running", 22),
+        ("TasksCompleted", "tasks_completed", 23),
+        ("TasksResolving", "tasks_resolving", 24),
+    ] {
+        assert_eq!(gauge(&told, name), (f64::from(value), "Metric"), "{name}");
+        reads(&measures, &format!("bbs_{prometheus} {value}"));
+    }
+    assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (25, 26));
+}
