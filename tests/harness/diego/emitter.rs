@@ -181,10 +181,10 @@ impl Table {
     }
 
     fn put(&mut self, row: Row, version: Version) {
-        if let Some((known, before)) = self.rows.get(&row.place) {
-            if is_backward(before, &version) {
-                self.backward.push(format!("{known:?} {before:?}, then {row:?} {version:?}"));
-            }
+        if let Some((known, before)) = self.rows.get(&row.place)
+            && is_backward(before, &version)
+        {
+            self.backward.push(format!("{known:?} {before:?}, then {row:?} {version:?}"));
         }
         self.retired.remove(&row);
         self.rows.insert(row.place.clone(), (row, version));
@@ -199,10 +199,10 @@ impl Table {
 
     fn desire(&mut self, lrp: proto::DesiredLrp) {
         let version = (lrp.modification_tag.unwrap_or_default(), true);
-        if let Some((instances, before)) = self.desired.get(&lrp.process_guid) {
-            if is_backward(before, &version) {
-                self.backward.push(format!("{instances} {before:?}, then {} {version:?}", lrp.instances));
-            }
+        if let Some((instances, before)) = self.desired.get(&lrp.process_guid)
+            && is_backward(before, &version)
+        {
+            self.backward.push(format!("{instances} {before:?}, then {} {version:?}", lrp.instances));
         }
         self.desired.insert(lrp.process_guid, (lrp.instances, version));
     }
