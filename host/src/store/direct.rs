@@ -117,6 +117,9 @@ struct Found {
     over: Option<bool>,
 }
 
+/// Rows, and the key that they end with unless they are the last.
+type Ended = (Vec<Row>, Option<Key>);
+
 impl Found {
     /// Whether that is enough.
     fn take(&mut self, row: Row, table: Table, heavy: &[&'static str]) -> Result<bool, SqlError> {
@@ -138,7 +141,7 @@ impl Found {
     }
 
     /// The rows and where they end, if that can be told.
-    fn page(mut self, table: Table, limit: u64) -> Result<Option<(Vec<Row>, Option<Key>)>, SqlError> {
+    fn page(mut self, table: Table, limit: u64) -> Result<Option<Ended>, SqlError> {
         let key = |row: &Row| Ok::<_, SqlError>(row.bytes(table.key)?.unwrap_or_default().to_vec());
         match self.over {
             None if (self.rows.len() as u64) < limit => return Ok(Some((self.rows, None))),
