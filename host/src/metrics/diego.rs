@@ -19,6 +19,9 @@ pub use requests::AdvancedRoutes;
 use crate::database::Database;
 use requests::Requests;
 
+/// Far above the cells of any Diego.
+const MOST_CELLS: usize = 10_000;
+
 /// A shared handle; clones feed the same registry.
 #[derive(Debug, Clone, Default)]
 pub struct Measures(Arc<Inner>);
@@ -166,9 +169,14 @@ impl Measures {
         }
     }
 
+    /// Nothing of a cell beyond as many as there can be: a client may say any name.
     pub fn task(&self, cell_id: &[u8], mark: TaskMark) {
         let mut ends = self.task_ends();
-        let marks = ends.entry(String::from_utf8_lossy(cell_id).into_owned()).or_default();
+        let cell_id = String::from_utf8_lossy(cell_id).into_owned();
+        if ends.len() >= MOST_CELLS && !ends.contains_key(&cell_id) {
+            return;
+        }
+        let marks = ends.entry(cell_id).or_default();
         match mark {
             TaskMark::Started => marks.started += 1,
             TaskMark::Succeeded => marks.succeeded += 1,

@@ -167,3 +167,14 @@ fn each_number_has_its_own_name() {
     }
     assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (25, 26));
 }
+
+#[test]
+fn whoever_makes_up_cells_takes_no_memory() {
+    let measures = Measures::default();
+    for cell in 0..MOST_CELLS + 5 {
+        measures.task(format!("cell-{cell}").as_bytes(), TaskMark::Started);
+    }
+    assert_eq!(measures.task_ends().len(), MOST_CELLS);
+    measures.task(b"cell-0", TaskMark::Started);
+    reads(&measures, "bbs_tasks_started_total{cell_id=\"cell-0\"} 2");
+}
