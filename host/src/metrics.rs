@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::pace::Pace;
 use crate::progress::Progress;
-pub use diego::{AdvancedRoutes, Lrps, Measures, Point, Points, Quantity, TaskMark, Tasks};
+pub use diego::{AdvancedRoutes, LrpCounts, Measures, Point, Points, Quantity, TaskCounts, TaskMark};
 
 /// The type of what [`Metrics::text`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

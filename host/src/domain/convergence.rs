@@ -1,18 +1,16 @@
 //! Convergence: what nothing else moves on is looked at again and again, until what runs is what is desired. One run
 //! over everything, page by page; what is decided about each record is the model's.
 
-mod counts;
 mod lrps;
+mod tally;
 mod tasks;
-
-pub use counts::LrpCounts;
-pub use tasks::TaskCounts;
 
 use std::time::Instant;
 
 use bbs_proto::models::CellPresence;
 
 use super::{DomainError, Service};
+pub use crate::metrics::{LrpCounts, TaskCounts};
 use crate::model::cell::CellSet;
 use lrps::Present;
 
@@ -46,7 +44,7 @@ async fn converge_lrps(service: &Service, present: &Present) -> Result<LrpCounts
     tracing::info!(name: "converge-lrps-started", "converging instances");
     let began = Instant::now();
     let found = lrps::run(service, present).await;
-    service.measures().lrps_converged(found.as_ref().ok().map(LrpCounts::measured), began.elapsed());
+    service.measures().lrps_converged(found.as_ref().ok().cloned(), began.elapsed());
     tracing::info!(name: "converge-lrps-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
     found
 }
@@ -55,7 +53,7 @@ async fn converge_tasks(service: &Service, present: &Present) -> Result<TaskCoun
     tracing::info!(name: "converge-tasks-started", "converging tasks");
     let began = Instant::now();
     let found = tasks::run(service, &present.set).await;
-    service.measures().tasks_converged(found.as_ref().ok().map(TaskCounts::measured), began.elapsed());
+    service.measures().tasks_converged(found.as_ref().ok().cloned(), began.elapsed());
     tracing::info!(name: "converge-tasks-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
     found
 }

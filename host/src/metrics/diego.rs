@@ -57,42 +57,54 @@ impl Once {
 /// What convergence found, as of its last run, and what it did.
 #[derive(Debug, Default)]
 struct Converged {
-    lrps: Lrps,
+    lrps: LrpCounts,
     lrp_runs: u64,
     lrps_spent: Duration,
-    tasks: Tasks,
+    tasks: TaskCounts,
     task_runs: u64,
     tasks_spent: Duration,
     tasks_pruned: u64,
     tasks_kicked: u64,
 }
 
-/// What a run of convergence found among the instances.
+/// What a run of convergence found among the instances, and what it did. Instances are those that the service manages,
+/// unless it says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lrps {
+pub struct LrpCounts {
     pub unclaimed: u64,
     pub claimed: u64,
     pub running: u64,
     pub crashed: u64,
+    /// Desired LRPs with an instance that crashed.
     pub crashing_desired: u64,
+    /// Instances that are desired.
     pub desired: u64,
+    /// Desired and not there.
     pub missing: u64,
+    /// There and not desired.
     pub extra: u64,
     pub suspect_running: u64,
     pub suspect_claimed: u64,
     pub present_cells: u64,
+    /// Cells that have instances, and are not there.
     pub suspect_cells: u64,
     pub fresh_domains: Vec<String>,
+    /// Instances for which cells were asked. Diego has no name for it.
+    pub started: u64,
+    /// What was due and could not be done. Diego has no name for it.
+    pub failed: u64,
 }
 
-/// What a run of convergence found among the tasks, and what it did to them.
+/// What a run of convergence found among the tasks, and what it did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tasks {
+pub struct TaskCounts {
     pub pending: u64,
     pub running: u64,
     pub completed: u64,
     pub resolving: u64,
+    /// Forgotten, since nobody came for them.
     pub pruned: u64,
+    /// Moved on in any other way than by an auction.
     pub kicked: u64,
 }
 
@@ -148,7 +160,7 @@ impl Measures {
     }
 
     /// Convergence of instances ran. A run that failed says nothing of what there is.
-    pub fn lrps_converged(&self, found: Option<Lrps>, spent: Duration) {
+    pub fn lrps_converged(&self, found: Option<LrpCounts>, spent: Duration) {
         let mut converged = self.converged();
         converged.lrp_runs += 1;
         converged.lrps_spent = spent;
@@ -158,7 +170,7 @@ impl Measures {
     }
 
     /// Convergence of tasks ran.
-    pub fn tasks_converged(&self, found: Option<Tasks>, spent: Duration) {
+    pub fn tasks_converged(&self, found: Option<TaskCounts>, spent: Duration) {
         let mut converged = self.converged();
         converged.task_runs += 1;
         converged.tasks_spent = spent;

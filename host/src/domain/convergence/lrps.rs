@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bbs_proto::models::CellPresence;
 use futures_util::{StreamExt, stream};
 
-use super::counts::LrpCounts;
+use super::tally::Tally;
 use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{Changed, announce, retire, write};
 use crate::domain::attempts::repeated;
 use crate::domain::{DomainError, Page, Service, domains};
+use crate::metrics::LrpCounts;
 use crate::model::actual_lrp::{ActualLrp, LrpKey};
 use crate::model::cell::CellSet;
 use crate::model::change::Cause;
@@ -35,14 +36,14 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     let now_ns = service.store().now_ns();
     let known: BTreeSet<Text> = domains::forget_expired(service).await?.into_iter().collect();
     let fresh = domains::list(&mut service.store().look().await?).await?;
-    let mut counts = LrpCounts { fresh_domains: fresh.clone(), ..LrpCounts::default() };
+    let mut tally = Tally::begin(&fresh);
     let fresh = fresh.into_iter().collect();
     let world = World { now_ns, cells: &present.set, fresh: &fresh, known: &known };
     let mut work = Work { service, world, present, starts: BTreeMap::new(), failed: 0 };
     let mut after = None;
     loop {
         let (units, next) = page(service, after).await?;
-        work.act(&units, &mut counts).await;
+        work.act(&units, &mut tally).await;
         if next.is_none() {
             break;
         }
@@ -51,11 +52,9 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     if work.failed > 0 {
         tracing::warn!(failed = work.failed, "not everything that was due could be done; the next run tries again");
     }
-    counts.failed = work.failed;
-    counts.started = work.starts.values().map(|indices| indices.len() as u64).sum();
+    let started = work.starts.values().map(|indices| indices.len() as u64).sum();
     request_auctions(service, work.starts).await?;
-    counts.set_cells(&present.set);
-    Ok(counts)
+    Ok(tally.end(&present.set, started, work.failed))
 }
 
 /// Everything of the next process guids, and where those after them begin.
@@ -95,15 +94,15 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn act(&mut self, units: &BTreeMap<Text, Unit>, counts: &mut LrpCounts) {
+    async fn act(&mut self, units: &BTreeMap<Text, Unit>, tally: &mut Tally) {
         let workers = self.service.policy().convergence_workers.max(1);
         let mut due = Vec::new();
         let mut pushes = Vec::new();
         for (guid, unit) in units {
-            counts.count(unit, &self.world);
+            tally.count(unit, &self.world);
             pushes.extend(unit.pushes(&self.world));
             for (index, actions) in unit.decide(&self.world) {
-                counts.count_actions(&actions);
+                tally.count_actions(&actions);
                 let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
                 let domain = domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
                 let key = LrpKey { process_guid: guid.clone(), index, domain: domain.cloned().unwrap_or_default() };

@@ -6,43 +6,12 @@ use futures_util::{StreamExt, stream};
 
 use crate::domain::tasks::{change, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
-use crate::metrics::Tasks;
+use crate::metrics::TaskCounts;
 use crate::model::cell::CellSet;
 use crate::model::task::{Action, State, Task, TaskFilter, World};
 use crate::model::{Text, TraceId};
 
 const PAGE_TASKS: u32 = 250;
-
-/// What a run found and did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TaskCounts {
-    pub pending: u64,
-    pub running: u64,
-    pub completed: u64,
-    pub resolving: u64,
-    /// Forgotten, since nobody came for them.
-    pub pruned: u64,
-    /// Moved on in any other way than by an auction.
-    pub kicked: u64,
-}
-
-impl TaskCounts {
-    /// As it is told outside.
-    pub(super) fn measured(&self) -> Tasks {
-        let Self { pending, running, completed, resolving, pruned, kicked } = *self;
-        Tasks { pending, running, completed, resolving, pruned, kicked }
-    }
-
-    fn count(&mut self, task: &Task) {
-        match task.state() {
-            State::Pending => self.pending += 1,
-            State::Running => self.running += 1,
-            State::Completed => self.completed += 1,
-            State::Resolving => self.resolving += 1,
-            State::Invalid => {}
-        }
-    }
-}
 
 pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts, DomainError> {
     let policy = service.policy();
@@ -63,7 +32,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         after = page.next();
         let mut due = Vec::new();
         for task in found {
-            counts.count(&task);
+            count(&mut counts, &task);
             match world.decide(&task) {
                 None => {}
                 Some(Action::Auction) => waiting.push(task),
@@ -89,6 +58,16 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         tracing::warn!(tasks = waiting.len(), reason = %fault, "no cells were asked for; the next run asks again");
     }
     Ok(counts)
+}
+
+fn count(counts: &mut TaskCounts, task: &Task) {
+    match task.state() {
+        State::Pending => counts.pending += 1,
+        State::Running => counts.running += 1,
+        State::Completed => counts.completed += 1,
+        State::Resolving => counts.resolving += 1,
+        State::Invalid => {}
+    }
 }
 
 /// Does to a task what was decided, if it still is to be done. What was done.

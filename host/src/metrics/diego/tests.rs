@@ -60,10 +60,11 @@ fn the_last_run_of_convergence_is_told_again_and_again() {
     let mut points = Points::new(measures.clone());
     assert_eq!(gauge(&points.convergence(), "LRPsRunning"), (0.0, "Metric"));
     assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "there were none");
-    let lrps = Lrps { running: 7, fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()], ..Lrps::default() };
+    let lrps =
+        LrpCounts { running: 7, fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()], ..LrpCounts::default() };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.lrps_converged(None, SPENT * 2);
-    measures.tasks_converged(Some(Tasks { pruned: 2, kicked: 3, ..Tasks::default() }), SPENT);
+    measures.tasks_converged(Some(TaskCounts { pruned: 2, kicked: 3, ..TaskCounts::default() }), SPENT);
     let told = points.convergence();
     assert_eq!((added(&told, "ConvergenceLRPRuns"), added(&told, "ConvergenceTaskRuns")), (2, 1));
     assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (2, 3));
@@ -74,7 +75,7 @@ fn the_last_run_of_convergence_is_told_again_and_again() {
         assert_eq!(added(&told, "ConvergenceTasksKicked"), 3);
     }
     assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "none was added");
-    measures.tasks_converged(Some(Tasks { kicked: 1, ..Tasks::default() }), SPENT);
+    measures.tasks_converged(Some(TaskCounts { kicked: 1, ..TaskCounts::default() }), SPENT);
     for line in [
         "bbs_lrps_running 7",
         r#"bbs_domain{domain="cf-tasks"} 1"#,
@@ -125,7 +126,7 @@ fn what_has_not_happened_is_not_told() {
 #[test]
 fn each_number_has_its_own_name() {
     let measures = Measures::default();
-    let lrps = Lrps {
+    let lrps = LrpCounts {
         unclaimed: 1,
         claimed: 2,
         running: 3,
@@ -139,8 +140,9 @@ fn each_number_has_its_own_name() {
         present_cells: 11,
         suspect_cells: 12,
         fresh_domains: Vec::new(),
+        ..LrpCounts::default()
     };
-    let tasks = Tasks { pending: 21, running: 22, completed: 23, resolving: 24, pruned: 25, kicked: 26 };
+    let tasks = TaskCounts { pending: 21, running: 22, completed: 23, resolving: 24, pruned: 25, kicked: 26 };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.tasks_converged(Some(tasks), SPENT);
     let told = Points::new(measures.clone()).convergence();
