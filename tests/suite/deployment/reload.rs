@@ -9,6 +9,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use serde_json::json;
 
+use super::tls::said_of_the_api;
 use crate::harness::certificates::replace;
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
@@ -186,12 +187,7 @@ async fn certificates_for_callbacks_are_read_again() {
     for (name, from) in ["ca.crt", "server.crt", "server.key"].into_iter().zip(trust.files()) {
         replace(&place(name), &std::fs::read_to_string(from).unwrap());
     }
-    host = tokio::task::spawn_blocking(move || {
-        host.wait_for_line(|line| line.contains("tls.reloaded"));
-        host
-    })
-    .await
-    .unwrap();
+    host = said_of_the_api(host, "tls.reloaded").await;
     client.http = trust.client();
     let url = receiver.url();
     until(async || {

@@ -7,6 +7,7 @@ use super::ping;
 use crate::harness::certificates::{Authority, EXPIRED, VALID, replace};
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
+use crate::harness::host::Host;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_whom_the_authority_vouches_for_today_is_let_in() {
@@ -57,16 +58,25 @@ async fn certificates_that_are_replaced_are_used_and_bad_ones_are_not() {
     let next = Authority::new("the next authority's");
     replace(&deployment.certs().join("ca.crt"), &next.certificate());
     next.issue("server", VALID).write(&deployment.certs(), "server");
-    host = said(host, "tls.reloaded").await;
+    host = said_of_the_api(host, "tls.reloaded").await;
     assert!(ping(&before, host.address).await.is_err(), "the authority before is believed no more");
     assert!(ping(&kept, host.address).await.unwrap(), "a connection that is open stays");
     let after = deployment.trusting(next);
     assert!(ping(&after.client(), host.address).await.unwrap());
 }
 
-async fn said(mut host: crate::harness::host::Host, word: &'static str) -> crate::harness::host::Host {
+async fn said(host: Host, word: &'static str) -> Host {
+    said_both(host, word, "").await
+}
+
+/// Not of a client of the host, which says so of its files in the same words.
+pub(super) async fn said_of_the_api(host: Host, word: &'static str) -> Host {
+    said_both(host, word, "cert_file").await
+}
+
+async fn said_both(mut host: Host, word: &'static str, other: &'static str) -> Host {
     tokio::task::spawn_blocking(move || {
-        host.wait_for_line(|line| line.contains(word));
+        host.wait_for_line(|line| line.contains(word) && line.contains(other));
         host
     })
     .await
