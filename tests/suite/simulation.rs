@@ -8,7 +8,7 @@ mod diego;
 mod rest;
 mod supervisor;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diego::{Diego, Fault};
 use fastrand::Rng;
@@ -19,6 +19,8 @@ use crate::harness::diego::errands::Errands;
 
 const LRPS: u64 = 40;
 const TASKS: u64 = 50;
+/// Far above what a whole Diego takes: only a hang reaches it.
+const LONGEST: Duration = Duration::from_secs(1800);
 
 on_each_database!(what_is_desired_runs_whatever_fails);
 async fn what_is_desired_runs_whatever_fails(kind: Kind) {
@@ -27,6 +29,10 @@ async fn what_is_desired_runs_whatever_fails(kind: Kind) {
     let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
     println!("BBS_SIMULATION_SEED={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks");
+    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("whatever fails is over some time");
+}
+
+async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
     let mut random = Rng::with_seed(seed);
     let mut faults: Vec<_> = Fault::all().into_iter().filter(|fault| fault.is_possible_on(kind)).collect();
     random.shuffle(&mut faults);
