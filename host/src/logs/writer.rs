@@ -124,12 +124,15 @@ mod tests {
         let place = Place::default();
         let writer = Writer::start("test", place.clone());
         let stopped = place.0.lock().unwrap();
-        (0..3 * QUEUE).for_each(|_| writer.line("x\n".to_owned()));
+        let line = "x\n";
+        // What waits in the queue and what the thread has in its hands, if it is quick.
+        let held = QUEUE + BUFFER / line.len() + 1;
+        (0..held + QUEUE).for_each(|_| writer.line(line.to_owned()));
         let left_out = writer.take_left_out() as usize;
         assert!(left_out >= QUEUE, "{left_out}");
         drop(stopped);
         writer.flush();
-        assert_eq!(place.0.lock().unwrap().len(), 2 * (3 * QUEUE - left_out));
+        assert_eq!(place.0.lock().unwrap().len(), line.len() * (held + QUEUE - left_out));
         assert_eq!(writer.take_left_out(), 0);
     }
 }
