@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,7 @@ use bbs::config;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::diego::mood::cut_body;
 use super::diego::trust::{self, Listening, Trust};
 use super::locket::Locket;
 
@@ -152,10 +153,7 @@ async fn hear(
     match say {
         Say::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
         Say::Nothing => std::future::pending().await,
-        Say::Cut => {
-            let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
-            Body::from_stream(broken).into_response()
-        }
+        Say::Cut => cut_body().into_response(),
         Say::OnceReleased => {
             released.wait_for(|released| *released).await.expect("the stand-in is there as long as its server");
             StatusCode::ACCEPTED.into_response()

@@ -6,13 +6,12 @@ pub mod messages;
 mod sender;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 
 use super::files;
 use super::fresh::Fresh;
@@ -51,8 +50,6 @@ struct Agent {
 pub enum LoggregatorError {
     #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
     Files(#[from] FilesError),
-    #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
     #[error("the certificates that the `loggregator_*_path` keys name cannot be used; have them made again, as PEM")]
     Tls(#[source] tonic::transport::Error),
 }
@@ -138,13 +135,7 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, port: u16) -> Result<Channel, LoggregatorError> {
-    // What is wrong with them would otherwise show as an agent that cannot be reached, for ever.
-    files(tls).config(None)?;
-    let read =
-        |path: &PathBuf| std::fs::read(path).map_err(|source| LoggregatorError::Read { path: path.clone(), source });
-    let authority = Certificate::from_pem(read(&tls.ca_file)?);
-    let identity = Identity::from_pem(read(&tls.cert_file)?, read(&tls.key_file)?);
-    let config = ClientTlsConfig::new().ca_certificate(authority).identity(identity).domain_name(AGENT);
+    let config = files(tls).grpc_config()?.domain_name(AGENT);
     let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{port}")).map_err(LoggregatorError::Tls)?;
     let endpoint =
         endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);

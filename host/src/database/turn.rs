@@ -57,14 +57,10 @@ impl Turns {
         &self.pool
     }
 
+    /// Goes on to its end: `Database` begins everything in a task of its own. A turn that is half begun could be neither
+    /// used nor undone.
     pub(super) async fn begin(&self) -> Result<Turn, SqlError> {
-        let group = Arc::clone(&self.group).lock_owned().await;
-        // In a task of its own: a turn that is half begun could be neither used nor undone. If nobody waits for it any
-        // more, it is dropped as soon as it is whole.
-        tokio::spawn(self.clone().begin_in(group)).await.map_err(|_| SqlError::WorkerCrashed)?
-    }
-
-    async fn begin_in(self, mut group: OwnedMutexGuard<Option<Group>>) -> Result<Turn, SqlError> {
+        let mut group = Arc::clone(&self.group).lock_owned().await;
         let open = match &mut *group {
             Some(open) => open,
             none => none.insert(Group::begin(&self.pool).await?),
@@ -72,7 +68,7 @@ impl Turns {
         if let Err(fault) = open.run("SAVEPOINT turn").await {
             return Err(lost(&mut group, fault));
         }
-        Ok(Turn { turns: self, group: Some(group) })
+        Ok(Turn { turns: self.clone(), group: Some(group) })
     }
 
     /// Commits the group with this outcome, unless another member has.

@@ -14,12 +14,9 @@ pub(super) async fn repeatedly(service: &Service, interval: Duration) -> Infalli
         tokio::time::sleep(interval).await;
         // What is said meanwhile has this in its name.
         let session = tracing::info_span!("executing-convergence");
-        match convergence::run(service).instrument(session).await {
-            Ok(_) => {}
-            Err(fault) => {
-                let cause = std::error::Error::source(&fault).map(tracing::field::display);
-                tracing::error!(reason = %fault, cause, "this run of convergence failed; the next comes after the interval");
-            }
+        if let Err(fault) = convergence::run(service).instrument(session).await {
+            let cause = std::error::Error::source(&fault).map(tracing::field::display);
+            tracing::error!(reason = %fault, cause, "this run of convergence failed; the next comes after the interval");
         }
     }
 }

@@ -57,6 +57,14 @@ impl Files {
         }
         Ok(config)
     }
+
+    /// The same for gRPC, whose library reads the files only when it connects and then says little of them.
+    pub fn grpc_config(&self) -> Result<tonic::transport::ClientTlsConfig, FilesError> {
+        self.config(None)?;
+        let authority = tonic::transport::Certificate::from_pem(read(&self.ca)?);
+        let identity = tonic::transport::Identity::from_pem(read(&self.cert)?, read(&self.key)?);
+        Ok(tonic::transport::ClientTlsConfig::new().ca_certificate(authority).identity(identity))
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, FilesError> {

@@ -177,9 +177,7 @@ impl Cell {
 
     /// What runs here and means to go on running.
     pub fn running(&self) -> Vec<ContainerKey> {
-        let state = self.inner.state();
-        let running = state.containers.iter().filter(|(_, container)| container.stage == Stage::Running);
-        running.map(|(key, _)| key.clone()).collect()
+        self.inner.running()
     }
 
     /// Everything that is here, and what each is known by.
@@ -217,6 +215,12 @@ impl Cell {
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics meanwhile")
+    }
+
+    fn running(&self) -> Vec<ContainerKey> {
+        let state = self.state();
+        let running = state.containers.iter().filter(|(_, container)| container.stage == Stage::Running);
+        running.map(|(key, _)| key.clone()).collect()
     }
 
     fn is_evacuating(&self) -> bool {

@@ -58,10 +58,12 @@ impl Mood {
                 Some(StatusCode::INTERNAL_SERVER_ERROR.into_response())
             }
             Behaviour::Refuses => Some(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
-            Behaviour::Cuts => {
-                let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
-                Some((StatusCode::ACCEPTED, Body::from_stream(broken)).into_response())
-            }
+            Behaviour::Cuts => Some((StatusCode::ACCEPTED, cut_body()).into_response()),
         }
     }
+}
+
+/// A body with whose beginning the connection ends.
+pub fn cut_body() -> Body {
+    Body::from_stream(stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]))
 }

@@ -10,11 +10,12 @@ use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use bbs::config::ClientTls;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+
+use crate::harness::certificates::{Authority, VALID, replace};
 
 /// How long anybody waits for the host.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,21 +35,10 @@ impl Trust {
     pub fn new() -> Self {
         bbs::tls::choose_cryptography();
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, new_key()).expect("the authority signs itself");
-        let names = ["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
-        let mut params = CertificateParams::new(names).expect("names of a certificate");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = new_key();
-        let certificate = params.signed_by(&key, &authority).expect("the authority signs");
-        let trust = Self { folder };
-        for (name, text) in
-            [("ca.crt", authority.pem()), ("anybody.crt", certificate.pem()), ("anybody.key", key.serialize_pem())]
-        {
-            std::fs::write(trust.path(name), text).expect("a file of a temporary folder");
-        }
-        trust
+        let authority = Authority::new("Diego's");
+        replace(&folder.path().join("ca.crt"), &authority.certificate());
+        authority.issue("anybody", VALID).write(folder.path(), "anybody");
+        Self { folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -113,10 +103,6 @@ fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
     listener.set_nonblocking(true).expect("a listener of the runtime");
     let address = listener.local_addr().expect("a listener has an address");
     (listener, address, Handle::new())
-}
-
-fn new_key() -> KeyPair {
-    KeyPair::generate().expect("a key")
 }
 
 impl Listening {

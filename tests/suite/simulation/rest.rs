@@ -36,7 +36,7 @@ impl Diego {
         }
         println!("at rest after {} s", began.elapsed().as_secs());
         for _ in 0..2 {
-            self.supervisor.hears(|line| line.contains(": converged ")).await;
+            self.supervisor.hears(|line| line.contains("counts=LrpCounts")).await;
         }
         assert_eq!(self.differences(wanted, told_of).await, Vec::<String>::new(), "it does not stay so");
         assert_eq!(self.emitter.backward(), Vec::<String>::new());

@@ -34,12 +34,6 @@ pub(super) async fn keep(inner: Arc<Inner>) {
 }
 
 impl Inner {
-    fn running(&self) -> Vec<ContainerKey> {
-        let state = self.state();
-        let running = state.containers.iter().filter(|(_, container)| container.stage == Stage::Running);
-        running.map(|(key, _)| key.clone()).collect()
-    }
-
     async fn reconcile(&self) {
         let request = proto::ActualLrPsRequest { cell_id: self.id.clone().into(), ..Default::default() };
         let (answer, refusal, _): (proto::ActualLrPsResponse, _, _) =
