@@ -54,9 +54,11 @@ impl Aim {
 /// What the calls met.
 #[derive(Debug)]
 pub struct Report {
-    /// In microseconds, of calls that succeeded.
+    /// In microseconds, of calls that succeeded, from when they were due.
     pub reads: Histogram<u64>,
     pub writes: Histogram<u64>,
+    /// The same, from when they were made: a client that waits for one call makes the next too late.
+    pub taken: Histogram<u64>,
     pub elapsed: Duration,
     pub failures: u64,
     /// Reads that were not what the model says.
@@ -69,7 +71,15 @@ impl Report {
     fn new() -> Self {
         let longest = u64::try_from(LONGEST.as_micros()).expect("minutes");
         let empty = || Histogram::new_with_bounds(1, longest, 3).expect("bounds in order");
-        Self { reads: empty(), writes: empty(), elapsed: Duration::ZERO, failures: 0, differences: 0, told: Vec::new() }
+        Self {
+            reads: empty(),
+            writes: empty(),
+            taken: empty(),
+            elapsed: Duration::ZERO,
+            failures: 0,
+            differences: 0,
+            told: Vec::new(),
+        }
     }
 
     fn tell(&mut self, text: String) {
@@ -81,6 +91,7 @@ impl Report {
     fn add(&mut self, other: Self) {
         self.reads.add(other.reads).expect("they are alike");
         self.writes.add(other.writes).expect("they are alike");
+        self.taken.add(other.taken).expect("they are alike");
         self.failures += other.failures;
         self.differences += other.differences;
         other.told.into_iter().for_each(|text| self.tell(text));
@@ -94,10 +105,10 @@ impl Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        for (name, histogram) in [("reads", &self.reads), ("writes", &self.writes)] {
+        for (name, histogram) in [("reads", &self.reads), ("writes", &self.writes), ("once made", &self.taken)] {
             writeln!(
                 f,
-                "{name:<7}{:8}   p50 {:8.2} ms   p99 {:8.2} ms   longest {:8.2} ms",
+                "{name:<10}{:8}   p50 {:8.2} ms   p99 {:8.2} ms   longest {:8.2} ms",
                 histogram.len(),
                 ms(histogram, 0.5),
                 ms(histogram, 0.99),

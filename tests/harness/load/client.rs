@@ -69,6 +69,7 @@ impl Client {
             _ => Call::Remove,
         };
         let is_read = matches!(call, Call::Get | Call::List);
+        let made = Instant::now();
         let done = match call {
             Call::Get => self.get().await,
             Call::List => self.list().await,
@@ -79,8 +80,8 @@ impl Client {
         match done {
             Ok(()) => {
                 let histogram = if is_read { &mut self.report.reads } else { &mut self.report.writes };
-                let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
-                histogram.saturating_record(micros);
+                histogram.saturating_record(micros(due.elapsed()));
+                self.report.taken.saturating_record(micros(made.elapsed()));
             }
             Err(failure) => {
                 self.report.failures += 1;
@@ -243,4 +244,8 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
         modification_tag: Some(proto::ModificationTag::default()),
         ..Default::default()
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
