@@ -1,15 +1,18 @@
 //! A host that serves while it migrates: under a load that is aimed at what is being copied, no call fails, nobody
 //! reads anything but what was written, and nothing that was acknowledged is lost.
 
+use std::time::{Duration, Instant};
+
+use bbs::database::{Transaction, sql};
 use tokio::sync::watch;
 
-use crate::harness::database::Kind;
-use crate::harness::database::on_each_database;
+use crate::harness::database::{Kind, TestDatabase, on_each_database, on_each_server, texts};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::load::Settings;
 use crate::harness::load::across::migration;
 use crate::harness::load::calls::Caller;
+use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::modules;
 use crate::harness::stored::Stored;
@@ -18,10 +21,12 @@ use crate::harness::stored::Stored;
 const FROM: u64 = 1_698_182_853;
 /// Slow enough that most calls come while rows are copied.
 const UNITS_PER_SECOND: u64 = 100;
+/// For a copy at that rate, and more.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-on_each_database!(clients_do_not_notice_a_migration);
-async fn clients_do_not_notice_a_migration(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
+/// A database at the version before, and what the API answers of it.
+async fn taken_down(database: TestDatabase) -> (Installation, Model, u64) {
+    let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
     let host = installation.serve();
     let before = Model::of(&Caller::new(watch::channel(host.url("")).1)).await.unwrap();
@@ -30,8 +35,13 @@ async fn clients_do_not_notice_a_migration(kind: Kind) {
     let newest = stored.context.migrations.last().unwrap().manifest().version;
     stored.down(FROM).await.unwrap();
     stored.context.database.close().await;
-
     let installation = installation.set("migration_mode", "online").set("migration_units_per_second", UNITS_PER_SECOND);
+    (installation, before, newest)
+}
+
+on_each_database!(clients_do_not_notice_a_migration);
+async fn clients_do_not_notice_a_migration(kind: Kind) {
+    let (installation, before, newest) = taken_down(TestDatabase::new(kind)).await;
     let mut host = installation.serve();
     let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
     let outcome = migration(&installation, &mut host, before, newest, settings).await;
@@ -41,4 +51,52 @@ async fn clients_do_not_notice_a_migration(kind: Kind) {
     assert_eq!(outcome.differences, Vec::<String>::new());
     assert!(outcome.began_at.is_some(), "the calls came too late to meet the copy");
     assert!(host.terminate().success());
+}
+
+on_each_server!(whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else);
+/// Two transactions that want the same rows are for the database to settle, and either may be told to come back.
+async fn whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else(kind: Kind) {
+    let server = match kind {
+        Kind::Mysql => kind.own_engine_with(&["--innodb-lock-wait-timeout=1"]),
+        _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
+    };
+    let (installation, before, _) = taken_down(TestDatabase::on(kind, server.address())).await;
+    let mut host = installation.serve();
+    let other = installation.database.open().await;
+    let mut holding = other.write().await.unwrap();
+    hold_residue(kind, &mut holding).await;
+    let began = Instant::now();
+    while !host.said().iter().any(|line| line.contains("the clean-up waits")) {
+        assert!(began.elapsed() < PATIENCE, "it does not wait: {:#?}", host.said());
+        // The server ends transactions in which nothing happens.
+        holding.fetch(sql("SELECT 1")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    assert_eq!(before.differences(&everything(&caller).await.unwrap()), Vec::<String>::new());
+    drop(holding);
+    while !texts(&other, "SELECT phase FROM bbs_migration").await.is_empty() {
+        assert!(began.elapsed() < PATIENCE, "it does not end: {:#?}", host.said());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let kept = texts(&other, "SELECT unit FROM bbs_residue WHERE direction = 'down'").await;
+    assert_eq!(kept, Vec::<String>::new());
+    other.close().await;
+    assert!(host.terminate().success());
+}
+
+/// What is in the way of removing what the way down kept, but of nothing before.
+async fn hold_residue(kind: Kind, tx: &mut Transaction) {
+    if kind == Kind::Postgres {
+        let rows = tx.fetch(sql("SELECT unit FROM bbs_residue WHERE direction = 'down' FOR UPDATE")).await.unwrap();
+        assert!(!rows.is_empty(), "nothing is there to be held");
+        return;
+    }
+    // Rows that are there are also looked at by those who write others of their unit.
+    let columns = "table_name, row_digest, version, direction, unit, row_key, digest, sealed";
+    let another = format!(
+        "INSERT INTO bbs_residue (unit_digest, {columns}) SELECT '0', {columns} FROM bbs_residue \
+         WHERE direction = 'down' LIMIT 1"
+    );
+    assert_eq!(tx.execute(sql(another)).await.unwrap(), 1);
 }

@@ -243,17 +243,30 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     context.progress.enter("clean-up", "tables that were replaced", None);
     state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
     quarantine::give_back(context, fence).await?;
+    remove_used_residue(context, fence).await?;
     let mut tx = fence.begin().await?;
     quarantine::forget_pending(&mut tx).await?;
-    if let Some(arrived) = state::underway(&mut tx).await?.filter(|underway| underway.phase == Phase::CleaningUp) {
-        // What the way back had left has been given back. There may be much of it, and clients do not wait for this.
-        let direction = if arrived.to >= arrived.from { Direction::Up } else { Direction::Down };
-        let versions = super::versions(arrived.from, arrived.to);
-        residue::remove(&mut tx, residue::opposite(direction), versions).await?;
-    }
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
     tx.commit().await.map_err(failed("bbs_migration"))?;
     fault::point(fault::AFTER_CLEAN_UP);
+    Ok(())
+}
+
+/// What the way back had left has been given back. There may be much of it, and clients write the same units meanwhile:
+/// it goes a few at a time.
+async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let arrived = state::underway(&mut reader).await?.filter(|underway| underway.phase == Phase::CleaningUp);
+    drop(reader);
+    let Some(arrived) = arrived else { return Ok(()) };
+    let direction = if arrived.to >= arrived.from { Direction::Up } else { Direction::Down };
+    let versions = super::versions(arrived.from, arrived.to);
+    let mut after = Some(String::new());
+    while let Some(last) = after {
+        let mut tx = fence.begin_at_ease().await?;
+        after = residue::remove_some(&mut tx, residue::opposite(direction), versions.clone(), &last).await?;
+        tx.commit().await.map_err(failed("bbs_residue"))?;
+    }
     Ok(())
 }

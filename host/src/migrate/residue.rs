@@ -20,6 +20,8 @@ type Versions = std::ops::RangeInclusive<DataVersion>;
 
 /// How many units are looked for at a time. A statement of fixed size is prepared once.
 const UNITS: usize = 256;
+/// What is removed in one transaction. Whoever writes one of these units meanwhile waits for it.
+const REMOVED_UNITS: u64 = 500;
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: RESIDUE.to_owned(), source }
@@ -230,12 +232,35 @@ pub(super) async fn remove_unit(
     Ok(())
 }
 
-/// Removes what steps of a direction left at these versions, but for units in quarantine, for which nothing of it was used.
-pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
+/// What steps of a direction left at these versions, but for units in quarantine, for which nothing of it was used.
+fn used(direction: Direction, versions: &Versions) -> Cond {
     let quarantined = Query::select().column("unit_digest").from(QUARANTINE).take();
+    of(direction, versions).add(Expr::col("unit_digest").not_in_subquery(quarantined))
+}
+
+/// Removes it. Only while nobody writes.
+pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
-    delete.from_table(RESIDUE).cond_where(of(direction, &versions));
-    delete.and_where(Expr::col("unit_digest").not_in_subquery(quarantined));
+    delete.from_table(RESIDUE).cond_where(used(direction, &versions));
     tx.execute(&delete).await.map_err(failed)?;
     Ok(())
+}
+
+/// Removes it for the next few units after one. Gives the last of them, if there was any.
+pub(super) async fn remove_some(
+    tx: &mut Transaction,
+    direction: Direction,
+    versions: Versions,
+    after: &str,
+) -> Result<Option<String>, MigrateError> {
+    let next = used(direction, &versions).add(Expr::col("unit_digest").gt(after));
+    let mut some = Query::select();
+    some.distinct().column("unit_digest").from(RESIDUE).cond_where(next.clone());
+    some.order_by("unit_digest", Order::Asc).limit(REMOVED_UNITS);
+    let Some(last) = tx.fetch(&some).await.map_err(failed)?.pop() else { return Ok(None) };
+    let last = last.text(0).map_err(failed)?.unwrap_or_default().to_owned();
+    let mut delete = Query::delete();
+    delete.from_table(RESIDUE).cond_where(next.add(Expr::col("unit_digest").lte(last.as_str())));
+    tx.execute(&delete).await.map_err(failed)?;
+    Ok(Some(last))
 }

@@ -14,7 +14,7 @@ use crate::store::Store;
 
 /// How long writing a batch may take while clients write, too: whoever wants a unit of the batch waits about this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
-/// Before a cut-over that waited for somebody else's lock is tried again.
+/// Before something that waited for somebody else's lock is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Prepared {
@@ -54,7 +54,7 @@ impl Prepared {
         };
         match done.instrument(span).await {
             Ok(()) => {
-                online.clean_up(&context, fence).await?;
+                clean_up(&context, fence, online).await?;
                 Ok(true)
             }
             Err(StartupError::Migrate(fault)) if !online.has_arrived(&context).await? => {
@@ -119,6 +119,22 @@ impl Prepared {
         *current = access;
         self.progress.enter(STOPPED, reason, None);
         Ok(())
+    }
+}
+
+/// As often as clients, or whoever reads what is removed, are in the way: they are served meanwhile.
+async fn clean_up(context: &Context, fence: &Fence, online: &Online) -> Result<(), MigrateError> {
+    loop {
+        match online.clean_up(context, fence).await {
+            Err(fault) if fault.is_transient() => {
+                tracing::info!(
+                    name: "clean-up-waits",
+                    reason = %fault, "the clean-up waits for somebody else's lock and is tried again"
+                );
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            done => return done,
+        }
     }
 }
 
