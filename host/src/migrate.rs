@@ -216,6 +216,13 @@ impl Work {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     }
 
+    /// Tables beside the real ones: copies on their way, and originals that were replaced.
+    fn side_tables(&self) -> Vec<String> {
+        let copies = self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy).map(|plan| plan.staged(self.to));
+        let originals = self.lens.near.tables.keys().map(|table| format!("{table}__{}", self.from));
+        copies.chain(originals).collect()
+    }
+
     /// A table as it may be found: an earlier start may have added some of what this migration adds to it.
     fn with_what_is_added(&self, near: &Table, found: Option<&PhysicalTable>) -> Table {
         let mut table = near.clone();

@@ -20,7 +20,7 @@ fn host(database: &TestDatabase, name: &str) -> Installation {
 }
 
 /// A host that starts and waits; what comes back serves.
-fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
+pub(super) fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
     let command = installation.command(&["serve"]);
     tokio::task::spawn_blocking(move || Host::start(command, "serving"))
 }

@@ -40,4 +40,5 @@ mod takeover;
 mod tasks;
 mod tidy;
 mod translators;
+mod upgrade;
 mod validation;

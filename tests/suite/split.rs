@@ -113,7 +113,7 @@ async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
 }
 
 /// What clients of every version of the API list.
-const LISTS: [&str; 9] = [
+pub(super) const LISTS: [&str; 9] = [
     "/v1/desired_lrps/list.r3",
     "/v1/desired_lrp_scheduling_infos/list",
     "/v1/desired_lrp_routing_infos/list",
@@ -126,13 +126,14 @@ const LISTS: [&str; 9] = [
 ];
 
 /// The elements of a list, each as its bytes, in order.
-async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
+pub(super) async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
     let reply = crate::harness::http_client().post(host.url(path)).send().await.unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = reply.bytes().await.unwrap();
     let (mut rest, mut elements) = (&answer[..], Vec::new());
     while !rest.is_empty() {
         assert_eq!(rest[0] & 7, 2, "every field of a list is of bytes: {path}");
+        assert_ne!(rest[0] >> 3, 1, "{path} failed: {}", answer.escape_ascii());
         rest = &rest[1..];
         let length = usize::try_from(decode_varint(&mut rest).unwrap()).unwrap();
         elements.push(rest[..length].to_vec());

@@ -241,7 +241,7 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
 /// Removes what a finished migration replaced. Safe to repeat, and only ever run once the version is durable.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context.progress.enter("clean-up", "tables that were replaced", None);
-    state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
+    state::drop_leftovers(context, fence).await?;
     quarantine::give_back(context, fence).await?;
     remove_used_residue(context, fence).await?;
     let mut tx = fence.begin().await?;

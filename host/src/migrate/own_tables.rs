@@ -42,6 +42,7 @@ pub fn tables() -> Vec<Table> {
                 ("phase", KEY),
             ],
         ),
+        table("bbs_side_table", &["table_name"], &[("table_name", KEY)]),
         table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),

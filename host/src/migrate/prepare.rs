@@ -3,7 +3,7 @@
 
 use super::plan::Strategy;
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, fault, line, quarantine, residue, same_schema};
+use super::{Context, MigrateError, Work, fault, quarantine, residue, same_schema};
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
@@ -36,7 +36,7 @@ pub(super) async fn begin(
     }
     tx.commit().await.map_err(failed("bbs_migration"))?;
     if !resumed {
-        state::drop_leftovers(context, fence, &line(&context.migrations)?).await?;
+        state::drop_leftovers(context, fence).await?;
     }
     let mut tx = fence.begin().await?;
     for step in work.lens.steps() {
@@ -72,7 +72,8 @@ pub(super) async fn write_phase(
         token: work.token,
         phase,
     };
-    state::write_underway(tx, &underway).await
+    state::write_underway(tx, &underway).await?;
+    state::write_side_tables(tx, &work.side_tables()).await
 }
 
 /// Makes the tables that rows are copied into, once the originals are what their version says.
@@ -142,5 +143,5 @@ pub(super) async fn start_over(
     residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     write_phase(&mut tx, work, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(failed("bbs_migration"))?;
-    state::drop_leftovers(context, fence, &line(&context.migrations)?).await
+    state::drop_leftovers(context, fence).await
 }

@@ -13,7 +13,6 @@ use super::{Context, MigrateError, fault};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
-use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
 pub(super) use crate::units::digest::signed;
@@ -26,6 +25,7 @@ const VERSION: &str = "version";
 pub(super) const KEY_LABEL: &str = "encryption_key_label";
 
 const RUN_ARGUMENTS: &str = "bbs_run_arguments";
+const SIDE_TABLES: &str = "bbs_side_table";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -199,6 +199,7 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
+        "DELETE FROM bbs_side_table",
         "DELETE FROM bbs_copy",
         "DELETE FROM bbs_copy_table",
         "DELETE FROM bbs_copy_change",
@@ -208,10 +209,25 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
     Ok(())
 }
 
+/// Records the tables that a migration makes beside the real ones, before the first of them is made. The host that
+/// removes them may have an older catalog, from which their names cannot be derived.
+pub(super) async fn write_side_tables(tx: &mut Transaction, names: &[String]) -> Result<(), MigrateError> {
+    tx.execute(sql("DELETE FROM bbs_side_table")).await.map_err(failed(SIDE_TABLES))?;
+    let mut insert = Query::insert();
+    insert.into_table(Alias::new(SIDE_TABLES)).columns([Alias::new("table_name")]);
+    for name in names {
+        insert.values_panic([name.as_str().into()]);
+    }
+    if !names.is_empty() {
+        tx.execute(&insert).await.map_err(failed(SIDE_TABLES))?;
+    }
+    Ok(())
+}
+
 /// Drops every table that the migration under way made beside the real ones.
-pub(super) async fn drop_leftovers(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
+pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let leftovers = leftovers(&mut reader, line).await?;
+    let leftovers = leftovers(&mut reader).await?;
     drop(reader);
     for table in leftovers {
         fence.change_schema(&[schema::drop_table(context.database.dialect(), &table)]).await?;
@@ -220,17 +236,17 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence, line: &Line
     Ok(())
 }
 
-/// What the migration under way has made or set aside: tables of the line under the name of one of its ends. The
-/// database is shared, so whatever else looks like that is somebody else's.
-pub(super) async fn leftovers(tx: &mut Transaction, line: &Line) -> Result<Vec<String>, MigrateError> {
-    let Some(Underway { from, to, .. }) = underway(tx).await? else { return Ok(Vec::new()) };
+/// The recorded side tables that exist. The database is shared, so a table that is only named like one is left alone.
+async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
+    if !exists(tx, SIDE_TABLES).await? {
+        return Ok(Vec::new());
+    }
+    let rows = tx.fetch(sql("SELECT table_name FROM bbs_side_table ORDER BY table_name")).await;
     let mut found = Vec::new();
-    for table in line.table_names() {
-        for end in [from, to] {
-            let name = format!("{table}__{end}");
-            if exists(tx, &name).await? {
-                found.push(name);
-            }
+    for row in rows.map_err(failed(SIDE_TABLES))? {
+        let name = row.text(0).map_err(failed(SIDE_TABLES))?.unwrap_or_default();
+        if exists(tx, name).await? {
+            found.push(name.to_owned());
         }
     }
     Ok(found)

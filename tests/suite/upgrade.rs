@@ -1,0 +1,267 @@
+//! `host/UPGRADING.md`, step by step, with real executables of two catalogs: the older release has the default modules,
+//! the newer one has two more, which split `desired_lrps`. Each test is one section of the guide.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use serde_json::Value;
+
+use crate::api::lrp;
+use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
+use crate::harness::stored::{Rows, Stored};
+use crate::lock::standby;
+use crate::split::{LISTS, listed};
+
+/// The newest version of the older release.
+const OLDER: u64 = 1_795_000_000;
+/// The newest version of the newer release.
+const NEWER: u64 = 1_795_000_200;
+/// The way up from here rewrites every row.
+const OLDEST: u64 = 1_471_030_898;
+/// Less than the fixture has units.
+const PART: &str = "100";
+/// As BOSH writes it. Servers end transactions that are idle for half of it.
+const LOCK_TTL: &str = "15s";
+/// The exit code of a partial run.
+const NOT_YET: i32 = 3;
+
+/// Two releases that are installed beside each other and share a database.
+struct Releases {
+    older: Installation,
+    newer: Installation,
+}
+
+impl Releases {
+    /// On the database that Diego's BBS wrote.
+    async fn on_diego_database(kind: Kind) -> Self {
+        let database = TestDatabase::new(kind);
+        fixture::write_to(&database).await;
+        let install = |modules: &Path| Installation::on(database.clone(), modules).set("lock_ttl", LOCK_TTL);
+        Self { older: install(&modules::modules()), newer: install(&modules::modules_with_split()) }
+    }
+
+    /// On the same database, served by the older release.
+    async fn on_older_database(kind: Kind) -> Self {
+        let releases = Self::on_diego_database(kind).await;
+        releases.older.succeed(&["migrate", "up"]);
+        releases
+    }
+
+    /// (`CurrentVersion`, `TargetVersion`)
+    fn versions(&self) -> (u64, u64) {
+        let status: Value = serde_json::from_str(&self.newer.succeed(&["migrate", "status", "--json"])).unwrap();
+        let found = &status["found"]["versioned"];
+        (found["current"].as_u64().unwrap(), found["target"].as_u64().unwrap())
+    }
+
+    async fn rows(&self, version: u64) -> Rows {
+        let migrations = fixture::migrations_in(&modules::modules_with_split());
+        let stored = Stored::open(&self.older.database, migrations).await;
+        stored.assert_layout(version).await;
+        let rows = stored.rows(version).await;
+        stored.context.database.close().await;
+        rows
+    }
+}
+
+/// Migrates a part and ends, as a host does that is killed between two batches.
+#[track_caller]
+fn migrate_a_part(installation: &Installation) {
+    let output = installation.run(&["migrate", "up", "--max-count", PART]);
+    assert_eq!(output.status.code(), Some(NOT_YET), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+type Lists = BTreeMap<&'static str, Vec<Vec<u8>>>;
+
+/// What clients of every API version see.
+async fn lists(host: &Host) -> Lists {
+    let mut lists = Lists::new();
+    for path in LISTS {
+        lists.insert(path, listed(host, path).await);
+    }
+    lists
+}
+
+#[track_caller]
+fn assert_same_lists(found: &Lists, expected: &Lists) {
+    for (path, expected) in expected {
+        assert!(found[path] == *expected, "{path}: {} elements of {}", found[path].len(), expected.len());
+    }
+}
+
+async fn post(host: &Host, path: &str, request: &impl Message) {
+    let reply = crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec()).send().await.unwrap();
+    assert_eq!(reply.status(), 200, "{path}");
+    let answer = proto::DesiredLrpLifecycleResponse::decode(reply.bytes().await.unwrap()).unwrap();
+    assert_eq!(answer.error, None, "{path}");
+}
+
+/// A desire, an update and a removal; the latter two of the fixture's LRPs.
+async fn write(host: &Host, process_guid: &str) {
+    let desired = lrp(process_guid);
+    post(host, "/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(desired) }).await;
+    let guids: Vec<_> = fixture::rows("desired_lrps").iter().map(|row| row["process_guid"].clone()).collect();
+    let guid = |at: usize| guids[at].as_str().unwrap().as_bytes().to_vec();
+    let update = proto::DesiredLrpUpdate { annotation: Some(process_guid.into()), ..Default::default() };
+    let request = proto::UpdateDesiredLrpRequest { process_guid: guid(1), update: Some(update) };
+    post(host, "/v1/desired_lrp/update", &request).await;
+    let last = guids.len() - 1;
+    let removed = proto::RemoveDesiredLrpRequest { process_guid: guid(last - usize::from(process_guid == "second")) };
+    post(host, "/v1/desired_lrp/remove", &removed).await;
+}
+
+// Section "From Diego's BBS and back".
+on_each_database!(diego_database_is_examined_taken_over_and_handed_back);
+async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
+    let releases = Releases::on_diego_database(kind).await;
+    let host = &releases.older;
+    let original = releases.rows(VERSION).await;
+
+    let status = host.succeed(&["migrate", "status"]);
+    assert!(status.contains(&VERSION.to_string()), "{status}");
+    host.succeed(&["migrate", "plan"]);
+    host.succeed(&["migrate", "plan", "--check"]);
+    assert_eq!(releases.versions(), (VERSION, VERSION));
+    assert_eq!(releases.rows(VERSION).await, original, "looking has changed something");
+
+    let serving = host.serve();
+    write(&serving, "first").await;
+    assert!(serving.terminate().success());
+    assert_eq!(releases.versions(), (OLDER, OLDER));
+
+    host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    assert_eq!(releases.versions(), (VERSION, VERSION));
+    let returned = releases.rows(VERSION).await;
+    assert_eq!((returned["tasks"].as_slice(), &returned["domains"]), (&*original["tasks"], &original["domains"]));
+    let untouched = |rows: &Rows| -> Vec<_> {
+        let changed = [&original["desired_lrps"][1], original["desired_lrps"].last().unwrap()];
+        let is_changed = |guid: &String| guid == "first" || changed.iter().any(|row| row["process_guid"] == *guid);
+        rows["desired_lrps"].iter().filter(|row| !is_changed(&row["process_guid"])).cloned().collect()
+    };
+    assert_eq!(untouched(&returned), untouched(&original));
+    assert!(returned["desired_lrps"].iter().any(|row| row["process_guid"] == "first"), "a new LRP goes back, too");
+
+    let serving = host.serve();
+    write(&serving, "second").await;
+}
+
+// Section "From one release to the next": the standby of the newer release follows the master of the older one.
+on_each_database!(newer_standby_takes_over_from_the_older_master_and_goes_back_when_drained);
+async fn newer_standby_takes_over_from_the_older_master_and_goes_back_when_drained(kind: Kind) {
+    let Releases { older, newer } = Releases::on_older_database(kind).await;
+    let newer = newer.set("rollback_on_drain_to_version", OLDER);
+    let master = older.serve();
+    write(&master, "first").await;
+    let expected = lists(&master).await;
+    let next = standby(&newer);
+    assert!(master.terminate().success());
+    let master = next.await.unwrap();
+    assert_same_lists(&lists(&master).await, &expected);
+
+    write(&master, "second").await;
+    let expected = lists(&master).await;
+    let next = standby(&older);
+    assert!(master.terminate().success(), "the drain takes the database back");
+    let master = next.await.unwrap();
+    assert_same_lists(&lists(&master).await, &expected);
+    assert!(master.terminate().success());
+    assert_eq!(Releases { older, newer }.versions(), (OLDER, OLDER));
+}
+
+// Section "A migration that has not ended": the older release serves, and what it wrote is migrated afterwards.
+on_each_database!(older_host_serves_a_database_that_a_newer_one_has_half_migrated);
+async fn older_host_serves_a_database_that_a_newer_one_has_half_migrated(kind: Kind) {
+    let releases = Releases::on_older_database(kind).await;
+    migrate_a_part(&releases.newer);
+    assert_eq!(releases.versions(), (OLDER, NEWER));
+    let host = releases.older.serve();
+    write(&host, "first").await;
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    let host = releases.newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions(), (NEWER, NEWER));
+}
+
+// The same section, from Diego's version: neither release can serve before it has migrated.
+on_each_database!(older_host_completes_its_own_part_of_a_migration_that_a_newer_one_began);
+async fn older_host_completes_its_own_part_of_a_migration_that_a_newer_one_began(kind: Kind) {
+    let releases = Releases::on_diego_database(kind).await;
+    let original = releases.rows(VERSION).await;
+    migrate_a_part(&releases.newer);
+    assert_eq!(releases.versions(), (VERSION, NEWER));
+    let host = releases.older.serve();
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions(), (OLDER, OLDER));
+    let host = releases.newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert!(host.terminate().success());
+    releases.newer.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    assert_eq!(releases.rows(VERSION).await, original);
+}
+
+on_each_database!(newer_host_completes_a_migration_that_an_older_one_has_half_done);
+async fn newer_host_completes_a_migration_that_an_older_one_has_half_done(kind: Kind) {
+    let releases = Releases::on_diego_database(kind).await;
+    releases.older.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    migrate_a_part(&releases.older);
+    assert_eq!(releases.versions(), (OLDEST, OLDER));
+    let host = releases.newer.serve();
+    let found = lists(&host).await;
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions(), (NEWER, NEWER));
+    let undisturbed = Releases::on_older_database(kind).await;
+    assert_same_lists(&found, &lists(&undisturbed.older.serve()).await);
+}
+
+// Section "Going back": a host that is too old says what to do and writes nothing.
+on_each_database!(older_host_refuses_a_migrated_database_until_it_is_taken_back);
+async fn older_host_refuses_a_migrated_database_until_it_is_taken_back(kind: Kind) {
+    let releases = Releases::on_older_database(kind).await;
+    let host = releases.newer.serve();
+    write(&host, "first").await;
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    let migrated = releases.rows(NEWER).await;
+
+    let refused = releases.older.run(&["serve"]);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains(&format!("bbs migrate down --to {OLDER}")), "{message}");
+    assert_eq!(releases.rows(NEWER).await, migrated);
+
+    releases.newer.succeed(&["migrate", "down", "--to", &OLDER.to_string()]);
+    let host = releases.older.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+}
+
+// Section "Rolling hosts and pins": both releases may be master in turn, and nothing is migrated before the pin goes.
+on_each_database!(pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed);
+async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(kind: Kind) {
+    let Releases { older, newer } = Releases::on_older_database(kind).await;
+    let newer = newer.set("pin_data_version", OLDER);
+    let host = newer.serve();
+    write(&host, "first").await;
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    let host = older.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    write(&host, "second").await;
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    let host = newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert!(host.terminate().success());
+    let releases = Releases { older, newer: newer.set("pin_data_version", Value::Null) };
+    assert_eq!(releases.versions(), (OLDER, OLDER));
+    let host = releases.newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions(), (NEWER, NEWER));
+}
