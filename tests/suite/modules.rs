@@ -167,6 +167,17 @@ fn what_is_no_module_is_not_added() {
 }
 
 #[test]
+fn folder_is_made_for_the_first_modules_and_not_for_a_refused_one() {
+    let bench = Workbench::new();
+    std::fs::write(bench.path("text.wasm"), "text").unwrap();
+    bench.refused(&["add", "text.wasm", "--into", "new"], &["is not a WebAssembly file"]);
+    assert!(!bench.path("new").exists());
+    let first = bench.catalog().migrations()[0].file().to_owned();
+    bench.succeed(&["add", &format!("modules/{first}"), "--into", "new"]);
+    assert_eq!(Catalog::load(&bench.path("new"), &sandbox()).unwrap().migrations().len(), 1);
+}
+
+#[test]
 fn migration_older_than_the_newest_is_not_added() {
     let things = guest("things").display().to_string();
     let words = ["migration 50 would come before 1795000000", "a later version"];

@@ -16,8 +16,8 @@ use crate::startup;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
-/// Needs the repository's source and Rust. Run it again after changing or adding a module: what is new is
-/// built and migrated to, what is unchanged is not built again.
+/// Needs the repository's source and Rust, or a folder of built modules. Run it again after changing or adding a module:
+/// what is new is built and migrated to, what is unchanged is not built again.
 #[derive(Debug, Args)]
 pub struct DevCommand {
     /// Where the database and the built modules are kept.
@@ -55,7 +55,9 @@ impl DevCommand {
 /// Compiles the modules of the repository, with the host's sandbox so that it finds them compiled.
 async fn build_modules(config: &Config) -> anyhow::Result<()> {
     let progress = Progress::default();
-    let request = BuildRequest::everything(&config.modules_dir)?;
+    let request = BuildRequest::everything(&config.modules_dir).context(
+        "there are no modules to build here; run this inside the repository, or name built ones with --modules",
+    )?;
     let sandbox = startup::sandbox(config)?;
     let working = progress.clone();
     let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));

@@ -62,6 +62,16 @@ struct Candidate {
 ///
 /// For the first file that is no module or has no place, and for a folder that a host would refuse.
 pub fn add(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+    let is_new = !into.exists();
+    let added = add_to(files, into, native, sandbox);
+    if is_new && added.is_err() {
+        // Only if it is still empty.
+        let _ = std::fs::remove_dir(into);
+    }
+    added
+}
+
+fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
     let failed = |source| AddError::Folder { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     // Two commands that read the same catalog would each write one without the other's module.

@@ -4,6 +4,8 @@
 mod artifacts;
 mod ticker;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -111,10 +113,17 @@ impl Sandbox {
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
         let failed = |source| ComponentError::Read { path: path.to_owned(), source };
         let limit = self.limits.component_bytes;
-        if std::fs::metadata(path).map_err(failed)?.len() > limit {
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut bytes = Vec::new();
+        if size > limit {
+            // What else the file is matters more than its size.
+            file.take(COMPONENT.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
+            refuse_other_files(path, &bytes)?;
             return Err(ComponentError::TooLarge { path: path.to_owned(), limit });
         }
-        std::fs::read(path).map_err(failed)
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes)
     }
 
     /// Compiles a component, or takes it from the cache. `path` is for the error's sake.
@@ -122,28 +131,13 @@ impl Sandbox {
         if let Some(component) = self.artifacts.as_ref().and_then(|artifacts| artifacts.load(&self.engine, digest)) {
             return Ok(component);
         }
-        Self::refuse_other_files(path, bytes)?;
+        refuse_other_files(path, bytes)?;
         let component = self.compile_within_limit(path, bytes)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(artifacts) = &self.artifacts {
             artifacts.store(&component, digest);
         }
         Ok(component)
-    }
-
-    /// Refuses what is no component by its first bytes, since the compiler takes other bytes for WebAssembly text and
-    /// repeats them in its error.
-    fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
-        let path = path.to_owned();
-        match bytes.first_chunk::<8>() {
-            Some(begin) if begin == COMPONENT => Ok(()),
-            Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
-            Some(begin) if begin.starts_with(b"\0asm") => Err(ComponentError::Compile {
-                path,
-                reason: format!("its format is {}, which is neither a component nor a core module", hex(&begin[4..])),
-            }),
-            _ => Err(ComponentError::NotWasm { path }),
-        }
     }
 
     /// A compiler cannot be interrupted, so it works on a thread of its own. One that overruns is left behind:
@@ -165,6 +159,21 @@ impl Sandbox {
                 reason: "the compiler broke off; please report it with the file".to_owned(),
             }),
         }
+    }
+}
+
+/// Refuses what is no component by its first bytes, since the compiler takes other bytes for WebAssembly text and
+/// repeats them in its error.
+fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
+    let path = path.to_owned();
+    match bytes.first_chunk::<8>() {
+        Some(begin) if begin == COMPONENT => Ok(()),
+        Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
+        Some(begin) if begin.starts_with(b"\0asm") => Err(ComponentError::Compile {
+            path,
+            reason: format!("its format is {}, which is neither a component nor a core module", hex(&begin[4..])),
+        }),
+        _ => Err(ComponentError::NotWasm { path }),
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildE
         .current_dir(workspace)
         .args(["target", "add", TARGET])
         .stdin(Stdio::null())
+        // Its own stack is of no use to the reader of the error.
+        .env("RUST_BACKTRACE", "0")
         .output()
         .map_err(|source| TargetError::NoRustup { sysroot: sysroot.clone(), source })?;
     if added.status.success() && is_in(&sysroot) {
