@@ -2,6 +2,7 @@
 //! the places that are looked at; makes nothing.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
@@ -55,11 +56,18 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
         // systemd lists several separated by `:`.
         std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute() && folder != Path::new("/"))
     };
-    let of_home = || folder("HOME").filter(|home| home.is_dir()).map(|home| home.join(".cache"));
+    let of_home = || folder("HOME").filter(|home| is_own(home)).map(|home| home.join(".cache"));
     match folder("CACHE_DIRECTORY") {
         Some(service) => Some(service.join("modules")),
         None => folder("XDG_CACHE_HOME").or_else(of_home).map(|cache| cache.join("bbs/modules")),
     }
+}
+
+/// Whether a folder is there and belongs to the user that this process runs as: with `sudo`, `HOME` may be another
+/// user's, who could not write to what is made there.
+fn is_own(folder: &Path) -> bool {
+    let owner = |path: &Path| std::fs::metadata(path).map(|found| found.uid());
+    folder.is_dir() && matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Where a package keeps what `bbs module compile` made of its modules: beside their folder.

@@ -26,8 +26,8 @@ impl Sdk {
     /// The SDK in `given`; else the nearest in the folders from `here` upwards; else a new one in `here`.
     pub(super) fn find_or_write(given: Option<&Path>, here: &Path) -> anyhow::Result<Self> {
         let above = || {
-            let folders = here.ancestors().flat_map(|folder| [folder.join(FOLDER), folder.join("sdk")]);
-            folders.into_iter().find(|folder| is_sdk(folder))
+            let mut folders = here.ancestors().flat_map(|folder| [folder.join(FOLDER), folder.join("sdk")]);
+            folders.find(|folder| is_sdk(folder))
         };
         let found = match given {
             Some(folder) if !is_sdk(folder) => {
