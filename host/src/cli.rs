@@ -6,6 +6,7 @@ pub mod migrate;
 pub mod module;
 pub mod progress;
 pub mod serve;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use crate::startup;
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
-#[command(name = "bbs", version, max_term_width = 100)]
+#[command(name = "bbs", version, long_version = version::LONG.as_str(), max_term_width = 100)]
 #[command(
     after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
 )]
@@ -104,6 +105,14 @@ mod tests {
                 other => panic!("{line}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_version_names_commit_api_and_data_version() {
+        let text = <Cli as clap::CommandFactory>::command().render_long_version();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")), "{text}");
+        assert!(lines[1].contains("1.1") && lines[2].contains("1772581987"), "{text}");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 pub use clients::{AdvancedMetrics, Auctioneer, Clients, Loggregator, Rep};
 pub use dsn::DsnError;
+pub use folders::shipped_module_cache;
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, Locket};
 pub use logging::{LogLevel, Logging, TimeFormat};
@@ -59,8 +60,8 @@ pub struct Config {
     pub encryption_keys: BTreeMap<String, String>,
     pub active_key_label: String,
     pub modules_dir: PathBuf,
-    /// Compiled modules; safe to delete at any time.
-    pub module_cache_dir: PathBuf,
+    /// Where compiled modules are kept, in order of preference; safe to delete at any time.
+    pub module_caches: Vec<PathBuf>,
     /// Units that a migration could not transform, sealed, for the SDK to run again.
     pub replay_dir: PathBuf,
     /// The newest data version to migrate to, where it is not the catalog's newest.
@@ -140,7 +141,7 @@ impl Config {
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
             modules_dir,
-            module_cache_dir: data_dir.join("module-cache"),
+            module_caches: folders::module_caches(data_dir),
             replay_dir: data_dir.join("replay"),
             pin_data_version: None,
             pin_api_version: None,
@@ -204,7 +205,7 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         migration: Migration::read(&mut keys)?,
         encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
-        module_cache_dir: keys.path("module_cache_dir")?.unwrap_or(default.module_cache_dir),
+        module_caches: keys.path("module_cache_dir")?.map_or(default.module_caches, |folder| vec![folder]),
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version")?,
         pin_api_version: keys.take("pin_api_version")?,

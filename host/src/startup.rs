@@ -25,7 +25,7 @@ use crate::lock::{Held, Purpose};
 use crate::logs::Level;
 use crate::progress::Wait;
 pub use error::{COULD_NOT_BEGIN, StartupError};
-pub use prepared::Prepared;
+pub use prepared::{Prepared, sandbox};
 use signals::Signals;
 
 /// How long requests under way may take to end once the host is told to.

@@ -134,6 +134,8 @@ impl Deployment {
             .expect("the configuration can be written");
         let mut command = Command::new(self.path("bin/bbs"));
         command.arg(format!("-config={}", file.display())).env_remove("RUST_LOG");
+        // What is compiled here goes into this folder, too.
+        command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY");
         command
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::modules::build::{self, BuildRequest, Others};
-use bbs::modules::sandbox::{Limits, Sandbox};
+use bbs::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use bbs::modules::{MigrationModule, Module, TranslatorModule};
 use bbs::progress::Progress;
 
@@ -70,7 +70,7 @@ pub fn sandbox() -> Arc<Sandbox> {
 }
 
 pub fn sandbox_with(limits: Limits) -> Arc<Sandbox> {
-    Arc::new(Sandbox::new(limits, Some(&cache())).expect("a sandbox starts"))
+    Arc::new(Sandbox::new(limits, Some(&CacheFolders::at(cache()))).expect("a sandbox starts"))
 }
 
 pub fn migration(name: &str, sandbox: &Arc<Sandbox>) -> Arc<MigrationModule> {

@@ -127,7 +127,129 @@ fn what_is_no_crate_is_refused() {
     let work = tempfile::tempdir().unwrap();
     refused(module(work.path(), &["build", "nowhere", "--into", "modules"]), &["nowhere", "cannot be read"]);
     refused(module(work.path(), &["build", "--into", "modules"]), &["has a migrations-wasm/catalog.toml"]);
-    refused(module(work.path(), &["new", "add-colour"]), &["--sdk"]);
+    let nowhere = ["new", "add-colour", "--sdk", "nowhere"];
+    refused(module(work.path(), &nowhere), &["nowhere is not the SDK's folder"]);
+    assert!(!work.path().join("add-colour").exists());
+}
+
+#[test]
+fn a_module_is_begun_tested_and_built_away_from_the_repository() {
+    let work = tempfile::tempdir().unwrap();
+    let said = good(module(work.path(), &["new", "add-colour"]));
+    assert!(said.contains("bbs-sdk"), "{said}");
+    let manifest = std::fs::read_to_string(work.path().join("add-colour/Cargo.toml")).unwrap();
+    assert!(manifest.contains("bbs-sdk = { path = \"../bbs-sdk\" }"), "{manifest}");
+    // Both may be kept in a repository of the author's, wherever that is checked out.
+    let moved = work.path().join("elsewhere");
+    std::fs::create_dir(&moved).unwrap();
+    for folder in ["add-colour", "bbs-sdk"] {
+        std::fs::rename(work.path().join(folder), moved.join(folder)).unwrap();
+    }
+    good(cargo_test(&moved.join("add-colour")));
+    let said = good(module(&moved, &["new", "0.8-to-0.9"]));
+    assert!(!said.contains("bbs-sdk"), "the second crate shares it: {said}");
+    good(cargo_test(&moved.join("0.8-to-0.9")));
+    good(module(&moved, &["build", "add-colour", "--into", "modules"]));
+    Catalog::load(&moved.join("modules"), &sandbox()).expect_err("it adds to a table that no module makes");
+}
+
+/// A toolchain with all that this one has but the WebAssembly target, and a folder of programs for the PATH.
+struct Bare {
+    folder: tempfile::TempDir,
+}
+
+impl Bare {
+    fn new() -> Self {
+        let bare = Self { folder: tempfile::tempdir().unwrap() };
+        let libraries = bare.libraries();
+        std::fs::create_dir_all(&libraries).unwrap();
+        std::fs::create_dir(bare.path("bin")).unwrap();
+        for entry in std::fs::read_dir(sysroot().join("lib/rustlib")).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != WASM {
+                std::os::unix::fs::symlink(entry.path(), libraries.join(entry.file_name())).unwrap();
+            }
+        }
+        let rustc = sysroot().join("bin/rustc");
+        bare.program("rustc", &format!("exec {} --sysroot {} \"$@\"", rustc.display(), bare.path("").display()));
+        let manifest = "[package]\nname = \"empty\"\nedition = \"2024\"\n[lib]\ncrate-type = [\"cdylib\"]\n\
+                        [profile.guest]\ninherits = \"release\"\n[workspace]\n";
+        std::fs::create_dir_all(bare.path("empty/src")).unwrap();
+        std::fs::write(bare.path("empty/Cargo.toml"), manifest).unwrap();
+        std::fs::write(bare.path("empty/src/lib.rs"), "").unwrap();
+        bare
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn libraries(&self) -> PathBuf {
+        self.path("lib/rustlib")
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.path("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Builds an empty crate, which is refused in any case: at the latest for exporting no module.
+    fn build(&self) -> Output {
+        let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
+        let mut command = Command::new(bbs());
+        command.args(["module", "build", "empty", "--into", "modules"]).current_dir(self.folder.path());
+        command.env("PATH", path).env("RUSTC", self.path("bin/rustc")).env("CARGO", sysroot().join("bin/cargo"));
+        command.env_remove("CARGO_TARGET_DIR").output().unwrap()
+    }
+}
+
+const WASM: &str = "wasm32-unknown-unknown";
+
+fn sysroot() -> PathBuf {
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let output = command.args(["--print", "sysroot"]).current_dir(workspace()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().into()
+}
+
+#[test]
+fn the_webassembly_target_is_added_where_it_is_absent() {
+    let bare = Bare::new();
+    let target = sysroot().join("lib/rustlib").join(WASM);
+    let called = bare.path("called");
+    bare.program(
+        "rustup",
+        &format!("echo \"$@\" >>{}; ln -s {} {}", called.display(), target.display(), bare.libraries().display()),
+    );
+    let output = bare.build();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("adding wasm32-unknown-unknown with rustup"), "{said}");
+    refused(output, &["what empty builds is not a module", "export macro"]);
+    refused(bare.build(), &["what empty builds is not a module", "export macro"]);
+    assert_eq!(std::fs::read_to_string(called).unwrap(), format!("target add {WASM}\n"), "it is asked for once");
+}
+
+#[test]
+fn without_rustup_or_network_the_error_says_what_to_do_for_the_target() {
+    let bare = Bare::new();
+    refused(bare.build(), &["no standard library for WebAssembly", "no `rustup` on the PATH", WASM]);
+    bare.program("rustup", "echo 'error: could not download file' >&2; exit 1");
+    let words = ["`rustup target add wasm32-unknown-unknown` failed", "could not download file", "where the network"];
+    refused(bare.build(), &words);
+}
+
+#[test]
+fn a_file_that_is_no_module_is_named_in_a_sentence() {
+    let work = tempfile::tempdir().unwrap();
+    std::fs::copy(bbs(), work.path().join("program")).unwrap();
+    std::fs::write(work.path().join("text"), "\u{0}\u{1}not a module").unwrap();
+    for file in ["program", "text"] {
+        let output = module(work.path(), &["inspect", file]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.lines().count() == 1 && said.is_ascii() && said.len() < 200, "{said:?}");
+        refused(output, &["is not a WebAssembly file; name a .wasm file"]);
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn an_altered_module_is_refused() {
 fn an_unlisted_module_is_refused() {
     let folder = Folder::good();
     std::fs::copy(guest("keeps-state"), folder.path().join("200-extra.wasm")).unwrap();
-    folder.refused(&["200-extra.wasm is in the folder", "no entry lists it", "or delete it"]);
+    folder.refused(&["200-extra.wasm is in the folder", "no entry lists it", "bbs module add", "or delete it"]);
 }
 
 #[test]

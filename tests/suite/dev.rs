@@ -9,6 +9,8 @@ use crate::harness::{self, host::Host, host::Installation, modules};
 fn dev(data: &Path) -> Host {
     let mut command = Command::new(harness::bbs());
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
+    // The shared folder of compiled modules, where the tests' own files are.
+    command.env("XDG_CACHE_HOME", harness::once::folder()).env_remove("CACHE_DIRECTORY");
     Host::start(command, "serving diego's api")
 }
 

@@ -28,6 +28,7 @@ mod load;
 mod lock;
 mod migrate;
 mod mirror;
+mod modules;
 mod online;
 mod quarantine;
 mod random;

@@ -195,9 +195,18 @@ fn a_module_that_does_not_say_what_it_is_is_refused() {
 fn what_is_no_component_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("1-text.wasm");
-    std::fs::write(&path, "not wasm").unwrap();
-    let error = chain(&Module::open(&path, &sandbox()).unwrap_err());
-    assert!(error.contains("is not a WebAssembly component this host can run"), "{error}");
+    let cases: [(&[u8], &str); 5] = [
+        (b"not wasm", "is not a WebAssembly file"),
+        (b"", "is not a WebAssembly file"),
+        (b"\0asm\x01\0\0\0", "is a core WebAssembly module"),
+        (b"\0asm\x07\0\0\0", "its format is 07000000"),
+        (b"\0asm\x0d\0\x01\0rest", "is not a WebAssembly component this host can run"),
+    ];
+    for (bytes, words) in cases {
+        std::fs::write(&path, bytes).unwrap();
+        let error = chain(&Module::open(&path, &sandbox()).unwrap_err());
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
+    }
 }
 
 #[test]

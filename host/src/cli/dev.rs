@@ -2,8 +2,7 @@
 //! opens an embedded database in a folder of its own, serves, and prints two requests to try.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
@@ -12,17 +11,16 @@ use crate::config::{Config, Listeners, LogLevel, Logging};
 use crate::database::Address;
 use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest};
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 use crate::startup;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
-/// Needs the repository's source and Rust. Run it again after changing or adding a module: what is new is
-/// built and migrated to, what is unchanged is not built again.
+/// Needs the repository's source and Rust, or a folder of built modules. Run it again after changing or adding a module:
+/// what is new is built and migrated to, what is unchanged is not built again.
 #[derive(Debug, Args)]
 pub struct DevCommand {
-    /// Where the database, the built modules and their compiled code are kept.
+    /// Where the database and the built modules are kept.
     #[arg(long, value_name = "DIR", default_value = ".bbs")]
     data: PathBuf,
     /// The address of the API.
@@ -37,10 +35,7 @@ impl DevCommand {
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
         std::fs::create_dir_all(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
-        let modules_dir = match &self.modules {
-            Some(folder) => folder.clone(),
-            None => build_modules(&self.data).await?,
-        };
+        let modules_dir = self.modules.clone().unwrap_or_else(|| self.data.join("modules"));
         let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
             listeners: Listeners { api: self.listen, ..Listeners::default() },
@@ -49,20 +44,25 @@ impl DevCommand {
             logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };
+        if self.modules.is_none() {
+            build_modules(&config).await?;
+        }
         startup::serve(config, logs.level(), |served| print!("{}", welcome(served))).await?;
         Ok(())
     }
 }
 
-async fn build_modules(data: &Path) -> anyhow::Result<PathBuf> {
-    let folder = data.join("modules");
+/// Compiles the modules of the repository, with the host's sandbox so that it finds them compiled.
+async fn build_modules(config: &Config) -> anyhow::Result<()> {
     let progress = Progress::default();
-    let request = BuildRequest::everything(&folder)?;
-    let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&data.join("module-cache")))?);
+    let request = BuildRequest::everything(&config.modules_dir).context(
+        "there are no modules to build here; run this inside the repository, or name built ones with --modules",
+    )?;
+    let sandbox = startup::sandbox(config)?;
     let working = progress.clone();
     let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
     super::progress::shown(&progress, work).await??;
-    Ok(folder)
+    Ok(())
 }
 
 /// What a newcomer reads once the API answers: an old request, and the newest answer to it.

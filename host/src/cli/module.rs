@@ -1,8 +1,10 @@
 //! `bbs module`: what a migration author needs besides an editor. Owns arguments and what is printed; the
 //! modules themselves are `modules`' affair.
 
+mod add;
 mod build;
 mod check;
+mod compile;
 mod inspect;
 mod new;
 mod replay;
@@ -19,7 +21,8 @@ use clap::{Args, Subcommand};
 ///   bbs module build add-colour --into modules
 ///   bbs module check modules
 ///
-/// A host that is started with this folder as its `modules_dir` runs what is new in it; it is not rebuilt.
+/// A host that is started with this folder as its `modules_dir` runs what is new in it; it is not rebuilt. Where a
+/// module arrives as a finished file, `bbs module add FILE.wasm --into modules` takes the place of the third step.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct ModuleCommand {
@@ -31,6 +34,8 @@ pub struct ModuleCommand {
 enum Action {
     New(new::NewCommand),
     Build(build::BuildCommand),
+    Add(add::AddCommand),
+    Compile(compile::CompileCommand),
     Check(check::CheckCommand),
     Inspect(inspect::InspectCommand),
     Replay(replay::ReplayCommand),
@@ -41,6 +46,8 @@ impl ModuleCommand {
         match self.action {
             Action::New(command) => command.run(),
             Action::Build(command) => command.run().await,
+            Action::Add(command) => command.run().await,
+            Action::Compile(command) => command.run().await,
             Action::Check(command) => command.run(),
             Action::Inspect(command) => command.run(),
             Action::Replay(command) => command.run(),

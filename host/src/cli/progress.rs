@@ -9,7 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::progress::{Progress, Snapshot};
 
 const REDRAW: Duration = Duration::from_millis(100);
-const PLAIN_LINE_EVERY: Duration = Duration::from_secs(5);
+/// How long after the first line of a phase the second may come; each further line doubles it.
+const FIRST_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval stops growing here as long as counts move, so that the log shows the rate of long work.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs `work` and shows `progress` on standard error until it ends.
 pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
@@ -29,11 +32,23 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
 /// Standard error, drawn on until this is dropped.
 pub(super) enum Screen {
     Bar(Box<Bar>),
-    /// One line when a phase or the reason for waiting changes, and one every few seconds: short work prints little,
-    /// long work is seen to live.
-    Lines {
-        last: Option<(Instant, String)>,
-    },
+    Lines(Lines),
+}
+
+/// Output that is not a terminal: one line when the phase or the reason for waiting changes, then lines at growing
+/// intervals.
+#[derive(Default)]
+pub(super) struct Lines {
+    last: Option<Printed>,
+}
+
+/// The last line that was printed.
+struct Printed {
+    state: String,
+    counts: (u64, Option<u64>, u64, u64),
+    at: Instant,
+    /// Until the next line.
+    interval: Duration,
 }
 
 /// A bar, and how it looks with and without an end in sight.
@@ -46,7 +61,7 @@ pub(super) struct Bar {
 impl Screen {
     pub(super) fn new() -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self::Lines { last: None };
+            return Self::Lines(Lines::default());
         }
         let style = |template| ProgressStyle::with_template(template).expect("a valid template");
         Self::Bar(Box::new(Bar {
@@ -72,16 +87,38 @@ impl Screen {
                 bar.0.set_message(pace(now));
                 bar.0.tick();
             }
-            Self::Lines { last } => {
-                let state = format!("{} {}", now.phase, reason(now).unwrap_or_default());
-                let is_due =
-                    last.as_ref().is_none_or(|(at, shown)| *shown != state || at.elapsed() >= PLAIN_LINE_EVERY);
-                if is_due && !now.phase.is_empty() {
-                    eprintln!("{}", line(now));
-                    *last = Some((Instant::now(), state));
+            Self::Lines(lines) => {
+                if let Some(line) = lines.due(now, Instant::now()) {
+                    eprintln!("{line}");
                 }
             }
         }
+    }
+}
+
+impl Lines {
+    /// The line to print at `at`, if one is due. A line whose counts have not moved says how long the phase has taken,
+    /// so that no two lines are equal.
+    fn due(&mut self, now: &Snapshot, at: Instant) -> Option<String> {
+        if now.phase.is_empty() {
+            return None;
+        }
+        let state = format!("{} {} {}", now.phase, now.detail, reason(now).unwrap_or_default());
+        let counts = (now.done, now.total, now.retries, now.quarantined);
+        let (text, interval) = match &self.last {
+            Some(last) if last.state == state => {
+                if at.duration_since(last.at) < last.interval {
+                    return None;
+                }
+                match last.counts == counts {
+                    true => (format!("{}, {} so far", line(now), span(now.elapsed_seconds)), last.interval * 2),
+                    false => (line(now), (last.interval * 2).min(LONGEST_INTERVAL)),
+                }
+            }
+            Some(_) | None => (line(now), FIRST_INTERVAL),
+        };
+        self.last = Some(Printed { state, counts, at, interval });
+        Some(text)
     }
 }
 
@@ -154,6 +191,54 @@ mod tests {
         assert_eq!(line(&progress.snapshot()), "lock");
         let _waiting = progress.wait(Wait::Lock);
         assert_eq!(line(&progress.snapshot()), "lock waits for the lock");
+    }
+
+    /// The seconds of the first `seconds` at which a line is due, of work that counts one every `step` seconds.
+    fn due_at(seconds: u64, step: u64) -> Vec<u64> {
+        let progress = Progress::default();
+        progress.enter("compile", "with cargo", Some(22));
+        let (mut lines, begin) = (Lines::default(), Instant::now());
+        let is_due = |second: &u64| {
+            let mut now = progress.snapshot();
+            (now.done, now.elapsed_seconds) = (second.checked_div(step).unwrap_or(0), *second as f64);
+            lines.due(&now, begin + Duration::from_secs(*second)).is_some()
+        };
+        (0..seconds).filter(is_due).collect()
+    }
+
+    #[test]
+    fn unchanged_counts_are_printed_at_doubling_intervals() {
+        assert_eq!(due_at(600, 0), [0, 5, 15, 35, 75, 155, 315]);
+    }
+
+    #[test]
+    fn changing_counts_are_printed_at_least_once_a_minute() {
+        assert_eq!(due_at(300, 1), [0, 5, 15, 35, 75, 135, 195, 255]);
+    }
+
+    #[test]
+    fn a_repeated_line_says_how_long_the_phase_has_taken() {
+        let progress = Progress::default();
+        let (mut lines, begin) = (Lines::default(), Instant::now());
+        assert_eq!(lines.due(&progress.snapshot(), begin), None, "no phase has begun");
+        progress.enter("compile", "with cargo", Some(22));
+        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "compile 0/22 with cargo");
+        let mut now = progress.snapshot();
+        now.elapsed_seconds = 7.0;
+        assert_eq!(lines.due(&now, begin + FIRST_INTERVAL).unwrap(), "compile 0/22 with cargo, 7 s so far");
+    }
+
+    #[test]
+    fn a_new_phase_or_reason_for_waiting_is_printed_at_once() {
+        let progress = Progress::default();
+        let (mut lines, begin) = (Lines::default(), Instant::now());
+        progress.enter("compile", "", None);
+        assert!(lines.due(&progress.snapshot(), begin).is_some());
+        progress.enter("encode", "", None);
+        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "encode");
+        let _waiting = progress.wait(Wait::Paused);
+        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "encode paused");
+        assert_eq!(lines.due(&progress.snapshot(), begin), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Where things are when the file does not say: a `bbs.json` of Diego's has no key for what only this host has. Owns
 //! the places that are looked at; makes nothing.
 
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
@@ -33,9 +35,80 @@ fn bosh(base: &Path) -> Option<PathBuf> {
     Some(Path::new(DATA).join(job).join("tmp"))
 }
 
+/// What a folder of compiled modules is called beside other things.
+const MODULE_CACHE: &str = "module-cache";
+
+/// Where compiled modules are kept, in order of preference: in a folder that all hosts of this user share, so that each
+/// module is compiled once on a machine, or else in the data folder. A job of BOSH's has the machine to itself, and may
+/// write to its data folder alone.
+pub(super) fn module_caches(data: &Path) -> Vec<PathBuf> {
+    let own = data.join(MODULE_CACHE);
+    if data.starts_with(DATA) {
+        return vec![own];
+    }
+    shared_cache(|name| std::env::var_os(name)).into_iter().chain([own]).collect()
+}
+
+/// `CACHE_DIRECTORY` is systemd's (`CacheDirectory=`), `XDG_CACHE_HOME` the desktop's.
+fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let folders = variable(name)?;
+        // systemd lists several separated by `:`.
+        std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute() && folder != Path::new("/"))
+    };
+    let of_home = || folder("HOME").filter(|home| is_own(home)).map(|home| home.join(".cache"));
+    match folder("CACHE_DIRECTORY") {
+        Some(service) => Some(service.join("modules")),
+        None => folder("XDG_CACHE_HOME").or_else(of_home).map(|cache| cache.join("bbs/modules")),
+    }
+}
+
+/// Whether a folder is there and belongs to the user that this process runs as: with `sudo`, `HOME` may be another
+/// user's, who could not write to what is made there.
+fn is_own(folder: &Path) -> bool {
+    let owner = |path: &Path| std::fs::metadata(path).map(|found| found.uid());
+    folder.is_dir() && matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Where a package keeps what `bbs module compile` made of its modules: beside their folder.
+pub fn shipped_module_cache(modules: &Path) -> PathBuf {
+    modules.with_file_name(MODULE_CACHE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn compiled_modules_are_shared_by_the_hosts_of_one_user() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().to_str().unwrap();
+        let shared = |variables: &[(&str, &str)]| {
+            shared_cache(|name| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into()))
+        };
+        let in_home = Some(Path::new(home).join(".cache/bbs/modules"));
+        assert_eq!(shared(&[("HOME", home)]), in_home);
+        assert_eq!(shared(&[("HOME", home), ("XDG_CACHE_HOME", "/c")]), Some("/c/bbs/modules".into()));
+        assert_eq!(shared(&[("HOME", home), ("XDG_CACHE_HOME", "relative")]), in_home);
+        assert_eq!(shared(&[("HOME", home), ("CACHE_DIRECTORY", "/s:/t")]), Some("/s/modules".into()));
+        for none in [&[][..], &[("HOME", "/nonexistent")], &[("HOME", "/")], &[("HOME", "")]] {
+            assert_eq!(shared(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn the_data_folder_keeps_compiled_modules_where_no_shared_folder_can() {
+        assert_eq!(module_caches(Path::new("/srv/data")).last(), Some(&PathBuf::from("/srv/data/module-cache")));
+        let job = Path::new("/var/vcap/data/bbs/tmp");
+        assert_eq!(module_caches(job), [job.join("module-cache")]);
+    }
+
+    #[test]
+    fn a_package_has_its_compiled_modules_beside_the_modules() {
+        for modules in ["/var/vcap/packages/bbs/modules", "/var/vcap/packages/bbs/modules/"] {
+            assert_eq!(shipped_module_cache(Path::new(modules)), Path::new("/var/vcap/packages/bbs/module-cache"));
+        }
+    }
 
     #[test]
     fn modules_are_looked_for_where_a_package_has_them() {

@@ -39,7 +39,7 @@ fn the_smallest_file_gets_defaults_beside_the_database() {
     assert_eq!(config.listeners.api.to_string(), "127.0.0.1:8889");
     assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
     assert_eq!(config.modules_dir, Path::new("/etc/bbs/modules"));
-    assert_eq!(config.module_cache_dir, Path::new("/etc/bbs/data/module-cache"));
+    assert_eq!(config.module_caches.last().unwrap(), Path::new("/etc/bbs/data/module-cache"));
     assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/admin.sock"));
     assert_eq!(config.lock, Lock::default());
     assert_eq!(config.migration, Migration::default());
@@ -49,7 +49,9 @@ fn the_smallest_file_gets_defaults_beside_the_database() {
 #[test]
 fn what_is_kept_in_files_is_beside_the_database_or_where_the_file_says() {
     let moved = read(&with(r#""data_dir":"/var/lib/bbs","replay_dir":"replays""#)).unwrap();
-    assert_eq!(moved.module_cache_dir, Path::new("/var/lib/bbs/module-cache"));
+    assert_eq!(moved.module_caches.last().unwrap(), Path::new("/var/lib/bbs/module-cache"));
+    let named = read(&with(r#""module_cache_dir":"cache""#)).unwrap();
+    assert_eq!(named.module_caches, [Path::new("/etc/bbs/cache")]);
     assert_eq!(moved.replay_dir, Path::new("/etc/bbs/replays"));
     let json =
         r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;

@@ -19,7 +19,7 @@ use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 
 pub use self::entries::{CATALOG_FILE, Entry, Place};
-pub(super) use self::entries::{persist_readable, write};
+pub(super) use self::entries::{is_file_name, persist_readable, read, write};
 pub(super) use self::lines::check as check_lines;
 
 /// The modules of one folder, each kind in the order of its line, oldest first.
@@ -42,7 +42,10 @@ pub enum CatalogError {
     Entry { path: PathBuf, file: String, what: &'static str },
     #[error("{file} is listed twice; delete one of its entries from the catalog")]
     ListedTwice { file: String },
-    #[error("{file} is in the folder {}, and no entry lists it; add it with `bbs module build`, or delete it", .folder.display())]
+    #[error(
+        "{file} is in the folder {0}, and no entry lists it; list it with `bbs module add {0}/{file} --into {0}`, or delete it",
+        .folder.display()
+    )]
     Unlisted { folder: PathBuf, file: String },
     #[error("{file} is listed ({place}), and is not in the folder {}; put the file back, or build the folder anew", .folder.display())]
     Missing { folder: PathBuf, file: String, place: Place },

@@ -57,7 +57,7 @@ pub enum ModuleError {
 pub(super) struct Source {
     path: PathBuf,
     file: Arc<str>,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     pub(super) digest: String,
 }
 

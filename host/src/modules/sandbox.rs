@@ -4,7 +4,10 @@
 mod artifacts;
 mod ticker;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use self::artifacts::Artifacts;
-pub use self::artifacts::CacheError;
+pub use self::artifacts::{CacheError, CacheFolders};
 use self::ticker::Ticker;
 pub use super::limits::Limits;
 
@@ -26,12 +29,17 @@ const INSTANCES: u32 = 1_000;
 /// Core modules inside one component: the guest and the two that join it to its imports.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 4;
 
+/// The first bytes of a WebAssembly file: its magic number, and which of the two formats it has.
+const COMPONENT: &[u8; 8] = b"\0asm\x0d\0\x01\0";
+const CORE_MODULE: &[u8; 8] = b"\0asm\x01\0\0\0";
+
 pub struct Sandbox {
     // Dropped first: it holds the engine weakly and must not outlive what it looks after.
     _ticker: Ticker,
     engine: Engine,
     limits: Limits,
     artifacts: Option<Artifacts>,
+    compiled: AtomicUsize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +50,6 @@ pub enum SandboxError {
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the thread that ends overruns cannot start; raise the limit of threads")]
     Ticker(#[source] std::io::Error),
-    #[error("the folder for compiled modules cannot be used")]
-    Cache(#[from] CacheError),
 }
 
 /// Why a file did not become a component.
@@ -56,6 +62,14 @@ pub enum ComponentError {
         .path.display()
     )]
     TooLarge { path: PathBuf, limit: u64 },
+    #[error("{} is not a WebAssembly file; name a .wasm file that `bbs module build` wrote", .path.display())]
+    NotWasm { path: PathBuf },
+    #[error(
+        "{} is a core WebAssembly module, and a host runs components; `bbs module build CRATE --into DIR` makes one of \
+         the crate that it comes from",
+        .path.display()
+    )]
+    CoreModule { path: PathBuf },
     #[error("{} is not a WebAssembly component this host can run; build it with `bbs module build`: {reason}", .path.display())]
     Compile { path: PathBuf, reason: String },
     #[error("{} took longer than {limit:?} to compile; make it smaller, or give the host more processor time", .path.display())]
@@ -63,12 +77,22 @@ pub enum ComponentError {
 }
 
 impl Sandbox {
-    /// With `cache`, compiled components are kept in that folder; it can be deleted at any time.
-    pub fn new(limits: Limits, cache: Option<&Path>) -> Result<Self, SandboxError> {
+    /// With `cache`, compiled components are looked for and kept in these folders.
+    pub fn new(limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
         let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
-        let artifacts = cache.map(|folder| Artifacts::open(folder, &engine)).transpose()?;
+        let artifacts = cache.map(|folders| Artifacts::open(folders, &engine));
         let ticker = Ticker::start(&engine, TICK).map_err(SandboxError::Ticker)?;
-        Ok(Self { _ticker: ticker, engine, limits, artifacts })
+        Ok(Self { _ticker: ticker, engine, limits, artifacts, compiled: AtomicUsize::new(0) })
+    }
+
+    /// How many components were compiled, and not found in the cache.
+    pub fn compiled(&self) -> usize {
+        self.compiled.load(Ordering::Relaxed)
+    }
+
+    /// Why what was compiled could not be kept, if it could not.
+    pub fn cache_failure(&self) -> Option<&CacheError> {
+        self.artifacts.as_ref().and_then(Artifacts::failure)
     }
 
     pub fn limits(&self) -> &Limits {
@@ -89,10 +113,17 @@ impl Sandbox {
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
         let failed = |source| ComponentError::Read { path: path.to_owned(), source };
         let limit = self.limits.component_bytes;
-        if std::fs::metadata(path).map_err(failed)?.len() > limit {
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut bytes = Vec::new();
+        if size > limit {
+            // What else the file is matters more than its size.
+            file.take(COMPONENT.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
+            refuse_other_files(path, &bytes)?;
             return Err(ComponentError::TooLarge { path: path.to_owned(), limit });
         }
-        std::fs::read(path).map_err(failed)
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes)
     }
 
     /// Compiles a component, or takes it from the cache. `path` is for the error's sake.
@@ -100,7 +131,9 @@ impl Sandbox {
         if let Some(component) = self.artifacts.as_ref().and_then(|artifacts| artifacts.load(&self.engine, digest)) {
             return Ok(component);
         }
+        refuse_other_files(path, bytes)?;
         let component = self.compile_within_limit(path, bytes)?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(artifacts) = &self.artifacts {
             artifacts.store(&component, digest);
         }
@@ -129,6 +162,21 @@ impl Sandbox {
     }
 }
 
+/// Refuses what is no component by its first bytes, since the compiler takes other bytes for WebAssembly text and
+/// repeats them in its error.
+fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
+    let path = path.to_owned();
+    match bytes.first_chunk::<8>() {
+        Some(begin) if begin == COMPONENT => Ok(()),
+        Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
+        Some(begin) if begin.starts_with(b"\0asm") => Err(ComponentError::Compile {
+            path,
+            reason: format!("its format is {}, which is neither a component nor a core module", hex(&begin[4..])),
+        }),
+        _ => Err(ComponentError::NotWasm { path }),
+    }
+}
+
 impl std::fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sandbox").field("limits", &self.limits).finish_non_exhaustive()
@@ -137,7 +185,11 @@ impl std::fmt::Debug for Sandbox {
 
 /// The name a file has everywhere: the sha256 of its bytes, in hexadecimal.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn config(limits: &Limits) -> Config {

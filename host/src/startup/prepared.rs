@@ -11,7 +11,7 @@ use crate::admin::{self, AdminError};
 use crate::api::{Api, NATIVE};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, OnUnreadable};
+use crate::config::{Config, OnUnreadable, shipped_module_cache};
 use crate::database::Database;
 use crate::domain::{Policy, Service};
 use crate::events::Events;
@@ -25,7 +25,7 @@ use crate::lock::{Held, LockError, MasterLock, Purpose};
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, RefusedUnits, Tuning};
 use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::{Limits, Sandbox};
+use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::pace::Pace;
 use crate::progress::Progress;
@@ -50,16 +50,37 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
+/// The sandbox of a host with this configuration, which looks for compiled modules where such a host does.
+pub fn sandbox(config: &Config) -> Result<Arc<Sandbox>, StartupError> {
+    let shipped = vec![shipped_module_cache(&config.modules_dir)];
+    let cache = CacheFolders { own: config.module_caches.clone(), shipped };
+    Ok(Arc::new(Sandbox::new(Limits::default(), Some(&cache))?))
+}
+
+/// One warning, however many modules it concerns.
+fn warn_of_compiling_again(sandbox: &Sandbox) {
+    let compiled = sandbox.compiled();
+    if let (1.., Some(error)) = (compiled, sandbox.cache_failure()) {
+        tracing::warn!(
+            name: "modules.not-kept",
+            compiled, %error,
+            "compiled modules are not kept, so each start takes seconds longer; name a folder with `module_cache_dir`"
+        );
+    }
+}
+
 impl Prepared {
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&config.module_cache_dir))?);
+        let sandbox = sandbox(&config)?;
         let refused = |source| StartupError::Catalog { folder: config.modules_dir.clone(), source };
         let folder = config.modules_dir.clone();
         // Compiling takes a while when nothing is cached, and a signal or a question about health does not wait for it.
-        let loaded = tokio::task::spawn_blocking(move || Catalog::load(&folder, &sandbox)).await;
+        let loading = Arc::clone(&sandbox);
+        let loaded = tokio::task::spawn_blocking(move || Catalog::load(&folder, &loading)).await;
         let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         let catalog = loaded.map_err(refused)?;
+        warn_of_compiling_again(&sandbox);
         catalog.ends_in(NATIVE).map_err(refused)?;
         if catalog.migrations().is_empty() {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });

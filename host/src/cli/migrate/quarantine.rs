@@ -9,11 +9,12 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use super::existing;
+use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry};
 use crate::modules::Module;
-use crate::modules::sandbox::{Limits, Sandbox};
+use crate::startup;
 
 /// Units that a migration could not take, and left out since it was told to.
 ///
@@ -142,7 +143,7 @@ fn long(entry: &QuarantineEntry) -> String {
 
 async fn retry(Retried { units, module, listed: Listed { config, json } }: Retried) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let instead = module.map(|file| corrected(&file, &prepared.config.module_cache_dir)).transpose()?;
+    let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
     // Nothing that is served changes, so whoever serves goes on meanwhile.
     let fence = Fence::beside(&prepared.database).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;
@@ -171,9 +172,8 @@ fn outcome(fate: &Fate) -> String {
     }
 }
 
-fn corrected(file: &std::path::Path, cache: &std::path::Path) -> anyhow::Result<Arc<dyn Transform>> {
-    let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(cache))?);
-    match Module::open(file, &sandbox)? {
+fn corrected(file: &std::path::Path, config: &Config) -> anyhow::Result<Arc<dyn Transform>> {
+    match Module::open(file, &startup::sandbox(config)?)? {
         Module::Migration(module) => Ok(module),
         Module::Translator(_) => bail!("{} is a translator, and units fail at migrations", file.display()),
     }

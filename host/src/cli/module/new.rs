@@ -1,5 +1,7 @@
 //! `bbs module new`: a crate to begin with, whose tests pass as it is. Owns the templates beside this file.
 
+mod sdk;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -8,6 +10,7 @@ use clap::{Args, ValueEnum};
 use crate::clock::{Clock, SystemClock};
 use crate::modules::build::listed_crates;
 use crate::modules::translate::ApiVersion;
+use sdk::Sdk;
 
 const CARGO_TOML: &str = include_str!("new/Cargo.toml.template");
 const MIGRATION: &str = include_str!("new/migration.rs.template");
@@ -17,20 +20,21 @@ const README: &str = include_str!("new/README.md.template");
 /// Start a crate for a migration or a translator; its tests pass as it is.
 ///
 /// A migration's NAME is lower-case words joined by `-`, such as `add-colour`. A translator's says which API version
-/// it serves and in terms of which it is written, such as `0.8-to-0.9`. The crate is a folder of that name.
+/// it serves and in terms of which it is written, such as `0.8-to-0.9`. The crate is a folder of that name. Outside the
+/// repository the SDK that it depends on is written beside it, to `bbs-sdk`; later crates share that folder.
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
     /// What it does, in a few words; for a translator, its two versions.
     name: String,
-    /// What to start.
-    #[arg(long, value_enum, default_value_t = Kind::Migration)]
-    kind: Kind,
+    /// What to start [default: a translator if NAME is two versions, otherwise a migration]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// The data version a migration leads to: a timestamp in seconds, later than all before it. If not given, now,
     /// or just after the newest of the repository.
     #[arg(long, value_name = "N")]
     version: Option<u64>,
-    /// The folder of the SDK; found above the current folder, if not given.
+    /// The folder of the SDK [default: `bbs-sdk` or `sdk` in the current folder or above it]
     #[arg(long, value_name = "PATH")]
     sdk: Option<PathBuf>,
 }
@@ -46,31 +50,41 @@ type Blanks = Vec<(&'static str, String)>;
 
 impl NewCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let sdk = find_sdk(self.sdk.as_deref())?;
-        let (source, mut blanks) = match self.kind {
-            Kind::Migration => (MIGRATION, self.migration(next_version(&sdk))?),
-            Kind::Translator => (TRANSLATOR, self.translator()?),
-        };
-        blanks.push(("{{sdk}}", sdk.display().to_string()));
-        blanks.push(("{{folder}}", self.name.clone()));
         let folder = PathBuf::from(&self.name);
         if folder.exists() {
             bail!("{} is there already; take another name, or delete it", folder.display());
         }
-        std::fs::create_dir_all(folder.join("src"))
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", README)] {
-            let path = folder.join(file);
-            std::fs::write(&path, fill(template, &blanks))
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        // The versions that the SDK is tested with; cargo drops what the crate does not use.
-        let lock = sdk.join("../Cargo.lock");
-        if lock.exists() {
+        let here = std::env::current_dir().context("the current folder is gone")?;
+        // Before anything is written, so that a wrong name leaves nothing behind.
+        self.blanks(1)?;
+        let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
+        let mut blanks = self.blanks(next_version(&sdk.folder))?;
+        blanks.push(("{{sdk}}", sdk.seen_from(&here.join(&folder)).display().to_string()));
+        blanks.push(("{{folder}}", self.name.clone()));
+        write(&folder, self.kind(), &blanks)?;
+        if let Some(lock) = sdk.lock() {
+            // Cargo drops what the crate does not use.
             std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
         }
         println!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nand then read README.md in it.", folder.display());
+        if sdk.is_new {
+            println!("\nThe SDK that it depends on is in {}; keep the two beside each other.", sdk::FOLDER);
+        }
         Ok(())
+    }
+
+    fn kind(&self) -> Kind {
+        let is_version = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+        let names_versions =
+            self.name.split_once("-to-").is_some_and(|(one, other)| is_version(one) && is_version(other));
+        self.kind.unwrap_or(if names_versions { Kind::Translator } else { Kind::Migration })
+    }
+
+    fn blanks(&self, next_version: u64) -> anyhow::Result<Blanks> {
+        match self.kind() {
+            Kind::Migration => self.migration(next_version),
+            Kind::Translator => self.translator(),
+        }
     }
 
     fn migration(&self, next_version: u64) -> anyhow::Result<Blanks> {
@@ -81,7 +95,8 @@ impl NewCommand {
         };
         if self.name.len() > 40 || !words.iter().all(is_word) {
             bail!(
-                "{:?} is no name for a migration; use lower-case words joined by `-`, such as `add-colour`",
+                "{:?} is no name for a migration; use lower-case words joined by `-`, such as `add-colour` (a translator's \
+                 name is two versions, such as `0.8-to-0.9`)",
                 self.name
             );
         }
@@ -124,6 +139,20 @@ impl NewCommand {
     }
 }
 
+fn write(folder: &Path, kind: Kind, blanks: &Blanks) -> anyhow::Result<()> {
+    let source = match kind {
+        Kind::Migration => MIGRATION,
+        Kind::Translator => TRANSLATOR,
+    };
+    std::fs::create_dir_all(folder.join("src"))
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", README)] {
+        let path = folder.join(file);
+        std::fs::write(&path, fill(template, blanks)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Now, unless the repository that the SDK belongs to is ahead of this machine's clock.
 fn next_version(sdk: &Path) -> u64 {
     let listed = listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
@@ -146,21 +175,6 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join("_")
-}
-
-fn find_sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let is_sdk = |folder: &Path| {
-        std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| text.contains("name = \"bbs-sdk\""))
-    };
-    let here = std::env::current_dir().context("the current folder is gone")?;
-    let found = match given {
-        Some(folder) => is_sdk(folder).then(|| folder.to_owned()),
-        None => here.ancestors().map(|folder| folder.join("sdk")).find(|folder| is_sdk(folder)),
-    };
-    let Some(sdk) = found else {
-        bail!("the SDK is not there; run this inside the repository, or name its folder `sdk` with --sdk");
-    };
-    sdk.canonicalize().with_context(|| format!("cannot find {}", sdk.display()))
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use crate::layout::values::{Encoding, Value as Cell};
 use crate::lens::transform::Transform;
 use crate::migrate::{Replay, ReplayTable};
 use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::{Limits, Sandbox};
+use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
 use crate::record::Keyring;
+use crate::startup;
 
 /// Run the unit that a migration stopped at once more: with the module that failed, or with its correction.
 ///
@@ -47,7 +48,7 @@ impl ReplayCommand {
             println!("{}", serde_json::to_string_pretty(&golden(&replay))?);
             return Ok(());
         }
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&config.module_cache_dir))?);
+        let sandbox = startup::sandbox(&config)?;
         let module = self.module(&config, &replay, &sandbox)?;
         print!("{}", summary(&replay, module.digest()));
         match replay.run(module.as_ref())? {

@@ -1,7 +1,7 @@
 //! Runs cargo for guest crates: one call for each workspace, the same bytes wherever it runs.
 //! Owns the flags; knows nothing of components.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,10 @@ use serde::Deserialize;
 
 use super::BuildError;
 use super::sources::{package_name, workspace_of};
+use super::target;
 use crate::progress::Progress;
 
-const TARGET: &str = "wasm32-unknown-unknown";
+pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
 /// Below the target folder, so that guests and the host's own builds leave each other alone.
 const TARGET_FOLDER: &str = "guests";
@@ -24,6 +25,12 @@ struct Message {
     reason: String,
     manifest_path: Option<PathBuf>,
     filenames: Option<Vec<PathBuf>>,
+}
+
+/// Makes sure that the toolchain of every workspace involved compiles for WebAssembly.
+pub(super) fn prepare(crates: &[PathBuf], progress: &Progress) -> Result<(), BuildError> {
+    let workspaces = crates.iter().map(|folder| workspace_of(folder)).collect::<Result<BTreeSet<_>, _>>()?;
+    workspaces.iter().try_for_each(|workspace| target::ensure(workspace, progress))
 }
 
 /// Builds the crates and returns the library of each.
@@ -52,7 +59,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// One call of cargo; `built` hears of every WebAssembly file and the manifest it comes from.
+/// One call of cargo; `built` is called with every WebAssembly file and the manifest it comes from.
 fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Path)) -> Result<(), BuildError> {
     let failed = |source| BuildError::Cargo { source };
     let mut errors = tempfile::tempfile().map_err(failed)?;
@@ -80,11 +87,7 @@ fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Pa
     if child.wait().map_err(failed)?.success() {
         return Ok(());
     }
-    let output = rewound(&mut errors).map_err(failed)?;
-    if output.contains("target may not be installed") {
-        return Err(BuildError::NoTarget);
-    }
-    Err(BuildError::Compile { output })
+    Err(BuildError::Compile { output: rewound(&mut errors).map_err(failed)? })
 }
 
 fn rewound(file: &mut File) -> std::io::Result<String> {
@@ -111,13 +114,16 @@ fn flags(workspace: &Path) -> Result<String, BuildError> {
     Ok(flags.join("\x1f"))
 }
 
-fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
+pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
     let output = Command::new(program("RUSTC", "rustc"))
         .current_dir(workspace)
         .args(arguments)
         .output()
         .map_err(|source| BuildError::Cargo { source })?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(BuildError::Rustc { output: String::from_utf8_lossy(&output.stderr).trim_end().to_owned() }),
+    }
 }
 
 /// A tool of the toolchain, as cargo names it to whatever it runs.

@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
 use crate::layout::manifest::DataVersion;
-use crate::modules::translate::ApiVersion;
+use crate::lens::transform::Transform;
+use crate::modules::module::Module;
+use crate::modules::translate::{ApiVersion, Translate};
 
 pub const CATALOG_FILE: &str = "catalog.toml";
 
 const HEADER: &str = "\
-# The modules of this folder, in order. Written by `bbs module build`; the host refuses to start
+# The modules of this folder, in order. Written by `bbs module build` and `bbs module add`; the host refuses to start
 # where a file differs from what is written here.
 
 ";
@@ -46,6 +48,24 @@ impl std::fmt::Display for Place {
             Self::Migration { version, .. } => write!(f, "migration {version}"),
             Self::Translator { serves, onto } => write!(f, "translator {serves} to {onto}"),
         }
+    }
+}
+
+impl Entry {
+    /// How a catalog lists a module, under the name that says what it is.
+    pub(in crate::modules) fn of(module: &Module, sha256: String) -> Self {
+        let (file, place) = match module {
+            Module::Migration(module) => {
+                let manifest = module.manifest();
+                let place = Place::Migration { version: manifest.version, follows: None };
+                (format!("{}-{}.wasm", manifest.version, manifest.name), place)
+            }
+            Module::Translator(module) => {
+                let (serves, onto) = (module.manifest().serves, module.manifest().onto);
+                (format!("{serves}-to-{onto}.wasm"), Place::Translator { serves, onto })
+            }
+        };
+        Self { file, sha256, place }
     }
 }
 
@@ -81,7 +101,7 @@ struct File {
 }
 
 /// Reads the entries of a folder's catalog and checks what can be checked without opening a module.
-pub(super) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError> {
+pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError> {
     let path = folder.join(CATALOG_FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -118,7 +138,7 @@ fn entry(path: &Path, written: Written) -> Result<Entry, CatalogError> {
     Ok(Entry { file: written.file, sha256: written.sha256, place })
 }
 
-fn is_file_name(name: &str) -> bool {
+pub(in crate::modules) fn is_file_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
 }

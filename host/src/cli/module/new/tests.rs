@@ -5,7 +5,7 @@ use super::*;
 const NEXT: u64 = 1_900_000_000;
 
 fn command(name: &str, kind: Kind) -> NewCommand {
-    NewCommand { name: name.to_owned(), kind, version: None, sdk: None }
+    NewCommand { name: name.to_owned(), kind: Some(kind), version: None, sdk: None }
 }
 
 fn blank(blanks: &Blanks, name: &str) -> String {
@@ -89,10 +89,14 @@ fn no_template_has_a_blank_left() {
 }
 
 #[test]
-fn the_sdk_is_found_or_asked_for() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    assert!(find_sdk(Some(&workspace.join("sdk"))).unwrap().ends_with("sdk"));
-    assert!(find_sdk(None).unwrap().ends_with("sdk"), "tests run inside the repository");
-    let error = find_sdk(Some(&workspace.join("host"))).unwrap_err().to_string();
-    assert!(error.contains("--sdk"), "{error}");
+fn two_versions_are_the_name_of_a_translator() {
+    let kind = |name: &str| NewCommand { kind: None, ..command(name, Kind::Migration) }.kind();
+    for name in ["0.8-to-0.9", "1.0-to-1.1", "0.9-to-0.8", "0.8-to-1"] {
+        assert_eq!(kind(name), Kind::Translator, "{name}");
+    }
+    for name in ["add-colour", "text-to-blob", "2-to-many", "0.8"] {
+        assert_eq!(kind(name), Kind::Migration, "{name}");
+    }
+    let error = command("0.8-to-0.9", Kind::Migration).migration(NEXT).unwrap_err().to_string();
+    assert!(error.contains("a translator's name is two versions"), "{error}");
 }

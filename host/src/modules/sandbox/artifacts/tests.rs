@@ -1,6 +1,7 @@
-//! What the cache takes, and what it takes for nothing.
+//! What the cache takes, what it takes for nothing, and what several hosts make of one folder.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 use super::*;
 
@@ -22,65 +23,150 @@ impl Cache {
     }
 
     fn open(&self) -> Artifacts {
-        Artifacts::open(&self.path(), &self.engine).unwrap()
+        self.open_at(&CacheFolders::at(self.path()))
+    }
+
+    fn open_at(&self, folders: &CacheFolders) -> Artifacts {
+        Artifacts::open(folders, &self.engine)
+    }
+
+    /// Keeps the component as the one of digest `abc`.
+    fn fill(&self, artifacts: &Artifacts) {
+        artifacts.store(&Component::from_binary(&self.engine, EMPTY).unwrap(), "abc");
     }
 
     /// A cache with one artifact, and the file it is in.
     fn filled(&self) -> (Artifacts, PathBuf) {
         let artifacts = self.open();
-        artifacts.store(&Component::from_binary(&self.engine, EMPTY).unwrap(), "abc");
-        let file = artifacts.path("abc");
+        self.fill(&artifacts);
+        let file = self.path().join(artifacts.name("abc"));
         (artifacts, file)
     }
+
+    fn has(&self, artifacts: &Artifacts) -> bool {
+        artifacts.load(&self.engine, "abc").is_some()
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The tests of owners need a second user, which only root can act for.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
 #[test]
 fn what_was_stored_is_found_again() {
     let cache = Cache::new();
     cache.filled();
-    assert!(cache.open().load(&cache.engine, "abc").is_some());
+    assert!(cache.has(&cache.open()));
     assert!(cache.open().load(&cache.engine, "abd").is_none());
 }
 
 #[test]
-fn the_folder_is_the_hosts_alone() {
+fn a_folder_that_other_users_may_write_to_is_not_used() {
     let cache = Cache::new();
-    cache.open();
-    assert_eq!(std::fs::metadata(cache.path()).unwrap().mode() & 0o777, 0o700);
-    for mode in [0o720, 0o702, 0o777] {
-        std::fs::set_permissions(cache.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        let error = Artifacts::open(&cache.path(), &cache.engine).unwrap_err();
-        assert!(matches!(error, CacheError::Exposed { .. }), "{mode:o}");
-        assert!(error.to_string().contains("delete the folder, the host makes it anew"), "{error}");
+    let (_, file) = cache.filled();
+    assert_eq!(std::fs::metadata(cache.path()).unwrap().mode() & OTHERS, 0);
+    assert_eq!(std::fs::metadata(file).unwrap().mode() & OTHERS, 0);
+    for mode in [0o775, 0o757, 0o777] {
+        set_mode(&cache.path(), mode);
+        let artifacts = cache.open();
+        assert!(!cache.has(&artifacts), "{mode:o}");
+        let error = artifacts.failure().unwrap();
+        assert!(matches!(error, CacheError::Untrusted { .. }), "{error}");
+        assert!(error.to_string().contains("delete it and the host makes it anew"), "{error}");
+        let shipped = CacheFolders { own: Vec::new(), shipped: vec![cache.path()] };
+        assert!(!cache.has(&cache.open_at(&shipped)), "{mode:o}");
     }
-    std::fs::set_permissions(cache.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    Artifacts::open(&cache.path(), &cache.engine).expect("others may read");
+    set_mode(&cache.path(), 0o755);
+    assert!(cache.has(&cache.open()));
+}
+
+const OTHERS: u32 = 0o022;
+
+#[test]
+fn a_folder_or_file_of_another_user_is_not_used() {
+    if !is_root() {
+        return;
+    }
+    let cache = Cache::new();
+    let (_, file) = cache.filled();
+    let give = |path: &Path, owner| std::os::unix::fs::lchown(path, Some(owner), None).unwrap();
+    give(&file, 12_345);
+    assert!(!cache.has(&cache.open()));
+    give(&file, 0);
+    give(&cache.path(), 12_345);
+    assert!(!cache.has(&cache.open()));
+    give(&cache.path(), 0);
+    assert!(cache.has(&cache.open()));
 }
 
 #[test]
-fn a_link_to_a_folder_is_not_the_hosts_own() {
+fn a_link_to_a_folder_is_not_used() {
     let cache = Cache::new();
     std::os::unix::fs::symlink(cache.folder.path(), cache.path()).unwrap();
-    let error = Artifacts::open(&cache.path(), &cache.engine).unwrap_err();
-    assert!(matches!(error, CacheError::Exposed { .. }), "{error}");
+    let artifacts = cache.open();
+    assert!(matches!(artifacts.failure(), Some(CacheError::NoFolder { .. })), "{artifacts:?}");
+    cache.fill(&artifacts);
+    assert_eq!(std::fs::read_dir(cache.folder.path()).unwrap().count(), 1);
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_an_error() {
+fn without_a_folder_that_can_be_made_nothing_is_kept_and_the_reason_is_known() {
     let cache = Cache::new();
     std::fs::write(cache.path(), "in the way").unwrap();
-    let error = Artifacts::open(&cache.path(), &cache.engine).unwrap_err();
-    assert!(error.to_string().contains("give the host a folder of its own, or none"), "{error}");
+    let artifacts = cache.open();
+    cache.fill(&artifacts);
+    assert!(!cache.has(&artifacts));
+    let error = artifacts.failure().unwrap().to_string();
+    assert!(error.contains("name a folder that this user may write to"), "{error}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_leaves_its_place_to_the_next() {
+    let cache = Cache::new();
+    let blocked = cache.folder.path().join("file");
+    std::fs::write(&blocked, "in the way").unwrap();
+    let artifacts = cache.open_at(&CacheFolders { own: vec![blocked, cache.path()], shipped: Vec::new() });
+    cache.fill(&artifacts);
+    assert!(artifacts.failure().is_none());
+    assert!(cache.has(&cache.open()));
+}
+
+#[test]
+fn only_the_first_folder_that_can_be_used_is_made() {
+    let cache = Cache::new();
+    let second = cache.folder.path().join("second");
+    cache.open_at(&CacheFolders { own: vec![cache.path(), second.clone()], shipped: Vec::new() });
+    assert!(cache.path().is_dir() && !second.exists());
+}
+
+#[test]
+fn a_shipped_folder_is_read_and_never_written_to() {
+    let shipped = Cache::new();
+    let (_, file) = shipped.filled();
+    let own = Cache { folder: tempfile::tempdir().unwrap(), engine: shipped.engine.clone() };
+    let folders = CacheFolders { own: vec![own.path()], shipped: vec![shipped.path(), "/nonexistent/cache".into()] };
+    assert!(own.has(&own.open_at(&folders)));
+    std::fs::remove_file(file).unwrap();
+    let artifacts = own.open_at(&folders);
+    assert!(!own.has(&artifacts));
+    own.fill(&artifacts);
+    assert!(own.has(&own.open()));
+    assert_eq!(std::fs::read_dir(shipped.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn an_artifact_that_others_may_write_is_none() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o620)).unwrap();
-    assert!(artifacts.load(&cache.engine, "abc").is_none());
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    assert!(artifacts.load(&cache.engine, "abc").is_some());
+    set_mode(&file, 0o664);
+    assert!(!cache.has(&artifacts));
+    set_mode(&file, 0o644);
+    assert!(cache.has(&artifacts));
 }
 
 #[test]
@@ -97,17 +183,27 @@ fn a_damaged_artifact_is_none_and_is_replaced() {
         [vec![], whole[..20].to_vec(), whole[..whole.len() - 1].to_vec(), flipped(0), flipped(whole.len() - 1)]
     {
         std::fs::write(&file, damaged).unwrap();
-        assert!(artifacts.load(&cache.engine, "abc").is_none());
+        assert!(!cache.has(&artifacts));
     }
     cache.filled();
-    assert!(artifacts.load(&cache.engine, "abc").is_some());
+    assert!(cache.has(&artifacts));
+}
+
+#[test]
+fn a_damaged_artifact_does_not_hide_one_that_was_shipped() {
+    let (cache, shipped) = (Cache::new(), Cache::new());
+    let (_, file) = cache.filled();
+    shipped.filled();
+    std::fs::write(file, "cut short").unwrap();
+    let folders = CacheFolders { own: vec![cache.path()], shipped: vec![shipped.path()] };
+    assert!(cache.has(&cache.open_at(&folders)));
 }
 
 #[test]
 fn an_artifact_under_another_name_is_none() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
-    std::fs::copy(file, artifacts.path("abd")).unwrap();
+    std::fs::copy(file, cache.path().join(artifacts.name("abd"))).unwrap();
     assert!(artifacts.load(&cache.engine, "abd").is_none());
 }
 
@@ -117,10 +213,12 @@ fn an_artifact_of_another_engine_is_none() {
     let (_, file) = cache.filled();
     let mut config = wasmtime::Config::new();
     config.epoch_interruption(true);
-    let other = Artifacts::open(&cache.path(), &Engine::new(&config).unwrap()).unwrap();
-    assert_ne!(other.path("abc"), file);
-    std::fs::copy(file, other.path("abc")).unwrap();
-    assert!(other.load(&Engine::new(&config).unwrap(), "abc").is_none());
+    let engine = Engine::new(&config).unwrap();
+    let other = Artifacts::open(&CacheFolders::at(cache.path()), &engine);
+    let name = cache.path().join(other.name("abc"));
+    assert_ne!(name, file);
+    std::fs::copy(file, name).unwrap();
+    assert!(other.load(&engine, "abc").is_none());
 }
 
 #[test]
@@ -128,6 +226,27 @@ fn a_cache_that_is_gone_costs_only_time() {
     let cache = Cache::new();
     let (artifacts, _) = cache.filled();
     std::fs::remove_dir_all(cache.path()).unwrap();
-    assert!(artifacts.load(&cache.engine, "abc").is_none());
-    artifacts.store(&Component::from_binary(&cache.engine, EMPTY).unwrap(), "abc");
+    assert!(!cache.has(&artifacts));
+    cache.fill(&artifacts);
+    assert!(matches!(artifacts.failure(), Some(CacheError::Write { .. })), "{artifacts:?}");
+}
+
+/// Every reader finds nothing or a whole artifact, while several writers replace it.
+#[test]
+fn hosts_that_fill_one_cache_at_once_leave_whole_artifacts() {
+    const HOSTS: usize = 4;
+    let cache = Cache::new();
+    std::thread::scope(|scope| {
+        for _ in 0..HOSTS {
+            scope.spawn(|| {
+                let artifacts = cache.open();
+                for _ in 0..50 {
+                    cache.fill(&artifacts);
+                    assert!(cache.has(&artifacts));
+                }
+                assert!(artifacts.failure().is_none());
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 1, "no temporary file is left");
 }

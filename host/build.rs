@@ -1,0 +1,93 @@
+//! Puts into the executable what it has to know of its own source: the SDK's files, which `bbs module new` writes
+//! beside a crate, and the commit, which `bbs --version` names.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Outcome<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).parent().ok_or("the host has no workspace")?.to_owned();
+    embed_sdk(&root)?;
+    let commit = match std::env::var("PROFILE")?.as_str() {
+        "release" => release_commit(&root).unwrap_or_else(|| "unknown".to_owned()),
+        _ => "unknown: a development build".to_owned(),
+    };
+    println!("cargo::rustc-env=BBS_COMMIT={commit}");
+    Ok(())
+}
+
+/// Writes `sdk.rs`: a constant for each thing that `module new` needs.
+fn embed_sdk(root: &Path) -> Outcome<()> {
+    let sdk = root.join("sdk");
+    let mut files = vec![sdk.join("README.md")];
+    for folder in ["src", "wit"] {
+        println!("cargo::rerun-if-changed={}", sdk.join(folder).display());
+        files_below(&sdk.join(folder), &mut files)?;
+    }
+    // The order of a directory is the file system's; the order of the output must not be.
+    files.sort();
+    let mut code =
+        String::from("/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n");
+    for file in &files {
+        let name = file.strip_prefix(&sdk)?.to_str().ok_or("a file of the SDK has no plain name")?;
+        writeln!(code, "    ({name:?}, include_str!({file:?})),")?;
+    }
+    code += "];\n";
+    for (name, file) in [("MANIFEST", "sdk/Cargo.toml"), ("WORKSPACE", "Cargo.toml"), ("LOCK", "Cargo.lock")] {
+        writeln!(code, "pub(super) const {name}: &str = include_str!({:?});", root.join(file))?;
+    }
+    std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("sdk.rs"), code)?;
+    Ok(())
+}
+
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { files_below(&path, files)? } else { files.push(path) }
+    }
+    Ok(())
+}
+
+/// The commit that a release is built from. In other builds it is left out: it changes with every commit, and the host
+/// would be compiled again for nothing else.
+fn release_commit(root: &Path) -> Option<String> {
+    // Where a package names the commit itself, whatever its source is.
+    println!("cargo::rerun-if-env-changed=BBS_BUILD_COMMIT");
+    println!("cargo::rerun-if-changed=commit.txt");
+    let given = std::env::var("BBS_BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
+    given.or_else(|| checked_out(root)).or_else(archived)
+}
+
+/// Of a git checkout, with a mark if its files differ from the commit.
+fn checked_out(root: &Path) -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // A repository that this folder only happens to lie in knows nothing of these files.
+    git(&["ls-files", "--error-unmatch", "host/build.rs"])?;
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", file])
+            && Path::new(&path).exists()
+        {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    for source in ["host/src", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", root.join(source).display());
+    }
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() { commit } else { format!("{commit}, with changes") })
+}
+
+/// Of a source archive: `git archive` writes the commit into this file.
+fn archived() -> Option<String> {
+    let text = std::fs::read_to_string("commit.txt").ok()?;
+    let commit = text.trim();
+    let is_hash = commit.len() >= 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| commit[..12].to_owned())
+}

@@ -1,0 +1,47 @@
+//! `bbs module add`: finished modules into a folder with a catalog.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::api::NATIVE;
+use crate::cli::progress;
+use crate::modules::add::{self, Added};
+use crate::modules::catalog::Catalog;
+use crate::modules::sandbox::{Limits, Sandbox};
+use crate::progress::Progress;
+
+/// Add finished modules to a folder and its catalog.
+///
+/// For modules that came as .wasm files; `bbs module build` compiles crates. Each file is asked what it is and listed at
+/// its place: a migration as the newest, a translator in its chain. All of the folder is then loaded as a host would
+/// load it. If a host would refuse it, nothing is changed. A module that the folder already has is left alone; another
+/// one of the same version is refused.
+#[derive(Debug, Args)]
+pub(super) struct AddCommand {
+    /// The .wasm files of modules.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The folder to add to; it is made if it is absent.
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+}
+
+impl AddCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let progress = Progress::default();
+        progress.enter("check", format!("the modules of {}, with what is added", self.into.display()), None);
+        let (files, folder) = (self.files, self.into.clone());
+        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, NATIVE, &sandbox));
+        let Added { added, present, entries } = progress::shown(&progress, work).await??;
+        let into = self.into.display();
+        added.iter().for_each(|file| println!("{file}  added"));
+        present.iter().for_each(|file| println!("{file}  was there already"));
+        println!("{into} has {} modules", entries.len());
+        // Such as a second file that was copied there by hand.
+        Catalog::entries(&self.into)?;
+        Ok(())
+    }
+}

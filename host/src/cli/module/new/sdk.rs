@@ -1,0 +1,130 @@
+//! The SDK for a new crate: the one of the repository or of an earlier crate where there is one above, or else the
+//! sources that travel with the executable, written beside the crate.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, bail};
+use toml::{Table, Value};
+
+/// What the build script found in the repository.
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
+}
+
+/// What the folder is called that is written beside a crate.
+pub(super) const FOLDER: &str = "bbs-sdk";
+
+/// Where the SDK is that a crate depends on.
+#[derive(Debug)]
+pub(super) struct Sdk {
+    pub(super) folder: PathBuf,
+    /// Whether it was written just now.
+    pub(super) is_new: bool,
+}
+
+impl Sdk {
+    /// The SDK in `given`; else the nearest in the folders from `here` upwards; else a new one in `here`.
+    pub(super) fn find_or_write(given: Option<&Path>, here: &Path) -> anyhow::Result<Self> {
+        let above = || {
+            let mut folders = here.ancestors().flat_map(|folder| [folder.join(FOLDER), folder.join("sdk")]);
+            folders.find(|folder| is_sdk(folder))
+        };
+        let found = match given {
+            Some(folder) if !is_sdk(folder) => {
+                bail!("{} is not the SDK's folder; name the folder `sdk` of the repository", folder.display())
+            }
+            Some(folder) => Some(folder.to_owned()),
+            None => above(),
+        };
+        let (folder, is_new) = match found {
+            Some(folder) => (folder, false),
+            None => (write(&here.join(FOLDER))?, true),
+        };
+        let folder = folder.canonicalize().with_context(|| format!("cannot find {}", folder.display()))?;
+        Ok(Self { folder, is_new })
+    }
+
+    /// The versions of crates that the SDK is tested with.
+    pub(super) fn lock(&self) -> Option<PathBuf> {
+        ["Cargo.lock", "../Cargo.lock"].map(|file| self.folder.join(file)).into_iter().find(|file| file.exists())
+    }
+
+    /// The SDK as a manifest in `crate_folder` names it: relative, so that the two folders can be moved together.
+    pub(super) fn seen_from(&self, crate_folder: &Path) -> PathBuf {
+        relative(crate_folder, &self.folder)
+    }
+}
+
+fn is_sdk(folder: &Path) -> bool {
+    std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| text.contains("name = \"bbs-sdk\""))
+}
+
+/// Both are absolute and without links.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let shared = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
+    let up = from.components().skip(shared).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(shared)).collect()
+}
+
+fn write(folder: &Path) -> anyhow::Result<PathBuf> {
+    if folder.exists() {
+        bail!("{} is there and is not the SDK; move it away, or name the SDK's folder with --sdk", folder.display());
+    }
+    let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE)?;
+    // Under another name until it is whole, so that no later command takes a part of it for the SDK.
+    let parent = folder.parent().unwrap_or(Path::new("."));
+    let unfinished = tempfile::tempdir_in(parent).with_context(|| format!("cannot write to {}", parent.display()))?;
+    let own = [("Cargo.toml", manifest.as_str()), ("Cargo.lock", embedded::LOCK)];
+    for (name, text) in own.iter().chain(embedded::FILES) {
+        let path = unfinished.path().join(name);
+        let written = std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
+            .and_then(|()| std::fs::write(&path, text));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let unfinished = unfinished.keep();
+    std::fs::rename(&unfinished, folder).with_context(|| format!("cannot write {}", folder.display()))?;
+    make_readable(folder)?;
+    Ok(folder.to_owned())
+}
+
+/// A temporary folder is for its owner alone.
+fn make_readable(folder: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot change the mode of {}", folder.display()))
+}
+
+/// A manifest that needs no workspace: what it inherits is written out.
+fn standalone(manifest: &str, workspace: &str) -> anyhow::Result<String> {
+    let mut manifest: Table = manifest.parse().context("the SDK's manifest is not TOML")?;
+    let workspace: Table = workspace.parse().context("the workspace's manifest is not TOML")?;
+    let inherited = |section: &str| workspace["workspace"][section].as_table().cloned().unwrap_or_default();
+    write_out(&mut manifest, "package", &inherited("package"));
+    let dependencies = inherited("dependencies");
+    for section in ["dependencies", "dev-dependencies"] {
+        write_out(&mut manifest, section, &dependencies);
+    }
+    if let Some(Value::Table(targets)) = manifest.get_mut("target") {
+        for (_, target) in targets.iter_mut() {
+            target.as_table_mut().into_iter().for_each(|target| write_out(target, "dependencies", &dependencies));
+        }
+    }
+    manifest.remove("lints");
+    // It belongs to no workspace, wherever the folder lies.
+    manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
+    Ok(manifest.to_string())
+}
+
+/// Replaces every `key.workspace = true` of a section by what the workspace has for it.
+fn write_out(manifest: &mut Table, section: &str, inherited: &Table) {
+    let Some(Value::Table(section)) = manifest.get_mut(section) else { return };
+    for (key, value) in section.iter_mut() {
+        let is_inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
+        if let Some(own) = inherited.get(key).filter(|_| is_inherited) {
+            *value = own.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Where the SDK is found, and what is written where there is none.
+
+use super::*;
+
+#[test]
+fn the_sdk_of_the_repository_is_found_from_within_it() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (given, here) in [(None, workspace.join("host/src")), (Some(workspace.join("sdk")), "/".into())] {
+        let sdk = Sdk::find_or_write(given.as_deref(), &here).unwrap();
+        assert_eq!(
+            (sdk.folder.as_path(), sdk.is_new),
+            (workspace.join("sdk").canonicalize().unwrap().as_path(), false)
+        );
+        assert!(sdk.lock().unwrap().ends_with("../Cargo.lock"));
+    }
+    let error = Sdk::find_or_write(Some(&workspace.join("host")), workspace).unwrap_err().to_string();
+    assert!(error.contains("is not the SDK's folder"), "{error}");
+}
+
+#[test]
+fn outside_the_repository_the_sdk_is_written_once_and_found_again() {
+    let work = tempfile::tempdir().unwrap();
+    let written = Sdk::find_or_write(None, work.path()).unwrap();
+    assert!(written.is_new && written.folder.ends_with(FOLDER));
+    assert!(written.lock().unwrap().ends_with("bbs-sdk/Cargo.lock"));
+    let below = work.path().join("a/b");
+    std::fs::create_dir_all(&below).unwrap();
+    let found = Sdk::find_or_write(None, &below).unwrap();
+    assert_eq!((&found.folder, found.is_new), (&written.folder, false));
+}
+
+#[test]
+fn another_folder_of_that_name_is_left_alone() {
+    let work = tempfile::tempdir().unwrap();
+    std::fs::create_dir(work.path().join(FOLDER)).unwrap();
+    let error = Sdk::find_or_write(None, work.path()).unwrap_err().to_string();
+    assert!(error.contains("move it away"), "{error}");
+}
+
+#[test]
+fn the_written_manifest_inherits_nothing() {
+    let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE).unwrap();
+    assert!(!manifest.contains("workspace = true"), "{manifest}");
+    let manifest: Table = manifest.parse().unwrap();
+    assert_eq!(manifest["package"]["edition"].as_str(), Some("2024"));
+    assert_eq!(manifest["dependencies"]["thiserror"].as_str(), Some("2"));
+    assert!(manifest.contains_key("workspace") && !manifest.contains_key("lints"));
+}
+
+#[test]
+fn paths_are_relative() {
+    for (from, to, path) in [
+        ("/a/crate", "/a/bbs-sdk", "../bbs-sdk"),
+        ("/repo/x/y/crate", "/repo/sdk", "../../../sdk"),
+        ("/a/crate", "/b/sdk", "../../b/sdk"),
+    ] {
+        assert_eq!(relative(Path::new(from), Path::new(to)), Path::new(path));
+    }
+}

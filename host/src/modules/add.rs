@@ -1,0 +1,195 @@
+//! Finished modules put into a folder with a catalog: each to its place, all of them or none. Owns what makes a file
+//! unfit for a folder; whether the result is a catalog is decided by loading it as a host does.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::catalog::{self, CATALOG_FILE, Catalog, CatalogError, Entry, is_file_name};
+use super::module::{ModuleError, Source};
+use super::place::{self, NotNewest};
+use super::sandbox::{ComponentError, Sandbox};
+use super::translate::ApiVersion;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    #[error("the folder {} cannot be made, read or written to; check its permissions and space", .folder.display())]
+    Folder { folder: PathBuf, source: std::io::Error },
+    #[error("{} cannot be added", .file.display())]
+    Module { file: PathBuf, source: ModuleError },
+    #[error("{} cannot be added; ask its author for a build with a later version", .file.display())]
+    NotNewest { file: PathBuf, source: NotNewest },
+    #[error(
+        "{} is {added}, and the folder has another one, {listed} (sha256 {sha256}); a module that has run is never \
+         changed: ship the correction under a later version, or build the folder anew if this one has run nowhere",
+        .file.display()
+    )]
+    OtherContent { file: PathBuf, added: catalog::Place, listed: String, sha256: String },
+    #[error(
+        "{} would be {name} in the folder, which has another file of that name; delete that file if no entry of the \
+         catalog lists it, or add this one under another name from within the folder",
+        .file.display()
+    )]
+    NameTaken { file: PathBuf, name: String },
+    #[error("the catalog of the folder cannot be read")]
+    Before(#[source] CatalogError),
+    #[error("with what was to be added the folder would be refused by a host; it is as it was")]
+    After(#[source] CatalogError),
+}
+
+/// What became of the files.
+#[derive(Debug)]
+pub struct Added {
+    /// The names that the new ones have in the folder.
+    pub added: Vec<String>,
+    /// The names of those that were there already, with the same content.
+    pub present: Vec<String>,
+    /// All modules of the folder.
+    pub entries: Vec<Entry>,
+}
+
+/// A file to add: what it is and how it is listed.
+struct Candidate {
+    file: PathBuf,
+    entry: Entry,
+    source: Source,
+}
+
+/// Adds files to a folder, which is made if it is absent. The folder is changed only if a host that speaks `native`
+/// would take all of it afterwards.
+///
+/// # Errors
+///
+/// For the first file that is no module or has no place, and for a folder that a host would refuse.
+pub fn add(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+    let is_new = !into.exists();
+    let added = add_to(files, into, native, sandbox);
+    if is_new && added.is_err() {
+        // Only if it is still empty.
+        let _ = std::fs::remove_dir(into);
+    }
+    added
+}
+
+fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+    let failed = |source| AddError::Folder { folder: into.to_owned(), source };
+    std::fs::create_dir_all(into).map_err(failed)?;
+    // Two commands that read the same catalog would each write one without the other's module.
+    let folder = File::open(into).map_err(failed)?;
+    folder.lock().map_err(failed)?;
+    let before = match into.join(CATALOG_FILE).exists() {
+        true => catalog::read(into).map_err(AddError::Before)?,
+        false => Vec::new(),
+    };
+    let mut candidates =
+        files.iter().map(|file| Candidate::read(file, into, sandbox)).collect::<Result<Vec<_>, _>>()?;
+    candidates.sort_by_key(|candidate| place::order(&candidate.entry));
+    let mut result = Added { added: Vec::new(), present: Vec::new(), entries: before };
+    let mut new = Vec::new();
+    for candidate in candidates {
+        if let Some(listed) = same_place(&result.entries, &candidate)? {
+            result.present.push(listed);
+            continue;
+        }
+        refuse_taken_name(into, &candidate)?;
+        let merged = place::merge(result.entries, [candidate.entry.clone()].into_iter());
+        result.entries = merged.map_err(|source| AddError::NotNewest { file: candidate.file.clone(), source })?;
+        result.added.push(candidate.entry.file.clone());
+        new.push(candidate);
+    }
+    rehearse(into, &result.entries, &new, native, sandbox)?;
+    let mut placed = Vec::new();
+    let written = write(into, &result.entries, &new, &mut placed);
+    if written.is_err() {
+        // Without the catalog's entry a file makes the folder unusable. What cannot be deleted either is named by the
+        // host, with this command as the advice.
+        placed.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    written.map_err(failed)?;
+    Ok(result)
+}
+
+impl Candidate {
+    fn read(file: &Path, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, AddError> {
+        let unusable = |source| AddError::Module { file: file.to_owned(), source };
+        let source = Source::read(file, sandbox).map_err(|error: ComponentError| unusable(error.into()))?;
+        let module = source.load(sandbox).map_err(unusable)?;
+        let mut entry = Entry::of(&module, source.digest.clone());
+        // A file that is in the folder already keeps its name: under another one it would be there twice.
+        if let Some(name) = name_within(file, into) {
+            entry.file = name;
+        }
+        Ok(Self { file: file.to_owned(), entry, source })
+    }
+}
+
+fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError> {
+    let Candidate { file, entry, source } = candidate;
+    let target = into.join(&entry.file);
+    match target.exists() && !std::fs::read(target).is_ok_and(|found| found == source.bytes) {
+        true => Err(AddError::NameTaken { file: file.clone(), name: entry.file.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// The name of a file that is directly in the folder, if a catalog can list it.
+fn name_within(file: &Path, folder: &Path) -> Option<String> {
+    let file = file.canonicalize().ok()?;
+    let name = file.file_name()?.to_str()?;
+    let is_within = file.parent() == folder.canonicalize().ok().as_deref();
+    (is_within && is_file_name(name)).then(|| name.to_owned())
+}
+
+/// The file that is listed at the candidate's place, if it is the same.
+fn same_place(entries: &[Entry], candidate: &Candidate) -> Result<Option<String>, AddError> {
+    let Some(listed) = entries.iter().find(|entry| place::is_same(entry, &candidate.entry)) else { return Ok(None) };
+    if listed.sha256 == candidate.entry.sha256 {
+        return Ok(Some(listed.file.clone()));
+    }
+    Err(AddError::OtherContent {
+        file: candidate.file.clone(),
+        added: candidate.entry.place,
+        listed: listed.file.clone(),
+        sha256: listed.sha256.clone(),
+    })
+}
+
+/// Loads the folder as it would be, from a copy made of links.
+fn rehearse(
+    into: &Path,
+    entries: &[Entry],
+    new: &[Candidate],
+    native: ApiVersion,
+    sandbox: &Arc<Sandbox>,
+) -> Result<(), AddError> {
+    let failed = |source| AddError::Folder { folder: into.to_owned(), source };
+    let stage = tempfile::tempdir_in(into).map_err(failed)?;
+    let folder = into.canonicalize().map_err(failed)?;
+    for entry in entries {
+        let staged = stage.path().join(&entry.file);
+        match new.iter().find(|candidate| candidate.entry.file == entry.file) {
+            Some(candidate) => std::fs::write(staged, &candidate.source.bytes),
+            // A link to a file that is absent is reported by the catalog as a missing module.
+            None => std::os::unix::fs::symlink(folder.join(&entry.file), staged),
+        }
+        .map_err(failed)?;
+    }
+    catalog::write(stage.path(), entries).map_err(failed)?;
+    let catalog = Catalog::load(stage.path(), sandbox).map_err(AddError::After)?;
+    catalog.ends_in(native).map_err(AddError::After)
+}
+
+fn write(into: &Path, entries: &[Entry], new: &[Candidate], placed: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for candidate in new {
+        let path = into.join(&candidate.entry.file);
+        if !path.exists() {
+            placed.push(path);
+        }
+        place::put(into, &candidate.entry, &candidate.source.bytes)?;
+    }
+    // Last, so that a catalog never lists a file that is not there.
+    if !new.is_empty() {
+        catalog::write(into, entries)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The standard library that guests are compiled against: found in the toolchain, added with rustup where it is absent.
+//! Owns what a machine without it is advised to do; compiles nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::BuildError;
+use super::compile::{TARGET, rustc};
+use crate::progress::Progress;
+
+/// Why the target is absent and could not be added.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error(
+        "the Rust in {} has no standard library for WebAssembly, and there is no `rustup` on the PATH to add it; \
+         install the target {TARGET} in the way that this Rust was installed, or install Rust from https://rustup.rs",
+        .sysroot.display()
+    )]
+    NoRustup { sysroot: PathBuf, source: std::io::Error },
+    #[error(
+        "`rustup target add {TARGET}` failed for the Rust in {}; run it again where the network can be reached, or \
+         copy the target's folder `lib/rustlib/{TARGET}` from another machine with the same Rust:\n{output}",
+        .sysroot.display()
+    )]
+    NotAdded { sysroot: PathBuf, output: String },
+}
+
+/// Adds the target to the toolchain that `workspace` is compiled with, unless it is there. rustup does not do so by
+/// itself where `RUSTUP_AUTO_INSTALL` is 0, as on build machines.
+pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildError> {
+    let sysroot = PathBuf::from(rustc(workspace, &["--print", "sysroot"])?.trim());
+    if is_in(&sysroot) {
+        return Ok(());
+    }
+    progress.enter("target", format!("adding {TARGET} with rustup, once for this Rust"), None);
+    let added = Command::new("rustup")
+        .current_dir(workspace)
+        .args(["target", "add", TARGET])
+        .stdin(Stdio::null())
+        // Its own stack is of no use to the reader of the error.
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .map_err(|source| TargetError::NoRustup { sysroot: sysroot.clone(), source })?;
+    if added.status.success() && is_in(&sysroot) {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&added.stderr).trim_end().to_owned();
+    Err(TargetError::NotAdded { sysroot, output }.into())
+}
+
+fn is_in(sysroot: &Path) -> bool {
+    sysroot.join("lib/rustlib").join(TARGET).join("lib").is_dir()
+}

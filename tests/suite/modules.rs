@@ -1,0 +1,336 @@
+//! What an operator does with finished modules: adds them to a folder, compiles them ahead of a start, and lets hosts
+//! share what was compiled.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bbs::lens::transform::Transform;
+use bbs::modules::catalog::Catalog;
+
+use crate::harness::bbs;
+use crate::harness::database::Kind;
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules::{guest, modules, modules_with_split, sandbox};
+
+const SPLIT: &str = "1795000100-split_desired_lrps.wasm";
+const CREDENTIALS: &str = "1795000200-image_credentials.wasm";
+
+/// A folder of its own with the default modules in `modules`.
+struct Workbench(tempfile::TempDir);
+
+impl Workbench {
+    fn new() -> Self {
+        let bench = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(bench.modules()).unwrap();
+        for file in std::fs::read_dir(modules()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), bench.modules().join(file.file_name())).unwrap();
+        }
+        bench
+    }
+
+    fn modules(&self) -> PathBuf {
+        self.0.path().join("modules")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(bbs());
+        command.arg("module").args(arguments).current_dir(self.0.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    #[track_caller]
+    fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that has to fail with these words and leave the modules folder as it was.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str], words: &[&str]) {
+        let before = content(&self.modules());
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?} is refused");
+        for word in words {
+            assert!(errors(&output).contains(word), "{word:?} is not in {}", errors(&output));
+        }
+        assert!(content(&self.modules()) == before, "{arguments:?} changed the folder");
+    }
+
+    #[track_caller]
+    fn add(&self, file: &Path) -> String {
+        self.succeed(&["add", file.to_str().unwrap(), "--into", "modules"])
+    }
+
+    fn catalog(&self) -> Catalog {
+        Catalog::load(&self.modules(), &sandbox()).unwrap()
+    }
+
+    /// A folder like the default one without the translators of these names.
+    fn without(names: &[&str]) -> Self {
+        let bench = Self::new();
+        let catalog = bench.modules().join("catalog.toml");
+        let text = std::fs::read_to_string(&catalog).unwrap();
+        let entries = text.split("[[module]]").filter(|entry| names.iter().all(|name| !entry.contains(name)));
+        std::fs::write(&catalog, entries.collect::<Vec<_>>().join("[[module]]")).unwrap();
+        names.iter().for_each(|name| std::fs::remove_file(bench.modules().join(name)).unwrap());
+        bench
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The files of a folder and what is in them.
+fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let mut content: Vec<_> = files.map(|file| (file.clone(), std::fs::read(&file).unwrap())).collect();
+    content.sort();
+    content
+}
+
+fn finished(name: &str) -> PathBuf {
+    modules_with_split().join(name)
+}
+
+#[test]
+fn finished_migration_is_added_as_the_newest_and_only_once() {
+    let bench = Workbench::new();
+    let before = bench.catalog().migrations().len();
+    assert!(bench.add(&finished(SPLIT)).contains(&format!("{SPLIT}  added")));
+    let catalog = bench.catalog();
+    assert_eq!(catalog.migrations().len(), before + 1);
+    assert_eq!(catalog.migrations().last().unwrap().manifest().version, 1_795_000_100);
+    let folder = content(&bench.modules());
+    assert!(bench.add(&finished(SPLIT)).contains(&format!("{SPLIT}  was there already")));
+    assert!(content(&bench.modules()) == folder);
+}
+
+#[test]
+fn several_modules_are_added_in_the_order_of_their_versions() {
+    let bench = Workbench::new();
+    let [newer, older] = [CREDENTIALS, SPLIT].map(|name| finished(name).display().to_string());
+    bench.succeed(&["add", &newer, &older, "--into", "modules"]);
+    assert_eq!(bench.catalog().line().newest(), 1_795_000_200);
+}
+
+#[test]
+fn advice_for_an_unlisted_file_lists_it() {
+    let bench = Workbench::new();
+    std::fs::copy(finished(SPLIT), bench.modules().join("by-hand.wasm")).unwrap();
+    let error = Catalog::load(&bench.modules(), &sandbox()).unwrap_err().to_string();
+    let advice = error.split('`').nth(1).expect("the error names a command");
+    let arguments: Vec<_> = advice.strip_prefix("bbs module ").unwrap().split(' ').collect();
+    bench.succeed(&arguments);
+    assert_eq!(bench.catalog().migrations().last().unwrap().file(), "by-hand.wasm");
+}
+
+#[test]
+fn a_second_unlisted_file_is_named_after_the_first_was_added() {
+    let bench = Workbench::new();
+    for name in [SPLIT, CREDENTIALS] {
+        std::fs::copy(finished(name), bench.modules().join(name)).unwrap();
+    }
+    let output = bench.run(&["add", &format!("modules/{SPLIT}"), "--into", "modules"]);
+    assert!(!output.status.success() && errors(&output).contains(CREDENTIALS), "{}", errors(&output));
+    bench.add(&bench.modules().join(CREDENTIALS));
+    assert_eq!(bench.catalog().line().newest(), 1_795_000_200);
+}
+
+#[test]
+fn what_is_no_module_is_not_added() {
+    let bench = Workbench::new();
+    let cases: [(&str, &[u8], &str); 4] = [
+        ("text.wasm", b"(component)", "is not a WebAssembly file"),
+        ("empty.wasm", b"", "is not a WebAssembly file"),
+        ("core.wasm", b"\0asm\x01\0\0\0", "is a core WebAssembly module"),
+        ("nothing.wasm", b"\0asm\x0d\0\x01\0", "is neither a migration"),
+    ];
+    for (name, bytes, words) in cases {
+        std::fs::write(bench.path(name), bytes).unwrap();
+        bench.refused(&["add", name, "--into", "modules"], &[name, "cannot be added", words]);
+    }
+    bench.refused(&["add", "absent.wasm", "--into", "modules"], &["absent.wasm cannot be read"]);
+    let forbidden = guest("forbidden-import").display().to_string();
+    bench.refused(&["add", &forbidden, "--into", "modules"], &["wasi:random/random@0.2.0"]);
+}
+
+#[test]
+fn folder_is_made_for_the_first_modules_and_not_for_a_refused_one() {
+    let bench = Workbench::new();
+    std::fs::write(bench.path("text.wasm"), "text").unwrap();
+    bench.refused(&["add", "text.wasm", "--into", "new"], &["is not a WebAssembly file"]);
+    assert!(!bench.path("new").exists());
+    let first = bench.catalog().migrations()[0].file().to_owned();
+    bench.succeed(&["add", &format!("modules/{first}"), "--into", "new"]);
+    assert_eq!(Catalog::load(&bench.path("new"), &sandbox()).unwrap().migrations().len(), 1);
+}
+
+#[test]
+fn migration_older_than_the_newest_is_not_added() {
+    let things = guest("things").display().to_string();
+    let words = ["migration 50 would come before 1795000000", "a later version"];
+    Workbench::new().refused(&["add", &things, "--into", "modules"], &words);
+}
+
+#[test]
+fn module_of_the_same_version_with_other_content_is_not_added() {
+    let bench = Workbench::new();
+    let listed = bench.catalog().migrations().last().unwrap().file().to_owned();
+    // A section of the author's own, so that only the bytes differ.
+    let mut bytes = std::fs::read(bench.modules().join(&listed)).unwrap();
+    bytes.extend([0, 2, 1, b'x']);
+    std::fs::write(bench.path("other.wasm"), bytes).unwrap();
+    let words = ["other.wasm is migration 1795000000", &listed, "ship the correction under a later version"];
+    bench.refused(&["add", "other.wasm", "--into", "modules"], &words);
+}
+
+#[test]
+fn translator_that_leaves_a_gap_is_not_added() {
+    let bench = Workbench::without(&["0.9-to-0.10.wasm", "0.10-to-1.1.wasm"]);
+    let [older, newer] = ["0.9-to-0.10.wasm", "0.10-to-1.1.wasm"].map(|name| modules().join(name));
+    let older = older.to_str().unwrap();
+    let words = ["the newest translator, 0.9-to-0.10.wasm, is written for API version 0.10", "it is as it was"];
+    bench.refused(&["add", older, "--into", "modules"], &words);
+    bench.succeed(&["add", older, newer.to_str().unwrap(), "--into", "modules"]);
+    assert_eq!(bench.catalog().translators().len(), 2);
+}
+
+#[test]
+fn migration_that_does_not_fit_the_layout_is_not_added() {
+    let bench = Workbench::new();
+    // The second of two, without the first, whose tables it changes.
+    let words = ["would be refused by a host", "do not build on each other"];
+    let credentials = finished(CREDENTIALS).display().to_string();
+    let output = bench.run(&["add", &credentials, "--into", "modules"]);
+    if output.status.success() {
+        panic!("it fits after all: choose another module for this test");
+    }
+    bench.refused(&["add", &credentials, "--into", "modules"], &words);
+}
+
+#[test]
+fn modules_added_at_once_are_all_listed() {
+    let bench = Workbench::without(&["0.9-to-0.10.wasm"]);
+    let files = [finished(SPLIT), modules().join("0.9-to-0.10.wasm")];
+    let children: Vec<_> = files
+        .iter()
+        .map(|file| bench.command(&["add", file.to_str().unwrap(), "--into", "modules"]).spawn().unwrap())
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let catalog = bench.catalog();
+    assert_eq!((catalog.translators().len(), catalog.line().newest()), (2, 1_795_000_100));
+}
+
+/// The numbers that `module compile` prints: compiled, found.
+#[track_caller]
+fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
+    let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
+    let mut numbers = report.split_whitespace().filter_map(|word| word.parse().ok());
+    (numbers.next().expect("a number"), numbers.next().expect("a second number"))
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    content(folder).into_iter().map(|(file, _)| file).collect()
+}
+
+#[test]
+fn modules_are_compiled_once_and_a_truncated_artifact_again() {
+    let bench = Workbench::new();
+    let all = content(&modules()).iter().filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm")).count();
+    assert_eq!(compile(&bench, &[]), (all, 0));
+    assert_eq!(compile(&bench, &[]), (0, all));
+    let artifact = files_in(&bench.path("module-cache")).swap_remove(0);
+    let file = std::fs::File::options().write(true).open(artifact).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    assert_eq!(compile(&bench, &[]), (1, all - 1));
+}
+
+#[test]
+fn two_commands_fill_one_cache_at_once() {
+    let bench = Workbench::new();
+    let children: Vec<_> = (0..2).map(|_| bench.command(&["compile", "modules"]).spawn().unwrap()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let (compiled, found) = compile(&bench, &[]);
+    assert_eq!(compiled, 0);
+    assert_eq!(files_in(&bench.path("module-cache")).len(), found);
+}
+
+#[test]
+fn cache_that_cannot_be_filled_is_an_error_of_the_command() {
+    let bench = Workbench::new();
+    let words = ["compiled modules cannot be kept", "name a folder that this user may write to"];
+    bench.refused(&["compile", "modules", "--into", "/dev/null/cache"], &words);
+    let exposed = bench.path("exposed");
+    std::fs::create_dir(&exposed).unwrap();
+    std::fs::set_permissions(&exposed, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let words = ["compiled modules cannot be kept", "may be written to by other users", "mode 777"];
+    bench.refused(&["compile", "modules", "--into", "exposed"], &words);
+}
+
+/// A host with the modules of the workbench and a cache folder of its own that is empty.
+fn installation(bench: &Workbench) -> Installation {
+    Installation::new(&bench.modules(), Kind::Sqlite).set("module_cache_dir", bench.path("own").to_str().unwrap())
+}
+
+#[test]
+fn host_uses_what_was_compiled_beside_its_modules() {
+    let bench = Workbench::new();
+    compile(&bench, &[]);
+    drop(installation(&bench).serve());
+    assert_eq!(files_in(&bench.path("own")), Vec::<PathBuf>::new(), "nothing was left to compile");
+}
+
+#[test]
+fn host_does_not_use_compiled_modules_that_other_users_may_write() {
+    let bench = Workbench::new();
+    let (all, _) = compile(&bench, &[]);
+    std::fs::set_permissions(bench.path("module-cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mut host = installation(&bench).serve();
+    assert_eq!(files_in(&bench.path("own")).len(), all, "each is compiled again");
+    let said = host.said().join("\n");
+    assert!(said.contains("a folder of compiled modules is not used") && said.contains("mode 777"), "{said}");
+}
+
+#[test]
+fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
+    let bench = Workbench::new();
+    let mut host: Host = installation(&bench).set("module_cache_dir", "/dev/null/cache").serve();
+    let said = host.said().join("\n");
+    assert_eq!(said.matches("compiled modules are not kept").count(), 1, "{said}");
+}
+
+#[test]
+fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
+    let bench = Workbench::new();
+    let shared = bench.path("home-cache");
+    let serve = || {
+        let data = bench.path("data").display().to_string();
+        let installation = Installation::new(&bench.modules(), Kind::Sqlite);
+        let installation = installation.set("module_cache_dir", "").set("data_dir", data);
+        let mut command = installation.command(&["serve"]);
+        command.env("XDG_CACHE_HOME", &shared).env_remove("CACHE_DIRECTORY");
+        drop(Host::start(command, "serving"));
+        bench.path("data/module-cache").exists()
+    };
+    assert!(!serve(), "the shared folder comes before the one beside the database");
+    let first = content(&shared.join("bbs/modules"));
+    assert!(!first.is_empty());
+    assert!(!serve());
+    assert!(content(&shared.join("bbs/modules")) == first);
+}
