@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-pub use line::{ApiError, Target};
+pub use line::{ApiError, Target, names};
 pub use methods::{Route, Stream, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, NoStream};
@@ -87,19 +87,6 @@ struct Run {
     refused: Option<NotHeld>,
 }
 
-/// The versions that clients may speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    pub oldest: ApiVersion,
-    pub newest: ApiVersion,
-}
-
-impl Window {
-    pub fn contains(&self, version: ApiVersion) -> bool {
-        (self.oldest..=self.newest).contains(&version)
-    }
-}
-
 impl Api {
     /// `translators` go from the oldest version to the native one without a gap. With a pin, no version
     /// above it is served.
@@ -121,11 +108,17 @@ impl Api {
         self.service.store().left_out()
     }
 
-    pub fn window(&self) -> Window {
-        self.line.window()
+    /// The versions that clients may speak, oldest first; never empty.
+    pub fn served(&self) -> &[ApiVersion] {
+        self.line.served()
     }
 
-    /// The method that a client of this version calls by this path, if it has one.
+    /// What a request that names no version is answered as.
+    pub fn newest(&self) -> ApiVersion {
+        self.line.newest()
+    }
+
+    /// The method that a client of this version, which is one of those served, calls by this path, if it has one.
     pub fn find(&self, version: ApiVersion, path: &str) -> Option<Target> {
         self.line.by_path(version, path)
     }

@@ -11,6 +11,7 @@ mod listeners;
 mod lock;
 mod logging;
 mod migration;
+mod names;
 mod tls;
 mod work;
 
@@ -31,19 +32,8 @@ pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
 use database::DatabaseKeys;
-use keys::Keys;
-
-/// Keys of Diego's that change nothing here: what its own BBS does not look at either, and whether instances that say
-/// again that they run are logged, which they never are.
-const WITHOUT_MEANING: [&str; 7] = [
-    "advertise_url",
-    "cell_registrations_locket_enabled",
-    "debug_lrp_start_heartbeats",
-    "desired_lrp_creation_timeout",
-    "locks_locket_enabled",
-    "rep_require_tls",
-    "require_ssl",
-];
+use keys::{Folders, Keys, Leftover};
+use names::WITHOUT_MEANING;
 
 /// The file, checked. Absent keys have the defaults of [`Config::read`].
 #[derive(Clone, PartialEq)]
@@ -71,6 +61,8 @@ pub struct Config {
     pub logging: Logging,
     /// Keys in the file that have no meaning here, for one warning.
     pub ignored: Ignored,
+    /// Keys whose relative path was found beside the file, where Diego's BBS does not look, for one warning.
+    pub beside_the_file: Vec<String>,
 }
 
 /// Keys that have no meaning here.
@@ -78,7 +70,7 @@ pub struct Config {
 pub struct Ignored {
     /// Diego's, of which it is known.
     pub known: Vec<String>,
-    /// Which may be misspelt.
+    /// All others.
     pub unknown: Vec<String>,
 }
 
@@ -114,17 +106,24 @@ pub enum ConfigError {
     Driver(String),
     #[error("`database_connection_string` cannot be used; write it as {form}")]
     ConnectionString { form: &'static str, source: DsnError },
+    #[error(
+        "`{written}` is not a key of the configuration; write `{meant}`, which it resembles, or take it out of the file"
+    )]
+    Misspelt { written: String, meant: &'static str },
     #[error("`{key}` cannot be honoured: {why}")]
     Refused { key: &'static str, why: &'static str },
 }
 
 impl Config {
-    /// Reads a file. Relative paths in it are relative to the file, so that it means the same from anywhere.
+    /// Reads a file. Relative paths in it are relative to the file, so that it means the same from anywhere; those of
+    /// certificates and keys are first looked for in the working directory, where Diego's BBS finds them.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let file = parse(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
-        check(file, path.parent().unwrap_or(Path::new(".")))
+        let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let working = std::env::current_dir().unwrap_or_default();
+        check(file, Folders { file: file_folder, working })
     }
 
     /// What a file with nothing but these says.
@@ -147,6 +146,7 @@ impl Config {
             pin_api_version: None,
             logging: Logging::default(),
             ignored: Ignored::default(),
+            beside_the_file: Vec::new(),
         }
     }
 
@@ -172,19 +172,20 @@ impl Config {
     }
 }
 
-/// The first value of the text; what follows it is nobody's business, as for Go.
+/// The first value of the text; what follows it is ignored, as by Go.
 fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     // Of an empty text the parser says where it ended.
     values.next().unwrap_or_else(|| serde_json::from_str(text))
 }
 
-fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
-    let mut keys = Keys::new(file, base);
+fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigError> {
+    let base = &folders.file.clone();
+    let mut keys = Keys::new(file, folders);
     let database = DatabaseKeys::read(&mut keys)?;
     let lock = Lock::read(&mut keys, database.connection_timeout())?;
     let names_driver = database.names_driver();
-    let (database, ignored_parameters) = database.address(base, &lock)?;
+    let (database, ignored_parameters) = database.address(&mut keys, base, &lock)?;
     let data_dir = match (keys.path("data_dir")?, &database) {
         (Some(folder), _) => folder,
         (None, Address::Sqlite(path)) => path.parent().unwrap_or(base).to_owned(),
@@ -208,12 +209,19 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
         module_caches: keys.path("module_cache_dir")?.map_or(default.module_caches, |folder| vec![folder]),
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version")?,
-        pin_api_version: keys.take("pin_api_version")?,
+        pin_api_version: keys.text("pin_api_version")?,
         logging: Logging::read(&mut keys)?,
         ..default
     };
-    let (known, unknown) = keys.into_names().partition(|key| WITHOUT_MEANING.contains(&&**key));
+    let Leftover { names, beside_the_file } = keys.leftover();
+    let (known, unknown) = names.into_iter().partition(|key| WITHOUT_MEANING.contains(&&**key));
     config.ignored = Ignored { known, unknown };
+    config.beside_the_file = beside_the_file;
+    for written in &config.ignored.unknown {
+        if let Some(meant) = names::resembled(written) {
+            return Err(ConfigError::Misspelt { written: written.clone(), meant });
+        }
+    }
     config.ignored.unknown.extend(ignored_parameters);
     config.is_whole(names_driver)?;
     Ok(config)
@@ -223,7 +231,7 @@ fn check(file: Map<String, Value>, base: &Path) -> Result<Config, ConfigError> {
 fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, String>, ConfigError> {
     let key = "encryption_keys";
     let why = "it is an object of labels and passphrases, all of them texts";
-    Ok(keys.take(key).map_err(|_| ConfigError::Refused { key, why })?.unwrap_or_default())
+    keys.texts_by_name(key).map_err(|_| ConfigError::Refused { key, why })
 }
 
 #[cfg(test)]

@@ -167,10 +167,9 @@ async fn read(request: Request) -> Result<Bytes, Unread> {
 
 fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {
     let Asked { version, path } = Asked::of(request)?;
-    let window = api.window();
-    let version = version.unwrap_or(window.newest);
-    if !window.contains(version) {
-        return Err(Refusal::NotAcceptable { version, window });
+    let version = version.unwrap_or(api.newest());
+    if !api.served().contains(&version) {
+        return Err(Refusal::NotAcceptable { version, served: api.served().to_vec() });
     }
     let target = api.find(version, path).ok_or(Refusal::NotFound)?;
     if request.method() == Method::POST { Ok(target) } else { Err(Refusal::WrongVerb) }

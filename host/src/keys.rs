@@ -30,7 +30,7 @@ use crate::record::Keyring;
 pub use count::Counted;
 pub use rotation::{Rotated, begin, check, rotate};
 pub use state::tables as own_tables;
-pub use status::{KeysStatus, TableCursor, UnderWay, Verified, status, verify};
+pub use status::{KeysStatus, TableCursor, UnderWay, Unfinished, Verified, status, unfinished, verify};
 pub use tables::{KeyColumn, SealedTable};
 
 /// What a rotation works with.

@@ -96,7 +96,10 @@ async fn run(
 async fn wait_for_lock(prepared: &Prepared) -> Result<Held, StartupError> {
     prepared.progress.enter("lock", "another host may have it", None);
     let _waiting = prepared.progress.wait(Wait::Lock);
-    Ok(prepared.lock(Purpose::Serve).await?.take().await?)
+    let lock = prepared.lock(Purpose::Serve).await?;
+    let ttl_in_seconds = prepared.config.lock.ttl.as_secs();
+    tracing::info!(name: "locket-lock.started", ttl_in_seconds, "taking the lock, or waiting for it");
+    Ok(lock.take().await?)
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {

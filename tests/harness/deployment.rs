@@ -116,6 +116,13 @@ impl Deployment {
         self
     }
 
+    /// Removes one key about the metrics agent.
+    pub fn without_loggregator(mut self, key: &str) -> Self {
+        let section = self.config["loggregator"].as_object_mut().expect("the sample has a section");
+        section.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
+        self
+    }
+
     /// Another authority for clients from now on; the files are as they were.
     pub fn trusting(mut self, authority: Authority) -> Self {
         self.authority = authority;

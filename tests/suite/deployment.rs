@@ -6,6 +6,7 @@ mod life;
 mod logs;
 mod metrics;
 mod outward;
+mod paths;
 mod reload;
 mod tls;
 
@@ -47,6 +48,21 @@ async fn diegos_own_configuration_starts_the_host(kind: Kind) {
     assert!(reqwest::get(format!("http://{}/ping", deployment.health)).await.is_err());
 }
 
+/// What Diego's own code writes of its zero values, at every depth.
+#[tokio::test(flavor = "multi_thread")]
+async fn nulls_within_sections_start_the_host() {
+    let routes = serde_json::json!({ "request_count": null, "request_latency": null });
+    let deployment = Deployment::new(Kind::Sqlite)
+        .set("advanced_metrics", serde_json::json!({ "enabled": false, "route_config": routes }))
+        .set("redact_patterns", serde_json::Value::Null)
+        .set_loggregator("loggregator_app_metric_exclusion_filter", serde_json::Value::Null)
+        .set_loggregator("BatchFlushInterval", 0);
+    let host = deployment.serve().await;
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
     let deployment = || Deployment::new(Kind::Sqlite);
@@ -62,6 +78,7 @@ async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
         ("redact_patterns", "(", "redact_patterns"),
         ("database_driver", "oracle", "oracle"),
         ("locket_address", "127.0.0.1:1", "cannot connect to Locket"),
+        ("pin_data_versoin", "1722634733", "write `pin_data_version`"),
         ("cert_file", "/nonexistent/server.crt", "/nonexistent/server.crt"),
         ("auctioneer_client_cert", "/nonexistent/client.crt", "/nonexistent/client.crt"),
         ("rep_ca_cert", "/nonexistent/ca.crt", "/nonexistent/ca.crt"),

@@ -237,6 +237,11 @@ async fn a_version_may_be_said_in_the_path_or_in_the_header(kind: Kind) {
     assert_eq!(new.mutable_desired_lrps[0].instances, 2);
     let path_wins: proto::DesiredLrPsResponse = list("/v1.1/desired_lrps/list.r3", "0.9").await.message();
     assert_eq!(path_wins.desired_lrps[0].start_timeout_ms, 30_000);
+    let patched: v0_9::ListDesiredLrPsResponse = list("/v1/desired_lrps/list", "0.9.3").await.message();
+    assert_eq!(patched.desired_lrps, old.desired_lrps);
+    for malformed in ["0.9.x", "0.9.3.1", "0.9-rc1", "nine"] {
+        assert_eq!(list("/v1/ping", malformed).await.status, 400, "{malformed}");
+    }
     assert_eq!(list("/v1/desired_lrps/list.r3", "0.9").await.status, 404);
     assert_eq!(list("/v1/desired_lrps/list", "1.1").await.status, 404);
 }
@@ -244,7 +249,7 @@ async fn a_version_may_be_said_in_the_path_or_in_the_header(kind: Kind) {
 on_each_database!(a_method_that_did_not_change_is_the_same_at_every_version);
 async fn a_method_that_did_not_change_is_the_same_at_every_version(kind: Kind) {
     let server = server(kind).await;
-    for version in ["v0.9", "v0.10", "v0.11", "v1.0", "v1.1", "v1"] {
+    for version in ["v0.9", "v0.10", "v1.1", "v1", "v0.9.3", "v1.1.0"] {
         let reply = server.post(&format!("/{version}/ping"), []).await;
         assert!(reply.message::<proto::PingResponse>().available, "{version}");
     }
@@ -282,10 +287,11 @@ fn not_acceptable(reply: &crate::harness::server::Reply, max: &str) {
     assert_eq!((reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")), ("0.9", max));
 }
 
-on_each_database!(a_version_outside_the_window_is_told_which_ones_are_served);
-async fn a_version_outside_the_window_is_told_which_ones_are_served(kind: Kind) {
+on_each_database!(a_version_that_does_not_exist_is_answered_with_those_that_do);
+async fn a_version_that_does_not_exist_is_answered_with_those_that_do(kind: Kind) {
     let server = server(kind).await;
-    for version in ["0.8", "0.0", "1.2", "2.0"] {
+    // Outside the line, and between two versions of it.
+    for version in ["0.8", "0.0", "1.2", "2.0", "0.57", "0.11", "0.12", "1.0", "0.57.1"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
         let headers = [("x-diego-api-version", version)];
         not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.1");

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Window;
 use super::methods::{METHODS, Native, STREAMS, Stream, unrevised};
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 
@@ -22,8 +21,13 @@ pub enum ApiError {
     End { name: String, onto: ApiVersion, native: ApiVersion },
     #[error("{0:?} is not an API version to pin to; write it as major.minor, such as 0.10")]
     MalformedPin(String),
-    #[error("cannot pin the API to {pin}: this host serves {oldest} to {newest}; choose one of these")]
-    Pin { pin: ApiVersion, oldest: ApiVersion, newest: ApiVersion },
+    #[error("cannot pin the API to {pin}: this host serves {}; choose one of these", names(.served))]
+    Pin { pin: ApiVersion, served: Vec<ApiVersion> },
+}
+
+/// Versions as a list for people.
+pub fn names(versions: &[ApiVersion]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// One step of a call: a translator's method, or the end of the chain.
@@ -69,7 +73,9 @@ pub(super) struct Line {
     /// Oldest first, each onto the one after it.
     translators: Vec<Arc<dyn Translate>>,
     native: ApiVersion,
-    newest: ApiVersion,
+    /// The versions that clients may speak, oldest first: those of the line from one major version behind the native one
+    /// to the pin. Never empty.
+    served: Vec<ApiVersion>,
 }
 
 impl std::fmt::Debug for Line {
@@ -89,35 +95,38 @@ impl Line {
                 Some(_) | None => {}
             }
         }
-        Ok(Self { translators, native, newest: native })
+        let oldest = ApiVersion { major: native.major.saturating_sub(1), minor: 0 };
+        let line = translators.iter().map(|translator| translator.manifest().serves).chain([native]);
+        let served = line.filter(|version| *version >= oldest).collect();
+        Ok(Self { translators, native, served })
     }
 
     /// Serves no version above this one.
     pub(super) fn pin(&mut self, pin: &str) -> Result<(), ApiError> {
         let pin = ApiVersion::parse(pin).ok_or_else(|| ApiError::MalformedPin(pin.to_owned()))?;
-        let Window { oldest, newest } = self.window();
-        if !self.window().contains(pin) {
-            return Err(ApiError::Pin { pin, oldest, newest });
+        if !self.served.contains(&pin) {
+            return Err(ApiError::Pin { pin, served: self.served.clone() });
         }
-        self.newest = pin;
+        self.served.retain(|version| *version <= pin);
         Ok(())
     }
 
-    /// A client may be one major version behind, and no older than the oldest translator.
-    pub(super) fn window(&self) -> Window {
-        let behind = ApiVersion { major: self.native.major.saturating_sub(1), minor: 0 };
-        let oldest = self.translators.first().map_or(self.native, |translator| translator.manifest().serves);
-        Window { oldest: oldest.max(behind), newest: self.newest }
+    pub(super) fn served(&self) -> &[ApiVersion] {
+        &self.served
+    }
+
+    /// What a request that names no version is answered as.
+    pub(super) fn newest(&self) -> ApiVersion {
+        self.served.last().copied().unwrap_or(self.native)
     }
 
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
         &*self.translators[step]
     }
 
-    /// What a client of this version calls by this path.
+    /// What a client of this version, which is one of the line, calls by this path.
     pub(super) fn by_path(&self, version: ApiVersion, path: &str) -> Option<Target> {
-        // A version between two of the line differs from the newer one in nothing that has a translator.
-        let first = self.translators.iter().position(|translator| translator.manifest().serves >= version);
+        let first = self.translators.iter().position(|translator| translator.manifest().serves == version);
         let first = first.unwrap_or(self.translators.len());
         self.resolve(first, |_, method_path| method_path == path)
     }

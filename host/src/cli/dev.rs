@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use crate::config::{Config, Listeners, LogLevel, Logging};
+use crate::config::{Config, Listeners, LogLevel, Logging, Tasks};
 use crate::database::Address;
 use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest};
@@ -41,6 +41,7 @@ impl DevCommand {
             listeners: Listeners { api: self.listen, ..Listeners::default() },
             encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
             active_key_label: "dev".to_owned(),
+            tasks: Tasks::BOSH,
             logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };

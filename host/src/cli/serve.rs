@@ -23,7 +23,8 @@ The smallest configuration:
     \"encryption_keys\": {\"key-1\": \"a passphrase\"},
     \"active_key_label\": \"key-1\"
   }
-Paths are relative to the file. `bbs module build --into DIR` makes the modules folder.
+Paths are relative to the file; those of certificates and keys are first looked for in the working
+directory, as by Diego's BBS. `bbs module build --into DIR` makes the modules folder.
 Diego's own bbs.json serves as it is, also as `bbs -config=FILE`; the modules are then looked for in `modules`
 beside the executable or beside its folder.
 
@@ -59,6 +60,14 @@ impl ServeCommand {
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
         let logs = Logs::start(&config.logging)?;
         warn_of_ignored(&config.ignored);
+        if !config.beside_the_file.is_empty() {
+            tracing::warn!(
+                name: "configuration.paths-beside-the-file",
+                keys = ?config.beside_the_file,
+                "the files that these keys name are not in the working directory, where Diego's BBS looks for them, and \
+                 were found beside the configuration file; write absolute paths"
+            );
+        }
         let Err(error) = startup::serve(config, logs.level(), |_| {}).await else { return Ok(ExitCode::SUCCESS) };
         let code = error.exit_code();
         super::say(&error.into());

@@ -1,4 +1,4 @@
-//! The metrics agent of this machine, Loggregator's: what it is told of this host, and the lines for an app's own log. Owns
+//! Loggregator's metrics agent: what is sent to it about this host, and the lines for an app's own log. Owns
 //! how that becomes envelopes, and how many may wait: an agent that is slow or away costs envelopes, which are counted,
 //! and never time.
 
@@ -50,6 +50,10 @@ struct Agent {
 pub enum LoggregatorError {
     #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
     Files(#[from] FilesError),
+    #[error(
+        "`loggregator_api_host` and `loggregator_api_port` make {address:?}, which is not an address; correct them"
+    )]
+    Address { address: String, source: tonic::transport::Error },
     #[error("the certificates that the `loggregator_*_path` keys name cannot be used; have them made again, as PEM")]
     Tls(#[source] tonic::transport::Error),
 }
@@ -58,8 +62,8 @@ impl Loggregator {
     /// Connects when there is something to send, and again whenever it has to. The sending ends with the runtime.
     pub(super) fn new(config: &config::Loggregator) -> Result<Self, LoggregatorError> {
         let files = [&config.tls.ca_file, &config.tls.cert_file, &config.tls.key_file];
-        let (tls, port) = (config.tls.clone(), config.api_port);
-        let channel = Fresh::new(files.map(Clone::clone).to_vec(), move || connect_later(&tls, port))?;
+        let (tls, address) = (config.tls.clone(), format!("{}:{}", config.api_host, config.api_port));
+        let channel = Fresh::new(files.map(Clone::clone).to_vec(), move || connect_later(&tls, &address))?;
         let (queue, waiting) = mpsc::channel(QUEUE);
         let batches = sender::Batches::new(waiting, config.batch_max_size, config.batch_flush_interval);
         tokio::spawn(sender::send(channel, batches));
@@ -134,9 +138,10 @@ impl Agent {
     }
 }
 
-fn connect_later(tls: &config::ClientTls, port: u16) -> Result<Channel, LoggregatorError> {
+fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
     let config = files(tls).grpc_config()?.domain_name(AGENT);
-    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{port}")).map_err(LoggregatorError::Tls)?;
+    let refused = |source| LoggregatorError::Address { address: address.to_owned(), source };
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
     let endpoint =
         endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
     Ok(endpoint.tls_config(config).map_err(LoggregatorError::Tls)?.connect_lazy())

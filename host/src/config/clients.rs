@@ -3,18 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::keys::Keys;
 use super::{ClientTls, ConfigError};
 
-/// BOSH's. Diego waits for ever where the key is absent.
+/// BOSH's. Diego's BBS waits without a limit where the key is absent, so one receiver that never answers would hold a
+/// worker for good.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// BOSH's. Diego ends at once where the key is absent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// Diego's, which has no key for them.
 const CONVERGENCE_REPORT_INTERVAL: Duration = Duration::from_secs(15);
 const DATABASE_REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Where its client library looks for an agent.
+const LOGGREGATOR_HOST: &str = "127.0.0.1";
 const LOGGREGATOR_PORT: u16 = 3458;
 
 /// Everything that this host calls, but Locket, which is part of the lock.
@@ -53,9 +54,10 @@ pub struct Rep {
     pub session_cache_size: Option<usize>,
 }
 
-/// The metrics agent of this machine.
+/// The metrics agent, usually of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loggregator {
+    pub api_host: String,
     pub api_port: u16,
     pub tls: ClientTls,
     pub job_deployment: String,
@@ -71,11 +73,9 @@ pub struct Loggregator {
 }
 
 /// Routes whose requests are counted and timed on their own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdvancedMetrics {
-    #[serde(default)]
     pub request_count: Vec<String>,
-    #[serde(default)]
     pub request_latency: Vec<String>,
 }
 
@@ -85,13 +85,13 @@ impl Clients {
             communication_timeout: keys.duration("communication_timeout")?.unwrap_or(COMMUNICATION_TIMEOUT),
             auctioneer: Auctioneer::read(keys)?,
             rep: Rep::read(keys)?,
-            loggregator: Loggregator::read(keys)?,
+            loggregator: keys.section("loggregator", Loggregator::read)?,
             report_interval: keys.duration("report_interval")?.unwrap_or(REPORT_INTERVAL),
             convergence_report_interval: keys
                 .duration("convergence_report_interval")?
                 .unwrap_or(CONVERGENCE_REPORT_INTERVAL),
             database_report_interval: keys.duration("database_report_interval")?.unwrap_or(DATABASE_REPORT_INTERVAL),
-            advanced_metrics: AdvancedMetrics::read(keys)?,
+            advanced_metrics: keys.section("advanced_metrics", AdvancedMetrics::read)?,
         })
     }
 }
@@ -115,9 +115,9 @@ impl Auctioneer {
     fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
         let require_tls = keys.flag("auctioneer_require_tls")?;
         let (cert, key, ca) = (
-            keys.path("auctioneer_client_cert")?,
-            keys.path("auctioneer_client_key")?,
-            keys.path("auctioneer_ca_cert")?,
+            keys.file("auctioneer_client_cert")?,
+            keys.file("auctioneer_client_key")?,
+            keys.file("auctioneer_ca_cert")?,
         );
         let address = keys.text("auctioneer_address")?;
         let tls = if cert.is_none() && key.is_none() && ca.is_none() {
@@ -146,47 +146,73 @@ impl Auctioneer {
 
 impl Rep {
     fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let (cert, key, ca) = (keys.path("rep_client_cert")?, keys.path("rep_client_key")?, keys.path("rep_ca_cert")?);
+        let (cert, key, ca) = (keys.file("rep_client_cert")?, keys.file("rep_client_key")?, keys.file("rep_ca_cert")?);
         let session_cache_size = keys.count("rep_client_session_cache_size")?.map(|size| size as usize);
         Ok(Self { tls: ClientTls::whole(cert, key, ca), session_cache_size })
     }
 }
 
 impl Loggregator {
-    fn read(file: &mut Keys) -> Result<Option<Self>, ConfigError> {
-        let mut keys = file.section("loggregator")?;
-        if !keys.flag("loggregator_use_v2_api")? {
+    /// Diego's library sends to every agent that it is configured for since `loggregator_use_v2_api` was removed from it
+    /// (October 2025); files written for an older one may still turn it off. A section that names neither an address
+    /// nor a certificate names no agent.
+    fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
+        let is_on: Option<bool> = keys.take("loggregator_use_v2_api")?;
+        let (host, port) = (keys.text("loggregator_api_host")?, keys.take("loggregator_api_port")?);
+        let port = port.filter(|port: &u16| *port > 0);
+        let files = [
+            keys.file("loggregator_ca_path")?,
+            keys.file("loggregator_cert_path")?,
+            keys.file("loggregator_key_path")?,
+        ];
+        let is_named = host.is_some() || port.is_some() || files.iter().any(Option::is_some);
+        let mut text = |key| Ok::<_, ConfigError>(keys.text(key)?.unwrap_or_default());
+        let [job_deployment, job_name, job_index, job_ip, job_origin, source_id, instance_id] = [
+            text("loggregator_job_deployment")?,
+            text("loggregator_job_name")?,
+            text("loggregator_job_index")?,
+            text("loggregator_job_ip")?,
+            text("loggregator_job_origin")?,
+            text("loggregator_source_id")?,
+            text("loggregator_instance_id")?,
+        ];
+        let batch_max_size = keys.count("loggregator_batch_max_size")?.map(|size| size as usize);
+        let batch_flush_interval = keys.take("batchflushinterval")?.filter(|ns| *ns > 0).map(Duration::from_nanos);
+        if !is_on.unwrap_or(is_named) {
             return Ok(None);
         }
-        let mut named = |key| {
-            keys.path(key)?.ok_or(ConfigError::Missing { key, what: "`loggregator_use_v2_api` is true, and needs it" })
+        let named = |path: Option<PathBuf>, key| {
+            let what = "metrics are sent with certificates only; or set `loggregator_use_v2_api` to false to send none";
+            path.ok_or(ConfigError::Missing { key, what })
         };
-        let tls = ClientTls {
-            ca_file: named("loggregator_ca_path")?,
-            cert_file: named("loggregator_cert_path")?,
-            key_file: named("loggregator_key_path")?,
-        };
-        let mut text = |key| Ok::<_, ConfigError>(keys.text(key)?.unwrap_or_default());
+        let [ca, cert, key] = files;
         Ok(Some(Self {
-            tls,
-            job_deployment: text("loggregator_job_deployment")?,
-            job_name: text("loggregator_job_name")?,
-            job_index: text("loggregator_job_index")?,
-            job_ip: text("loggregator_job_ip")?,
-            job_origin: text("loggregator_job_origin")?,
-            source_id: text("loggregator_source_id")?,
-            instance_id: text("loggregator_instance_id")?,
-            api_port: keys.take("loggregator_api_port")?.unwrap_or(LOGGREGATOR_PORT),
-            batch_max_size: keys.count("loggregator_batch_max_size")?.map(|size| size as usize),
-            batch_flush_interval: keys.take("batchflushinterval")?.filter(|ns| *ns > 0).map(Duration::from_nanos),
+            tls: ClientTls {
+                ca_file: named(ca, "loggregator_ca_path")?,
+                cert_file: named(cert, "loggregator_cert_path")?,
+                key_file: named(key, "loggregator_key_path")?,
+            },
+            job_deployment,
+            job_name,
+            job_index,
+            job_ip,
+            job_origin,
+            source_id,
+            instance_id,
+            api_host: host.unwrap_or_else(|| LOGGREGATOR_HOST.to_owned()),
+            api_port: port.unwrap_or(LOGGREGATOR_PORT),
+            batch_max_size,
+            batch_flush_interval,
         }))
     }
 }
 
 impl AdvancedMetrics {
-    fn read(file: &mut Keys) -> Result<Self, ConfigError> {
-        let mut keys = file.section("advanced_metrics")?;
-        let routes = keys.take("route_config")?.unwrap_or_default();
-        Ok(if keys.flag("enabled")? { routes } else { Self::default() })
+    fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        let is_on = keys.flag("enabled")?;
+        let routes = keys.section("route_config", |keys| {
+            Ok(Self { request_count: keys.texts("request_count")?, request_latency: keys.texts("request_latency")? })
+        })?;
+        Ok(if is_on { routes } else { Self::default() })
     }
 }

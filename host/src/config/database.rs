@@ -13,6 +13,8 @@ use crate::database::{Address, Dialect, Limits, Server, Tls};
 const MOST_KEPT: u32 = 10;
 /// The lock, a reader and a writer each need one at the same time, and a change of the schema a fourth.
 const FEWEST: u32 = 4;
+/// The pool reserves a place for each; no server lets one client have more.
+const MOST: u32 = 10_000;
 
 /// The keys as written.
 pub(super) struct DatabaseKeys {
@@ -33,7 +35,7 @@ impl DatabaseKeys {
         Ok(Self {
             driver: keys.text("database_driver")?,
             connection_string: keys.take("database_connection_string")?,
-            ca_cert_file: keys.path("sql_ca_cert_file")?,
+            ca_cert_file: keys.file("sql_ca_cert_file")?,
             enable_identity_verification: keys.flag("sql_enable_identity_verification")?,
             max_open_connections: keys.count("max_open_database_connections")?,
             max_idle_connections: keys.count("max_idle_database_connections")?,
@@ -53,7 +55,12 @@ impl DatabaseKeys {
     }
 
     /// The address, with a relative path made relative to `base`, and the names of what has no meaning here.
-    pub(super) fn address(self, base: &Path, lock: &Lock) -> Result<(Address, Vec<String>), ConfigError> {
+    pub(super) fn address(
+        self,
+        keys: &mut Keys,
+        base: &Path,
+        lock: &Lock,
+    ) -> Result<(Address, Vec<String>), ConfigError> {
         let driver = self.driver.as_deref().unwrap_or("sqlite");
         let what = match driver {
             "sqlite" => "the path of the SQLite database file",
@@ -70,7 +77,10 @@ impl DatabaseKeys {
             _ => return Ok((Address::Sqlite(base.join(text)), Vec::new())),
         };
         let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
-        let dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
+        let mut dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
+        if let Some(Tls::Verified { ca_file: Some(file), .. }) = &mut dsn.tls {
+            *file = keys.find(key, file);
+        }
         let ignored = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
         Ok((Address::Server(Box::new(self.server(dialect, dsn, lock))), ignored))
     }
@@ -94,7 +104,8 @@ impl DatabaseKeys {
 
     fn limits(&self, lock: &Lock) -> Limits {
         let default = Limits::default();
-        let max_connections = self.max_open_connections.map_or(default.max_connections, |given| given.max(FEWEST));
+        let max_connections =
+            self.max_open_connections.map_or(default.max_connections, |given| given.clamp(FEWEST, MOST));
         Limits {
             max_connections,
             min_connections: self.max_idle_connections.unwrap_or_default().min(max_connections).min(MOST_KEPT),

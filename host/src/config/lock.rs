@@ -65,9 +65,9 @@ impl Lock {
 impl Locket {
     fn read(keys: &mut Keys, has_uuid: bool, lookup_timeout: Duration) -> Result<Option<Self>, ConfigError> {
         let (ca, cert, key) = (
-            keys.path("locket_ca_cert_file")?,
-            keys.path("locket_client_cert_file")?,
-            keys.path("locket_client_key_file")?,
+            keys.file("locket_ca_cert_file")?,
+            keys.file("locket_client_cert_file")?,
+            keys.file("locket_client_key_file")?,
         );
         let mut seconds = |key| Ok::<_, ConfigError>(keys.count(key)?.map(|count| Duration::from_secs(count.into())));
         let keepalive_time = seconds("locket_client_keepalive_time")?;

@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for TimeFormat {
 
 impl Logging {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let patterns = keys.take("redact_patterns")?.unwrap_or_default();
+        let patterns = keys.texts("redact_patterns")?;
         Ok(Self {
             session_name: keys.text("session_name")?,
             level: keys.take("log_level")?.unwrap_or_default(),

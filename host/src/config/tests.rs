@@ -2,6 +2,7 @@
 
 mod any;
 mod diego;
+mod places;
 
 use std::time::Duration;
 
@@ -9,7 +10,12 @@ use super::*;
 use crate::database::{Dialect, Server, Tls};
 
 fn read(json: &str) -> Result<Config, ConfigError> {
-    check(parse(json).expect("the test's JSON parses"), Path::new("/etc/bbs"))
+    check(parse(json).expect("the test's JSON parses"), folders())
+}
+
+/// Of a file `/etc/bbs/bbs.json`, read by a process elsewhere.
+fn folders() -> Folders {
+    Folders { file: "/etc/bbs".into(), working: "/nonexistent".into() }
 }
 
 const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
@@ -142,9 +148,33 @@ fn what_has_no_meaning_here_is_named() {
         (&ignored.known[..], &ignored.unknown[..]),
         (&["advertise_url".to_owned(), "require_ssl".to_owned()][..], &["locket_adress".to_owned()][..])
     );
+    let nested = r#""loggregator":{"loggregator_use_v2_api":false,"Dropsonde_Port":1,"loggregator_app_metric_exclusion_filter":[]},
+        "advanced_metrics":{"route_config":{"request_size":[]}}"#;
+    let ignored = read(&with(nested)).unwrap().ignored;
+    assert_eq!(ignored.known, ["loggregator.loggregator_app_metric_exclusion_filter"]);
+    assert_eq!(ignored.unknown, ["advanced_metrics.route_config.request_size", "loggregator.dropsonde_port"]);
     let json =
         r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
     assert_eq!(read(json).unwrap().ignored.unknown, ["database_connection_string: parseTime"]);
+}
+
+#[test]
+fn misspelt_key_of_ours_ends_the_start_and_names_the_right_one() {
+    let error = read(&with(r#""pin_data_versoin":1722634733"#)).unwrap_err();
+    assert!(
+        matches!(&error, ConfigError::Misspelt { written, meant: "pin_data_version" } if written == "pin_data_versoin"),
+        "{error}"
+    );
+    let said = error.to_string();
+    assert!(said.contains("`pin_data_versoin`") && said.contains("write `pin_data_version`"), "{said}");
+}
+
+#[test]
+fn each_key_in_the_list_of_ours_is_read() {
+    for key in names::OURS.into_iter().filter(|key| !["modules_dir"].contains(key)) {
+        let config = read(&with(&format!(r#""{key}":null"#))).unwrap();
+        assert_eq!(config.ignored, Ignored::default(), "{key}");
+    }
 }
 
 #[test]
@@ -172,14 +202,15 @@ fn a_value_of_another_kind_is_an_error_that_names_key_and_kind() {
         ("lock_ttl", "15", "invalid type: integer `15`"),
         ("communication_timeout", r#""15""#, "is not a duration"),
         ("converge_repeat_interval", r#""""#, "is not a duration"),
-        ("max_open_database_connections", "-1", "invalid value: integer `-1`, expected u32"),
+        ("max_open_database_connections", "1.5", "invalid type: floating point `1.5`, expected i64"),
+        ("advanced_metrics", r#"{"route_config":{"request_count":"Ping"}}"#, "expected a sequence"),
         ("log_level", r#""loud""#, "unknown variant `loud`"),
         ("time_format", r#""iso""#, "neither \"unix-epoch\" nor \"rfc3339\""),
         ("loggregator", "true", "expected a map"),
         ("uuid", "1", "expected a string"),
     ] {
         match read(&with(&format!(r#""{key}":{value}"#))) {
-            Err(ConfigError::Value { key: named, source }) if named == key => {
+            Err(ConfigError::Value { key: named, source }) if named == key || value.contains(named) => {
                 assert!(source.to_string().contains(part), "{key}: {source}");
             }
             other => panic!("{key}: {other:?}"),
@@ -212,6 +243,19 @@ fn keys_are_read_as_go_reads_them() {
     let config = read(json).unwrap();
     assert_eq!((config.lock.ttl.as_secs(), config.lock.uuid.as_deref()), (30, None));
     assert_eq!((config.logging.level, &*config.encryption_keys["Key-A"]), (LogLevel::Debug, "Pass"));
+    let config = read(&with(
+        r#""Advanced_Metrics":{"ENABLED":true,"Route_Config":{"Request_Count":null,"request_latency":["Ping",null]}},
+        "Loggregator":null,"redact_secrets":true,"redact_patterns":[null],"encryption_keys":{"Key-A":null}"#,
+    ));
+    let config = config.unwrap();
+    let routes = &config.clients.advanced_metrics;
+    assert_eq!(
+        (&routes.request_count[..], &routes.request_latency[..]),
+        (&[][..], &["Ping".to_owned(), "".into()][..])
+    );
+    assert_eq!(config.logging.redact, Some(vec![String::new()]));
+    assert_eq!(config.encryption_keys["Key-A"], "");
+    assert_eq!(config.ignored, Ignored::default());
     for broken in ["", "   ", "[]", "null", "{", "bbs", r#"{"a":1,}"#] {
         assert!(parse(broken).is_err(), "{broken:?}");
     }

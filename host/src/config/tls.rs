@@ -26,7 +26,7 @@ pub struct ClientTls {
 impl Tls {
     /// Nothing where none of the files is named.
     pub(super) fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
-        let (cert, key, ca) = (keys.path("cert_file")?, keys.path("key_file")?, keys.path("ca_file")?);
+        let (cert, key, ca) = (keys.file("cert_file")?, keys.file("key_file")?, keys.file("ca_file")?);
         if cert.is_none() && key.is_none() && ca.is_none() {
             return Ok(None);
         }

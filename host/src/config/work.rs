@@ -1,5 +1,5 @@
-//! The keys that bound and time the work of a master: tasks and convergence. Where Diego would do nothing useful with an
-//! absent key, its place is taken by what BOSH writes.
+//! The keys that bound and time the work of a master: tasks and convergence. An absent key is zero, as in Diego, where
+//! zero means something; where Diego's BBS could not work with it, it has the value that BOSH writes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::keys::Keys;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
-    /// How often a task may be rejected before it fails.
+    /// How often a task may be rejected before it fails; with 0 the first rejection fails it.
     pub max_retries: i32,
     /// A task that ended or is being resolved for longer is taken up again.
     pub kick: Duration,
@@ -30,14 +30,28 @@ pub struct Convergence {
     pub update_workers: usize,
 }
 
+const CALLBACK_WORKERS: usize = 1000;
+
+impl Tasks {
+    /// What BOSH writes where an operator chose nothing.
+    pub const BOSH: Self = Self {
+        max_retries: 3,
+        kick: Duration::from_secs(30),
+        expire_pending: Duration::from_secs(1800),
+        expire_completed: Duration::from_secs(120),
+        callback_workers: CALLBACK_WORKERS,
+    };
+}
+
 impl Default for Tasks {
     fn default() -> Self {
+        let zero = Duration::ZERO;
         Self {
-            max_retries: 3,
-            kick: Duration::from_secs(30),
-            expire_pending: Duration::from_secs(1800),
-            expire_completed: Duration::from_secs(120),
-            callback_workers: 1000,
+            max_retries: 0,
+            kick: zero,
+            expire_pending: zero,
+            expire_completed: zero,
+            callback_workers: CALLBACK_WORKERS,
         }
     }
 }
@@ -50,19 +64,19 @@ impl Default for Convergence {
 
 impl Tasks {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let default = Self::default();
         Ok(Self {
-            // Here zero has a meaning: the first rejection fails the task.
-            max_retries: keys.take("max_task_retries")?.unwrap_or(default.max_retries),
-            kick: keys.duration("kick_task_duration")?.unwrap_or(default.kick),
-            expire_pending: keys.duration("expire_pending_task_duration")?.unwrap_or(default.expire_pending),
-            expire_completed: keys.duration("expire_completed_task_duration")?.unwrap_or(default.expire_completed),
-            callback_workers: workers(keys, "task_callback_workers", default.callback_workers)?,
+            max_retries: keys.take("max_task_retries")?.unwrap_or_default(),
+            kick: keys.duration_or_zero("kick_task_duration")?,
+            expire_pending: keys.duration_or_zero("expire_pending_task_duration")?,
+            expire_completed: keys.duration_or_zero("expire_completed_task_duration")?,
+            // Diego's BBS ends where it is zero.
+            callback_workers: workers(keys, "task_callback_workers", CALLBACK_WORKERS)?,
         })
     }
 }
 
 impl Convergence {
+    /// With zeros Diego's BBS converges back to back, acts on nothing that it finds, and creates no instances.
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let default = Self::default();
         Ok(Self {

@@ -1,15 +1,15 @@
-//! Requests that reach no method, and how each is told so.
+//! Requests that reach no method: the status, headers and body of each refusal.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::LARGEST_BODY;
-use crate::api::{NotHeld, Window};
+use crate::api::{self, NotHeld};
 use crate::modules::translate::ApiVersion;
-use crate::progress::Snapshot;
+use crate::progress::{SERVING, STOPPED, Snapshot};
 
-/// Said while nothing can be estimated.
+/// Sent while nothing can be estimated.
 const RETRY_AFTER_S: u64 = 5;
 /// A client that waits longer than this would notice too late that the host is ready.
 const LONGEST_RETRY_AFTER_S: u64 = 60;
@@ -22,11 +22,11 @@ pub(super) enum Refusal {
     NotFound,
     #[error("Method Not Allowed")]
     WrongVerb,
-    #[error("API version {version} is not served; use one from {} to {}", .window.oldest, .window.newest)]
-    NotAcceptable { version: ApiVersion, window: Window },
+    #[error("API version {version} is not served; use one of {}", api::names(.served))]
+    NotAcceptable { version: ApiVersion, served: Vec<ApiVersion> },
     #[error(transparent)]
     NotHeld(NotHeld),
-    #[error("{0:?} is not an API version; write it as major.minor, such as 1.1")]
+    #[error("{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1")]
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
     BodyTooLarge,
@@ -43,13 +43,17 @@ impl IntoResponse for Refusal {
             Self::NotServing(progress) => not_serving(progress),
             Self::NotFound => text(StatusCode::NOT_FOUND),
             Self::WrongVerb => with(text(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW.as_str(), "POST"),
-            Self::NotAcceptable { version, window } => {
-                let supported = json!({ "min": window.oldest.to_string(), "max": window.newest.to_string() });
-                let body =
-                    json!({ "error": self.to_string(), "requested": version.to_string(), "supported": supported });
+            Self::NotAcceptable { version, served } => {
+                let text = |version: Option<&ApiVersion>| version.map(ToString::to_string).unwrap_or_default();
+                let (oldest, newest) = (text(served.first()), text(served.last()));
+                let body = json!({
+                    "error": self.to_string(),
+                    "requested": version.to_string(),
+                    "supported": { "min": oldest, "max": newest },
+                });
                 let response = json_body(StatusCode::NOT_ACCEPTABLE, &body);
-                let response = with(response, "x-diego-api-min-version", &window.oldest.to_string());
-                with(response, "x-diego-api-max-version", &window.newest.to_string())
+                let response = with(response, "x-diego-api-min-version", &oldest);
+                with(response, "x-diego-api-max-version", &newest)
             }
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
@@ -68,9 +72,28 @@ impl IntoResponse for Refusal {
 }
 
 fn not_serving(progress: &Snapshot) -> Response {
-    let body = serde_json::to_value(progress).expect("a snapshot is plain data");
+    let retry_after_s = retry_after_s(progress);
+    let mut body = serde_json::to_value(progress).expect("a snapshot is plain data");
+    body["message"] = sentence(progress, retry_after_s).into();
     let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &body);
-    with(response, header::RETRY_AFTER.as_str(), &retry_after_s(progress).to_string())
+    with(response, header::RETRY_AFTER.as_str(), &retry_after_s.to_string())
+}
+
+/// The same for a person.
+fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
+    let Snapshot { phase, detail, done, total, waiting, .. } = progress;
+    let doing = match phase.as_str() {
+        "" => "it is starting".to_owned(),
+        // Behind a gate that was shut again.
+        SERVING | STOPPED => "it is stopping".to_owned(),
+        phase if detail.is_empty() => format!("its database is being prepared ({phase})"),
+        phase => format!("its database is being prepared ({phase}: {detail})"),
+    };
+    let count = total.map(|total| format!(", {done} of {total} done"));
+    let left = progress.eta_seconds.filter(|_| *done > 0).map(|seconds| format!(", about {seconds:.0} s left"));
+    let waits = waiting.map(|waiting| format!(", {}", waiting.reason));
+    let rest = [count, left, waits].into_iter().flatten().collect::<String>();
+    format!("This host does not serve requests now: {doing}{rest}. Send the request again in {retry_after_s} s.")
 }
 
 fn retry_after_s(progress: &Snapshot) -> u64 {
@@ -91,6 +114,29 @@ fn with(mut response: Response, name: &'static str, value: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::{Progress, Wait};
+
+    #[test]
+    fn body_while_not_serving_has_a_sentence_for_a_person() {
+        let progress = Progress::default();
+        let said = || sentence(&progress.snapshot(), 5);
+        let (begin, end) = ("This host does not serve requests now: ", ". Send the request again in 5 s.");
+        assert_eq!(said(), format!("{begin}it is starting{end}"));
+        progress.enter("clean-up", "", None);
+        assert_eq!(said(), format!("{begin}its database is being prepared (clean-up){end}"));
+        progress.enter("copy", "up 1 to 2", Some(10));
+        let _paused = progress.wait(Wait::Paused);
+        progress.advance(4);
+        assert_eq!(
+            said(),
+            format!("{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 done, paused{end}")
+        );
+        let estimated = Snapshot { eta_seconds: Some(90.2), waiting: None, ..progress.snapshot() };
+        let text = sentence(&estimated, 60);
+        assert!(text.contains("4 of 10 done, about 90 s left. Send the request again in 60 s."), "{text}");
+        progress.enter(SERVING, "", None);
+        assert!(said().contains("it is stopping"), "{}", said());
+    }
 
     #[test]
     fn the_wait_follows_the_estimate_within_reason() {

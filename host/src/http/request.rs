@@ -45,12 +45,12 @@ impl<'a> Asked<'a> {
             let version = header
                 .map(|value| {
                     let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
-                    ApiVersion::parse(&text).ok_or(Refusal::MalformedVersion(text))
+                    ApiVersion::parse_semantic(&text).ok_or(Refusal::MalformedVersion(text))
                 })
                 .transpose()?;
             return Ok(Self { version, path });
         }
-        let version = root.strip_prefix('v').and_then(ApiVersion::parse).ok_or(Refusal::NotFound)?;
+        let version = root.strip_prefix('v').and_then(ApiVersion::parse_semantic).ok_or(Refusal::NotFound)?;
         Ok(Self { version: Some(version), path })
     }
 }
@@ -78,16 +78,18 @@ mod tests {
         assert_eq!(asked("/v0.10/domains/list", None), Some((Some((0, 10)), rest())));
         assert_eq!(asked("/v0.10/domains/list", Some("0.9")), Some((Some((0, 10)), rest())));
         assert_eq!(asked("/v0.10/domains/list", Some("x")), Some((Some((0, 10)), rest())));
+        assert_eq!(asked("/v1/domains/list", Some("0.9.3")), Some((Some((0, 9)), rest())));
+        assert_eq!(asked("/v0.9.3/domains/list", None), Some((Some((0, 9)), rest())));
     }
 
     #[test]
     fn what_is_not_a_version_is_none() {
         for path in
-            ["/", "/v1", "/v2/x", "/x", "/vx.y/x", "/v0.9.1/x", "/v+0.9/x", "/v99999999999.0/x", "/v.9/x", "/v0./x"]
+            ["/", "/v1", "/v2/x", "/x", "/vx.y/x", "/v0.9.x/x", "/v+0.9/x", "/v99999999999.0/x", "/v.9/x", "/v0./x"]
         {
             assert_eq!(asked(path, None), None, "{path}");
         }
-        for header in ["", "1", "a.b", "0.9.1", "-1.0", "1.-0", "4294967296.0"] {
+        for header in ["", "1", "a.b", "0.9.1.2", "-1.0", "1.-0", "4294967296.0"] {
             assert_eq!(asked("/v1/domains/list", Some(header)), None, "{header:?}");
         }
     }

@@ -47,6 +47,31 @@ pub struct TableCursor {
     pub last_key: String,
 }
 
+/// What keeps keys from being removed while the database does not say that everything is under the active one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Labels other than the active one that texts may be under.
+    pub labels: BTreeSet<String>,
+    /// Rows rewritten so far, over all starts.
+    pub rewritten: u64,
+}
+
+/// The rotation that has begun or is due, if texts may be under another key than the active one. Counts nothing, so it is
+/// cheap.
+pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option<Unfinished>, KeysError> {
+    let mut tx = database.read().await?;
+    let label = state::label(&mut tx).await?;
+    let underway = state::underway(&mut tx).await?;
+    drop(tx);
+    let active = keyring.active_label();
+    if label.as_deref() == Some(active) {
+        return Ok(None);
+    }
+    let (labels, rewritten) = underway.map(|underway| (underway.labels, underway.rewritten)).unwrap_or_default();
+    let labels: BTreeSet<_> = labels.into_iter().chain(label).filter(|label| label != active).collect();
+    Ok((!labels.is_empty()).then_some(Unfinished { labels, rewritten }))
+}
+
 pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Result<KeysStatus, KeysError> {
     let mut tx = database.read().await?;
     let label = state::label(&mut tx).await?;

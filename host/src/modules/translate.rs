@@ -14,13 +14,24 @@ pub struct ApiVersion {
 impl ApiVersion {
     /// Reads `major.minor`, each in plain decimal digits without leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
-        let number = |digits: &str| {
-            let plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
-            plain.then(|| digits.parse().ok()).flatten()
-        };
         let (major, minor) = text.split_once('.')?;
         Some(Self { major: number(major)?, minor: number(minor)? })
     }
+
+    /// Reads what a client sends: `major.minor`, or a whole semantic version such as `0.9.3`. Its patch part is dropped,
+    /// since an API is the same in every patch of a minor version.
+    pub fn parse_semantic(text: &str) -> Option<Self> {
+        let Some((version, patch)) = text.rsplit_once('.').filter(|(version, _)| version.contains('.')) else {
+            return Self::parse(text);
+        };
+        number(patch)?;
+        Self::parse(version)
+    }
+}
+
+fn number(digits: &str) -> Option<u32> {
+    let plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
 }
 
 impl From<ApiVersion> for String {
@@ -103,5 +114,16 @@ mod tests {
             assert_eq!(ApiVersion::parse(wrong), None, "{wrong}");
         }
         assert!(version(0, 9) < version(0, 10), "numbers, not text");
+    }
+
+    #[test]
+    fn patch_part_of_a_semantic_version_is_dropped() {
+        let version = |major, minor| Some(ApiVersion { major, minor });
+        for (text, parsed) in [("0.9", version(0, 9)), ("0.9.3", version(0, 9)), ("1.10.0", version(1, 10))] {
+            assert_eq!(ApiVersion::parse_semantic(text), parsed, "{text}");
+        }
+        for wrong in ["", "1", "0.9.", ".9.3", "0.9.x", "0.9.03", "0.9.3.1", "0.9.3-rc1", "0..3", "0.9.4294967296"] {
+            assert_eq!(ApiVersion::parse_semantic(wrong), None, "{wrong}");
+        }
     }
 }

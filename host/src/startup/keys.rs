@@ -9,7 +9,7 @@ use backon::{ExponentialBuilder, Retryable};
 use super::report::Report;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
-use crate::keys::{self, KeysError, Rotated, Scope};
+use crate::keys::{self, KeysError, Rotated, Scope, Unfinished};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
@@ -75,9 +75,15 @@ impl Prepared {
             return Err(StartupError::MigrationUnderWay);
         }
         self.check_keys().await?;
+        let active = self.keyring.active_label();
+        if let Some(Unfinished { labels, rewritten }) = self.unfinished_rotation().await? {
+            tracing::info!(
+                name: "encryptor.encryption-started",
+                active, ?labels, rewritten, "bringing everything under the active key; keep the other keys until it is done"
+            );
+        }
         let context = self.keys_context(self.sealed_as_found().await?);
         let rotated = keys::rotate(&context, fence).await?;
-        let active = self.keyring.active_label();
         if rotated.unreadable > 0 {
             tracing::error!(
                 active,
@@ -95,6 +101,10 @@ impl Prepared {
             );
         }
         Ok(rotated)
+    }
+
+    pub(super) async fn unfinished_rotation(&self) -> Result<Option<Unfinished>, KeysError> {
+        keys::unfinished(&self.database, &self.keyring).await
     }
 
     /// The same beside the served API. A host that is not the master any more has to end; whatever else goes wrong
@@ -130,6 +140,6 @@ impl Prepared {
     }
 }
 
-fn is_lost(error: &StartupError) -> bool {
+pub(super) fn is_lost(error: &StartupError) -> bool {
     matches!(error, StartupError::Keys(KeysError::Fence(FenceError::Lost { .. })))
 }

@@ -45,6 +45,12 @@ pub(super) async fn serve_as_master(
     let certificates = front.certificates.clone();
     let server = tokio::spawn(http::serve_clients(listener, certificates, router, stopped(server_stop), DRAIN));
 
+    let close_port = || {
+        // They would never end of themselves.
+        gate.end_streams();
+        // Without a receiver the server has ended first, and that is the reason to stop.
+        let _ = end_server.send(true);
+    };
     prepared.progress.enter("fence", "taking over from the host before", None);
     let work = async {
         let fence = Fence::raise(&prepared.database).await?;
@@ -53,7 +59,11 @@ pub(super) async fn serve_as_master(
             fault = fence.lost() => return Err(fault.into()),
             () = signals.reach(1) => {}
         }
-        drain::roll_back(prepared, &fence, signals).await
+        if prepared.config.migration.rollback_on_drain_to.is_some() {
+            return drain::roll_back(prepared, &fence, signals).await;
+        }
+        close_port();
+        drain::finish_rotation(prepared, &fence, signals).await
     };
     let outcome = tokio::select! {
         outcome = work => outcome,
@@ -63,10 +73,7 @@ pub(super) async fn serve_as_master(
     if outcome.is_err() {
         gate.close();
     }
-    // They would never end of themselves.
-    gate.end_streams();
-    // Nobody listens any more if the server ended first, and that is the reason to stop.
-    let _ = end_server.send(true);
+    close_port();
     let ended = tokio::select! {
         ended = server => ended,
         () = signals.reach(2) => return outcome,

@@ -20,6 +20,8 @@ async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
         let body: Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!((&body["phase"], &body["detail"]), (&"copy".into(), &"desired_lrps".into()));
         assert_eq!((&body["done"], &body["total"]), (&4.into(), &10.into()));
+        let message = body["message"].as_str().unwrap();
+        assert!(message.contains("prepared (copy: desired_lrps), 4 of 10 done"), "{message}");
     }
     server.gate.open(server.api.clone());
     assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);

@@ -32,6 +32,7 @@ impl Installed {
     fn client(&self, agent: &Loggregator, batch_max_size: usize, batch_flush_interval: Duration) -> Client {
         let place = |name: &str| self.folder.path().join(name);
         let loggregator = config::Loggregator {
+            api_host: agent.address().ip().to_string(),
             api_port: agent.address().port(),
             tls: ClientTls { ca_file: place("ca.crt"), cert_file: place("client.crt"), key_file: place("client.key") },
             job_deployment: "cf".to_owned(),

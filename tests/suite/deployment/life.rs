@@ -82,6 +82,7 @@ async fn a_standby_is_healthy_says_not_that_it_started_and_ends_with_0() {
     let said = std::fs::read_to_string(log).unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(said.contains("bbs.starting") && said.contains("bbs.exited") && !said.contains("bbs.started"), "{said}");
+    assert_eq!(said.matches("bbs.locket-lock.started").count(), 1, "{said}");
     assert_eq!(deployment.locket.holder().as_deref(), Some("another"));
 }
 

@@ -27,6 +27,7 @@ async fn a_life_is_told_in_the_words_that_parsers_know() {
     let mut rest = messages.iter();
     for wanted in [
         "bbs.starting",
+        "bbs.locket-lock.started",
         "bbs.locket-lock.acquired-lock",
         "bbs.server.listening",
         "bbs.migration-manager.running-migration",

@@ -166,6 +166,17 @@ async fn every_metric_of_diegos_is_told_under_its_name(kind: Kind) {
     assert_eq!(status.code(), Some(0));
 }
 
+/// Diego's library has no switch since October 2025, so neither have the files of current releases.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_is_configured_without_the_removed_switch_is_sent_to() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let agent = Loggregator::start(&deployment.authority, Manner::Takes);
+    let deployment = telling(deployment, &agent).without_loggregator("loggregator_use_v2_api");
+    let host = deployment.serve().await;
+    until(|| !agent.told("LockHeld").is_empty()).await;
+    drop(host);
+}
+
 /// Each with an interval of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_metric_is_told_when_it_is_due_and_no_other() {

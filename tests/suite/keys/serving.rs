@@ -209,3 +209,58 @@ async fn a_damaged_record_is_told_and_keeps_the_host_serving(kind: Kind) {
     let status = installation.succeed(&["keys", "status"]);
     assert!(status.contains("Promise    none") && status.contains("(no key)"), "{status}");
 }
+
+async fn wait_until_frozen(host: &Host) {
+    let stat = format!("/proc/{}/stat", host.pid());
+    while !std::fs::read_to_string(&stat).unwrap().rsplit_once(')').unwrap().1.trim_start().starts_with('T') {
+        tokio::task::yield_now().await;
+    }
+}
+
+on_each_database!(clean_stop_completes_the_rotation_under_way);
+async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let mut command = installation.command(&["serve"]);
+    command.env("BBS_FAULT", "stop:after-rotation-batch:1");
+    let host = Host::start(command, "serving");
+    // The signal is there before the rotation has gone a batch further.
+    wait_until_frozen(&host).await;
+    host.signal("TERM");
+    host.signal("CONT");
+    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("this host ends when it is complete"), "{said}");
+    assert!(said.contains("everything is under the active key") && !said.contains("not complete"), "{said}");
+
+    installation.succeed(&["keys", "verify", "--label", BEFORE]);
+    let installation = only(installation, AFTER, "another passphrase");
+    answers_as_diego_did(installation.serve().address).await;
+}
+
+on_each_database!(stop_that_cannot_wait_for_the_rotation_names_the_keys_to_keep);
+async fn stop_that_cannot_wait_for_the_rotation_names_the_keys_to_keep(kind: Kind) {
+    // So slowly that no rotation of these tests ever ends.
+    let installation = with_a_new_key(kind).await.set("migration_units_per_second", 1);
+    let left = "the key rotation is not complete: keep these keys";
+    let mut host = installation.serve();
+    host.wait_for_line(|line| line.contains("bringing everything under the active key") && line.contains(BEFORE));
+    host.signal("TERM");
+    host.wait_for_line(|line| line.contains("this host ends when it is complete"));
+    host.signal("TERM");
+    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(status.success() && said.contains(left) && said.contains(BEFORE), "{said}");
+    let status = installation.succeed(&["keys", "status"]);
+    assert!(status.contains("Keep key-2024 in `encryption_keys` until then"), "{status}");
+
+    let host = installation.serve();
+    installation.succeed(&["migrate", "pause"]);
+    host.signal("TERM");
+    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(status.success() && said.contains(left), "{said}");
+    assert!(!said.contains("this host ends when it is complete"), "{said}");
+
+    let installation = only(installation, AFTER, "another passphrase");
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    assert!(self::said(&refused).contains("still under the key \"key-2024\""), "{}", self::said(&refused));
+}

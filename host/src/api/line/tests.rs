@@ -65,21 +65,23 @@ fn a_gap_and_a_wrong_end_are_refused() {
 }
 
 #[test]
-fn the_window_begins_with_the_oldest_translator_one_major_version_behind_at_most() {
-    let window = |line: Line| (line.window().oldest.to_string(), line.window().newest.to_string());
-    assert_eq!(window(line()), ("0.9".into(), "1.1".into()));
-    assert_eq!(window(Line::new(Vec::new(), version("1.1")).unwrap()), ("1.1".into(), "1.1".into()));
-    let far = vec![step("0.9", "2.3", &[], &[])];
-    assert_eq!(window(Line::new(far, version("2.3")).unwrap()), ("1.0".into(), "2.3".into()));
+fn versions_of_the_line_are_served_from_one_major_version_behind_on() {
+    let served = |line: Line| names(line.served());
+    assert_eq!(served(line()), "0.9, 0.10, 1.1");
+    assert_eq!(served(Line::new(Vec::new(), version("1.1")).unwrap()), "1.1");
+    let far = vec![step("0.9", "1.2", &[], &[]), step("1.2", "2.3", &[], &[])];
+    assert_eq!(served(Line::new(far, version("2.3")).unwrap()), "1.2, 2.3");
 }
 
 #[test]
 fn a_pin_lowers_the_newest_version_and_must_be_served() {
     let mut pinned = line();
     pinned.pin("0.10").unwrap();
-    assert_eq!(pinned.window().newest, version("0.10"));
-    assert!(matches!(line().pin("0.8"), Err(ApiError::Pin { .. })));
-    assert!(matches!(line().pin("1.2"), Err(ApiError::Pin { .. })));
+    assert_eq!((names(pinned.served()), pinned.newest()), ("0.9, 0.10".into(), version("0.10")));
+    for absent in ["0.8", "0.11", "1.0", "1.2"] {
+        let error = line().pin(absent).unwrap_err();
+        assert!(error.to_string().contains("serves 0.9, 0.10, 1.1; choose one of these"), "{error}");
+    }
     assert!(matches!(line().pin("one"), Err(ApiError::MalformedPin(_))));
 }
 
@@ -104,13 +106,6 @@ fn what_a_version_does_not_have_is_hidden_from_it_and_from_older_ones() {
     assert_eq!(at("0.9", "ping"), None);
     assert_eq!(at("0.10", "ping"), None);
     assert_eq!(at("1.1", "ping"), native("Ping"));
-}
-
-#[test]
-fn a_version_between_two_of_the_line_is_the_newer_one() {
-    let line = line();
-    assert_eq!(name(line.by_path(version("0.11"), "ping")), native("Ping"));
-    assert_eq!(name(line.by_path(version("1.0"), "thing")), None);
 }
 
 #[test]

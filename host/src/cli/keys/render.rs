@@ -73,16 +73,31 @@ fn next(status: &KeysStatus) -> String {
         return "texts that name no key are damaged; repair or remove them, then start the host again.".to_owned();
     }
     if status.label.as_deref() != Some(status.active.as_str()) {
-        return format!(
+        let rotating = format!(
             "the host that serves brings everything under {}; or `bbs keys rotate` does, without one.",
             status.active
         );
+        return match kept(status) {
+            kept if kept.is_empty() => rotating,
+            kept => format!(
+                "{rotating}\n           Keep {} in `encryption_keys` until then, also when a host was stopped cleanly: it \
+                 may have stopped\n           before the end. `bbs keys verify --label LABEL` succeeds once a key may be removed.",
+                kept.join(", ")
+            ),
+        };
     }
     let others: Vec<_> = status.known.iter().filter(|label| **label != status.active).collect();
     match others.first() {
         Some(label) => format!("`bbs keys verify --label {label}` proves whether {label} may be removed."),
         None => "nothing to do.".to_owned(),
     }
+}
+
+/// Keys besides the active one that a text may be under.
+fn kept(status: &KeysStatus) -> Vec<&str> {
+    let counted = status.places.iter().flat_map(|place| place.labels.iter().filter(|(_, texts)| **texts > 0));
+    let used: BTreeSet<&str> = counted.map(|(label, _)| label.as_str()).chain(status.label.as_deref()).collect();
+    used.into_iter().filter(|label| *label != status.active).collect()
 }
 
 /// Why a rotation did not end, and what to do.
@@ -126,9 +141,13 @@ mod tests {
     fn a_rotation_under_way_is_seen_to_move() {
         let text = status(&found(), "bbs.db");
         let table = "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
-        for part in
-            ["Promise    none", "Rotation   to new: 120 rows rewritten, 40/s\n", table, "or `bbs keys rotate` does"]
-        {
+        for part in [
+            "Promise    none",
+            "Rotation   to new: 120 rows rewritten, 40/s\n",
+            table,
+            "or `bbs keys rotate` does",
+            "Keep old in `encryption_keys` until then",
+        ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
     }
@@ -136,6 +155,8 @@ mod tests {
     #[test]
     fn what_to_do_next_follows_from_what_is_found() {
         let mut status = found();
+        status.places[0] = counted("actual_lrps", &[("new", 127), ("old", 0)], 0);
+        assert!(!next(&status).contains("Keep"), "{}", next(&status));
         status.label = Some("new".into());
         assert_eq!(next(&status), "`bbs keys verify --label old` proves whether old may be removed.");
         status.known = vec!["new".into()];

@@ -52,7 +52,7 @@ proptest! {
         for (key, value) in changes {
             file.insert(key.get(&keys).clone(), value);
         }
-        if let Err(error) = check(file, Path::new("/etc/bbs")) {
+        if let Err(error) = check(file, folders()) {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             let said = format!("{error}: {source}");
             prop_assert!(said.len() > 20 && said.contains('`'), "{said}");
@@ -65,7 +65,7 @@ proptest! {
     fn any_text_is_parsed_or_refused(text in ".*") {
         if let Ok(file) = parse(&text) {
             // Almost no text is a file; none of them is one that a host can start from.
-            prop_assert!(check(file, Path::new("/etc/bbs")).is_err());
+            prop_assert!(check(file, folders()).is_err());
         }
     }
 }

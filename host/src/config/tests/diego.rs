@@ -14,9 +14,11 @@ fn sample() -> Map<String, Value> {
 
 #[test]
 fn what_bosh_renders_is_read_whole() {
-    let config = check(sample(), Path::new("/etc/bbs")).unwrap();
+    let config = check(sample(), folders()).unwrap();
     assert_eq!(config.ignored.unknown, [""; 0]);
-    let rendered = WITHOUT_MEANING.into_iter().filter(|key| *key != "debug_lrp_start_heartbeats");
+    let rendered = WITHOUT_MEANING
+        .into_iter()
+        .filter(|key| *key != "debug_lrp_start_heartbeats" && !key.starts_with("loggregator."));
     assert_eq!(config.ignored.known, rendered.collect::<Vec<_>>());
     let listeners = &config.listeners;
     assert_eq!(listeners.api.to_string(), "0.0.0.0:8889");
@@ -33,7 +35,7 @@ fn what_bosh_renders_is_read_whole() {
     let intervals = [clients.report_interval, clients.convergence_report_interval, clients.database_report_interval];
     assert_eq!(intervals.map(|interval| interval.as_secs()), [60, 15, 60]);
     assert_eq!(config.clients.communication_timeout, Duration::from_secs(10));
-    assert_eq!((config.tasks.clone(), config.convergence.clone()), (Tasks::default(), Convergence::default()));
+    assert_eq!((config.tasks.clone(), config.convergence.clone()), (Tasks::BOSH, Convergence::default()));
     let logging = Logging {
         session_name: Some("bbs".to_owned()),
         level: LogLevel::Info,
@@ -49,7 +51,7 @@ fn what_bosh_renders_is_read_whole() {
 fn without(key: &str) -> Result<Config, ConfigError> {
     let mut file = sample();
     file.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
-    check(file, Path::new("/etc/bbs"))
+    check(file, folders())
 }
 
 #[test]
@@ -85,13 +87,64 @@ fn a_host_of_a_diego_has_to_know_all_of_it() {
     }
 }
 
+/// Every number and duration of Diego's whose zero its BBS works with: absent, `null` and zero are the same.
 #[test]
-fn what_would_do_nothing_where_absent_has_boshs_value() {
-    let config =
-        read(&with(r#""task_callback_workers":0,"converge_repeat_interval":"0s","max_task_retries":0"#)).unwrap();
-    assert_eq!((config.tasks.callback_workers, config.tasks.max_retries), (1000, 0));
-    assert_eq!(config.convergence, Convergence::default());
-    assert_eq!(config.clients, Clients::default());
+fn absent_number_is_zero_where_zero_has_an_effect() {
+    let keys =
+        ["max_task_retries", "kick_task_duration", "expire_pending_task_duration", "expire_completed_task_duration"];
+    let zero = |key: &str| if key == "max_task_retries" { "0" } else { r#""0s""# };
+    let zeros = keys.map(|key| format!(r#""{key}":{}"#, zero(key))).join(",");
+    let nulls = keys.map(|key| format!(r#""{key}":null"#)).join(",");
+    for file in [SMALLEST.to_owned(), with(&zeros), with(&nulls)] {
+        let tasks = read(&file).unwrap().tasks;
+        assert_eq!((tasks.max_retries, tasks.kick), (0, Duration::ZERO), "{file}");
+        assert_eq!((tasks.expire_pending, tasks.expire_completed), (Duration::ZERO, Duration::ZERO), "{file}");
+    }
+}
+
+/// Zero would end Diego's BBS, keep it from all work or let it wait without a limit.
+#[test]
+fn absent_number_has_boshs_value_where_zero_cannot_work() {
+    let zeros = r#""task_callback_workers":0,"converge_repeat_interval":"0s","convergence_workers":0,"update_workers":-1,
+        "communication_timeout":"0s","report_interval":"0s","lock_ttl":"0s","lock_retry_interval":"0s",
+        "max_open_database_connections":-1"#;
+    for file in [SMALLEST.to_owned(), with(zeros)] {
+        let config = read(&file).unwrap();
+        assert_eq!(config.tasks.callback_workers, 1000, "{file}");
+        assert_eq!(config.convergence, Convergence::default(), "{file}");
+        assert_eq!((config.clients, config.lock), (Clients::default(), Lock::default()), "{file}");
+    }
+}
+
+#[test]
+fn metrics_are_sent_where_an_agent_is_named() {
+    let certificates = r#""loggregator_ca_path":"ca","loggregator_cert_path":"c","loggregator_key_path":"k""#;
+    let agent = |keys: &str| {
+        let section = format!(r#""loggregator":{{{keys}}}"#);
+        read(&with(&section)).map(|config| config.clients.loggregator.map(|agent| (agent.api_host, agent.api_port)))
+    };
+    let local = |port| Some(("127.0.0.1".to_owned(), port));
+    for (keys, expected) in [
+        ("", None),
+        (r#""loggregator_source_id":"bbs""#, None),
+        (r#""loggregator_api_port":0"#, None),
+        (r#""loggregator_use_v2_api":false,"loggregator_api_port":3458"#, None),
+        (&format!(r#""loggregator_use_v2_api":false,{certificates}"#), None),
+        (&format!(r#""loggregator_use_v2_api":null,{certificates}"#), local(3458)),
+        (&format!(r#""loggregator_use_v2_api":true,{certificates}"#), local(3458)),
+        (certificates, local(3458)),
+        (&format!(r#""loggregator_api_port":9,{certificates}"#), local(9)),
+        (
+            &format!(r#""loggregator_api_host":"10.0.0.9","loggregator_api_port":9,{certificates}"#),
+            Some(("10.0.0.9".to_owned(), 9)),
+        ),
+    ] {
+        assert_eq!(agent(keys).unwrap(), expected, "{keys}");
+    }
+    for keys in [r#""loggregator_use_v2_api":true"#, r#""loggregator_api_port":3458"#] {
+        let error = agent(keys).unwrap_err();
+        assert!(matches!(error, ConfigError::Missing { key: "loggregator_ca_path", .. }), "{keys}: {error}");
+    }
 }
 
 #[test]

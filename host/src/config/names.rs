@@ -1,0 +1,95 @@
+//! The names of keys: which are this project's own, which of Diego's have no effect here, and which of our own a misspelt
+//! one resembles. Reads no value.
+
+/// Keys of this project. Diego's BBS ignores them, so a misspelt one changes what an operator relies on: a host with
+/// `pin_data_versoin` would migrate the database that it was to keep as it is.
+pub(super) const OURS: [&str; 15] = [
+    "admin_socket",
+    "convergence_report_interval",
+    "data_dir",
+    "database_report_interval",
+    "metrics_address",
+    "migration_batch_time",
+    "migration_mode",
+    "migration_units_per_second",
+    "module_cache_dir",
+    "modules_dir",
+    "on_unreadable",
+    "pin_api_version",
+    "pin_data_version",
+    "replay_dir",
+    "rollback_on_drain_to_version",
+];
+
+/// Keys of Diego's that change nothing here: what its own BBS does not look at either, what is for other components
+/// (`loggregator_app_metric_exclusion_filter`), and whether instances that report again that they run are logged, which
+/// they never are.
+pub(super) const WITHOUT_MEANING: [&str; 8] = [
+    "advertise_url",
+    "cell_registrations_locket_enabled",
+    "debug_lrp_start_heartbeats",
+    "desired_lrp_creation_timeout",
+    "locks_locket_enabled",
+    "loggregator.loggregator_app_metric_exclusion_filter",
+    "rep_require_tls",
+    "require_ssl",
+];
+
+/// The key of our own that `unknown` most resembles, within one edit and another for each eight characters.
+pub(super) fn resembled(unknown: &str) -> Option<&'static str> {
+    let written = unknown.replace('-', "_");
+    let distances = OURS.into_iter().map(|ours| (strsim::osa_distance(&written, ours), ours));
+    let (distance, ours) = distances.min()?;
+    (distance <= 1 + ours.len() / 8).then_some(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_key_of_ours_is_recognised() {
+        for (written, meant) in [
+            ("pin_data_versoin", "pin_data_version"),
+            ("pin-data-version", "pin_data_version"),
+            ("pindataversion", "pin_data_version"),
+            ("pin_apiversion", "pin_api_version"),
+            ("rollback_on_drain_version", "rollback_on_drain_to_version"),
+            ("migrations_mode", "migration_mode"),
+            ("migration_units_per_sec", "migration_units_per_second"),
+            ("on_unreadeble", "on_unreadable"),
+            ("module_dir", "modules_dir"),
+            ("datadir", "data_dir"),
+            ("metric_address", "metrics_address"),
+            ("admin_sock", "admin_socket"),
+        ] {
+            assert_eq!(resembled(written), Some(meant), "{written}");
+        }
+    }
+
+    /// Keys of the configuration of Diego's BBS from its first commit to `b2385bea`, and what else an operator may add.
+    #[test]
+    fn keys_of_diegos_and_unrelated_ones_resemble_none_of_ours() {
+        let diegos = "access_log_path active_key_label advanced_metrics advertise_url auctioneer_address \
+            auctioneer_ca_cert auctioneer_client_cert auctioneer_client_key auctioneer_require_tls ca_file \
+            cell_registrations_locket_enabled cert_file communication_timeout consul_cluster \
+            converge_repeat_interval convergence_workers database_connection_string database_driver \
+            db_connection_timeout db_read_timeout db_write_timeout debug_address debug_lrp_start_heartbeats \
+            desired_lrp_creation_timeout detect_consul_cell_registrations dropsonde_port \
+            enable_consul_service_registration enable_db_health_check encryption_keys \
+            expire_completed_task_duration expire_pending_task_duration generate_suspect_actual_lrps \
+            health_address health_check_failure_threshold health_check_interval health_check_timeout key_file \
+            kick_task_duration listen_address lock_retry_interval lock_ttl locket_address locket_ca_cert_file \
+            locket_client_cert_file locket_client_key_file locket_client_keepalive_time \
+            locket_client_keepalive_timeout locket_enabled locks_locket_enabled log_level loggregator \
+            max_data_string_length max_database_connection_lifetime max_database_connections \
+            max_idle_database_connections max_open_database_connections max_task_placement_retries \
+            max_task_retries redact_patterns redact_secrets rep_ca_cert rep_client_cert rep_client_key \
+            rep_client_session_cache_size rep_require_tls report_interval require_ssl session_name \
+            skip_consul_lock sql_ca_cert_file sql_enable_identity_verification task_callback_workers time_format \
+            update_workers uuid";
+        for key in diegos.split_whitespace().chain(["comment", "_comment", "version", "name", "x", ""]) {
+            assert_eq!(resembled(key), None, "{key}");
+        }
+    }
+}
