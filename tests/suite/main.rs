@@ -36,6 +36,7 @@ mod sandbox;
 mod schema;
 mod simulation;
 mod split;
+mod startup;
 mod takeover;
 mod tasks;
 mod tidy;
