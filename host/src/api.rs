@@ -87,12 +87,26 @@ struct Run {
     refused: Option<NotHeld>,
 }
 
+/// Refuses translators that do not lead to the native version, and a pin that nothing is served at, without anything to
+/// serve yet.
+///
+/// # Errors
+/// As of [`Api::new`].
+pub fn check(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<(), ApiError> {
+    pinned(translators, pin).map(drop)
+}
+
+fn pinned(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Line, ApiError> {
+    let mut line = Line::new(translators, NATIVE)?;
+    pin.map_or(Ok(()), |pin| line.pin(pin))?;
+    Ok(line)
+}
+
 impl Api {
     /// `translators` go from the oldest version to the native one without a gap. With a pin, no version
     /// above it is served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
-        let mut line = Line::new(translators, NATIVE)?;
-        pin.map_or(Ok(()), |pin| line.pin(pin))?;
+        let line = pinned(translators, pin)?;
         let chains = Semaphore::new(Limits::default().instances);
         Ok(Self { service, line, page_units: PAGE_UNITS, chains })
     }

@@ -10,6 +10,7 @@ mod replays;
 mod rewrite;
 mod rotation;
 mod row;
+mod sample;
 mod state;
 mod statement;
 mod status;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::database::schema::ReadBackError;
 use crate::database::{Database, DatabaseError, SqlError, schema};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
@@ -29,6 +31,7 @@ use crate::record::Keyring;
 
 pub use count::Counted;
 pub use rotation::{Rotated, begin, check, rotate};
+pub use sample::{WrongKey, wrong_keys};
 pub use state::tables as own_tables;
 pub use status::{KeysStatus, TableCursor, UnderWay, Unfinished, Verified, status, unfinished, verify};
 pub use tables::{KeyColumn, SealedTable};
@@ -87,12 +90,16 @@ pub enum KeysError {
          `bbs keys verify --label {label}` succeeds"
     )]
     KeyRemoved { label: String, texts: u64, places: String },
+    #[error(transparent)]
+    WrongKey(#[from] WrongKey),
     #[error("cannot read or write {what} while looking after keys; nothing is lost, start again to continue")]
     Sql { what: String, source: SqlError },
     #[error("cannot read or write the replay file {}; check its permissions, or remove it, then start again", .path.display())]
     Replay { path: PathBuf, source: std::io::Error },
     #[error("bbs_key_rotation is damaged; empty it, and the rotation begins anew")]
     DamagedRotation { source: serde_json::Error },
+    #[error(transparent)]
+    ReadBack(#[from] ReadBackError),
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]

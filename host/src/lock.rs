@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::config;
 use crate::database::Address;
 use file::{FileLock, FileLockError};
+use holder::Holder;
 use lease::{Lease, LeaseError};
 use locket::{Locket, LocketError};
 use renewal::Renewal;
@@ -58,7 +59,12 @@ pub enum LockLost {
 /// A lock that can be taken.
 #[derive(Debug)]
 pub enum MasterLock {
-    File { path: PathBuf, retry_interval: Duration },
+    /// `holder` is written into the file for those that wait.
+    File {
+        path: PathBuf,
+        retry_interval: Duration,
+        holder: String,
+    },
     Lease(Lease),
     Locket(Locket),
 }
@@ -69,16 +75,40 @@ impl MasterLock {
         Ok(match (&config.locket, address) {
             (Some(locket), _) => Self::Locket(Locket::connect(config, locket, purpose).await?),
             (None, Address::Sqlite(path)) => {
-                Self::File { path: FileLock::path_for(path), retry_interval: config.retry_interval }
+                let holder = Holder::this(config.uuid.as_deref().unwrap_or("a host")).to_string();
+                Self::File { path: FileLock::path_for(path), retry_interval: config.retry_interval, holder }
             }
             (None, Address::Server(server)) => Self::Lease(Lease::open(config, server).await?),
         })
     }
 
-    /// Takes the lock unless somebody has it. Takes as long as it takes to tell a dead holder from a silent one.
+    /// Whether taking this lock would be the first thing that this host writes to the database, and no host holds it: then
+    /// the database can be looked at as well before as after.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn is_free_lease(&self) -> Result<bool, LockError> {
+        match self {
+            Self::File { .. } | Self::Locket(_) => Ok(false),
+            Self::Lease(lease) => Ok(lease.is_free().await?),
+        }
+    }
+
+    /// Who holds the lock, in words for an operator, where that can be found out.
+    pub async fn holder(&self) -> Option<String> {
+        match self {
+            Self::File { path, .. } => FileLock::holder(path),
+            Self::Lease(lease) => lease.holder().await,
+            Self::Locket(locket) => locket.holder().await,
+        }
+    }
+
+    /// Takes the lock unless another host has it. Takes as long as it takes to tell a dead holder from a silent one.
     pub async fn try_take(&self) -> Result<Option<Held>, LockError> {
         Ok(match self {
-            Self::File { path, .. } => FileLock::try_take(path)?.map(|lock| Held(Kind::File(lock))),
+            Self::File { path, holder, .. } => {
+                FileLock::try_take(path)?.map(|lock| Held(Kind::File(lock.held_by(holder))))
+            }
             Self::Lease(lease) => lease.try_take().await?.map(Held::renewed),
             Self::Locket(locket) => locket.try_take().await?.map(Held::renewed),
         })
@@ -87,8 +117,10 @@ impl MasterLock {
     /// Waits for the lock. A lock service that does not answer is waited for too.
     pub async fn take(&self) -> Result<Held, LockError> {
         Ok(match self {
-            Self::File { path, retry_interval } => Held(Kind::File(FileLock::take(path, *retry_interval).await?)),
-            Self::Lease(lease) => Held::renewed(lease.take().await),
+            Self::File { path, retry_interval, holder } => {
+                Held(Kind::File(FileLock::take(path, *retry_interval).await?.held_by(holder)))
+            }
+            Self::Lease(lease) => Held::renewed(lease.take().await?),
             Self::Locket(locket) => Held::renewed(locket.take().await),
         })
     }

@@ -7,7 +7,9 @@ mod cut_over;
 mod decide;
 mod error;
 pub mod fault;
+mod fresh;
 mod key;
+mod look;
 pub mod online;
 mod own_tables;
 mod part;
@@ -34,7 +36,7 @@ use sha2::{Digest, Sha256};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, SqlError};
 use crate::layout::fold::{LayoutError, Line};
-use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError};
@@ -46,6 +48,8 @@ use crate::record::Keyring;
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
+use look::look_along;
+pub use look::{check_way_back, look};
 pub use own_tables::tables as own_tables;
 use part::Allowance;
 pub use part::{Part, Progressed};
@@ -55,7 +59,7 @@ use prepare::{begin, prepare, start_over};
 pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::Phase;
-pub use status::{Migration, Plan, Status, TableChange, found, is_settled, plan, status};
+pub use status::{Migration, Plan, Status, TableChange, found, is_between, plan, status};
 
 /// What a migration works with.
 #[derive(Clone)]
@@ -329,7 +333,7 @@ pub async fn run_part(
     let decision = decided(context, fence, &line, intent).await?;
     match decision {
         Decision::ShutDown(_) => {}
-        Decision::Serve => settle(context, fence).await?,
+        Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
             let allowance = Arc::new(Allowance::of(most));
@@ -345,32 +349,13 @@ pub async fn run_part(
 
 /// What is to be done, once nothing is left between two names.
 async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
-    let mut reader = context.database.read().await?;
-    let found = state::found(&mut reader).await?;
-    let applied = state::applied(&mut reader).await?;
-    drop(reader);
-    let decision = decide(&found, intent);
+    // Again, now that no other host writes: what was seen before the fence was raised may have changed since.
+    let decision = look_along(context, line, intent).await?;
     if !matches!(decision, Decision::ShutDown(_)) {
-        check_history(context, &applied)?;
         state::create_tables(context, fence).await?;
         cut_over::end_arrived(context, fence, line).await?;
     }
     Ok(decision)
-}
-
-/// A module that ran here is still the one that ran.
-fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> Result<(), MigrateError> {
-    for migration in &context.migrations {
-        let version = migration.manifest().version;
-        if let Some(ran) = applied.get(&version).filter(|ran| *ran != migration.digest()) {
-            return Err(MigrateError::DigestChanged {
-                version,
-                ran: ran.clone(),
-                catalog: migration.digest().to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Before serving: a finished migration is cleaned up, and an unfinished one is of no use once the
@@ -391,10 +376,8 @@ async fn bring_across(
     going_down: bool,
     allowance: &Arc<Allowance>,
 ) -> Result<(Arc<Work>, bool), MigrateError> {
-    check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;
-    let direction = if to >= from { Direction::Up } else { Direction::Down };
-    let restorable = residue::present(&mut reader, residue::opposite(direction), versions(from, to)).await?;
+    let restorable = residue::restorable(&mut reader, from, to).await?;
     drop(reader);
     let mut work = Work::new(context, line, from, to, restorable);
     let resumed = begin(context, fence, &mut work, going_down).await?;
@@ -424,21 +407,6 @@ async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: 
     cut_over::cut_over(context, fence, work).await?;
     cut_over::check_names(context, work).await?;
     cut_over::clean_up(context, fence).await
-}
-
-fn check_ends(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Result<(), MigrateError> {
-    if line.at(from).is_none() {
-        return Err(MigrateError::UnknownVersion { version: from });
-    }
-    if line.at(to).is_none() {
-        return Err(MigrateError::UnknownTarget { version: to });
-    }
-    let undone = context.migrations.iter().map(|migration| migration.manifest());
-    let mut undone = undone.filter(|manifest| manifest.version > to && manifest.version <= from);
-    match undone.find(|manifest| !manifest.reversible) {
-        Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
-        None => Ok(()),
-    }
 }
 
 fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {

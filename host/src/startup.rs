@@ -12,6 +12,7 @@ mod prepared;
 mod probe;
 mod report;
 mod signals;
+mod takeover;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,9 +22,7 @@ use tokio::net::TcpListener;
 use crate::admin::AdminError;
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
-use crate::lock::{Held, Purpose};
 use crate::logs::Level;
-use crate::progress::Wait;
 pub use error::{COULD_NOT_BEGIN, StartupError};
 pub use prepared::{Prepared, sandbox};
 use signals::Signals;
@@ -73,7 +72,7 @@ async fn run(
         opened => Some(opened?),
     };
     let lock = tokio::select! {
-        taken = wait_for_lock(&prepared) => taken?,
+        taken = prepared.wait_for_lock() => taken?,
         () = signals.reach(1) => return Ok(()),
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
@@ -91,15 +90,6 @@ async fn run(
     prepared.database.close().await;
     lock.release().await;
     served
-}
-
-async fn wait_for_lock(prepared: &Prepared) -> Result<Held, StartupError> {
-    prepared.progress.enter("lock", "another host may have it", None);
-    let _waiting = prepared.progress.wait(Wait::Lock);
-    let lock = prepared.lock(Purpose::Serve).await?;
-    let ttl_in_seconds = prepared.config.lock.ttl.as_secs();
-    tracing::info!(name: "locket-lock.started", ttl_in_seconds, "taking the lock, or waiting for it");
-    Ok(lock.take().await?)
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {

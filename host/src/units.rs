@@ -14,7 +14,7 @@ mod replace;
 pub mod residue;
 
 use crate::database::SqlError;
-use crate::layout::manifest::DataVersion;
+use crate::layout::manifest::{Change, DataVersion, Manifest};
 use crate::layout::schema::Layout;
 use crate::lens::LensError;
 use crate::record::RecordError;
@@ -38,18 +38,52 @@ pub struct Place {
     /// Only where it is not the table's own.
     names: BTreeMap<String, String>,
     /// What a row gets that is written, where its table has such a column.
-    record_version: Option<DataVersion>,
+    record_versions: RecordVersions,
+}
+
+/// The newest migration whose row function went over each table: what a new row of it is marked with. Per table, so that
+/// going back below a migration leaves no mark of it in a table that it had nothing to do with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecordVersions(BTreeMap<String, DataVersion>);
+
+impl RecordVersions {
+    /// At a version of the line of these manifests, oldest first.
+    pub fn at<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, version: DataVersion) -> Self {
+        let mut versions = BTreeMap::new();
+        for manifest in manifests.into_iter().take_while(|manifest| manifest.version <= version) {
+            for change in &manifest.changes {
+                if let Change::RenameTable { from, to } = change
+                    && let Some(version) = versions.remove(from)
+                {
+                    versions.insert(to.clone(), version);
+                }
+            }
+            let transformed = manifest.up.iter().filter(|access| !access.writes.is_empty() || access.reshapes);
+            versions.extend(transformed.map(|access| (access.table.clone(), manifest.version)));
+        }
+        Self(versions)
+    }
+
+    pub fn of(&self, table: &str) -> Option<DataVersion> {
+        self.0.get(table).copied()
+    }
+}
+
+impl FromIterator<(String, DataVersion)> for RecordVersions {
+    fn from_iter<T: IntoIterator<Item = (String, DataVersion)>>(versions: T) -> Self {
+        Self(versions.into_iter().collect())
+    }
 }
 
 impl Place {
     pub fn new(layout: Layout) -> Self {
-        Self { layout, names: BTreeMap::new(), record_version: None }
+        Self { layout, names: BTreeMap::new(), record_versions: RecordVersions::default() }
     }
 
-    /// Marks each row that is written as having gone through this migration, the newest that transforms rows.
+    /// Marks each row that is written as having gone through the migrations up to here.
     #[must_use]
-    pub fn stamping(mut self, record_version: DataVersion) -> Self {
-        self.record_version = Some(record_version);
+    pub fn stamping(mut self, record_versions: RecordVersions) -> Self {
+        self.record_versions = record_versions;
         self
     }
 
@@ -104,5 +138,37 @@ impl UnitsError {
             | Self::Interrupted
             | Self::TooLong { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::manifest::Access;
+
+    fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str])]) -> Manifest {
+        let access = |(table, writes): &(&str, &[&str])| Access {
+            table: (*table).to_owned(),
+            reads: vec!["a".to_owned()],
+            writes: writes.iter().map(|&name| name.to_owned()).collect(),
+            reshapes: false,
+        };
+        let up = writes.iter().map(access).collect();
+        let (name, summary) = (String::new(), String::new());
+        Manifest { version, name, summary, changes, up, down: Vec::new(), reversible: true, leaves_residue: false }
+    }
+
+    #[test]
+    fn a_table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
+        let renamed = Change::RenameTable { from: "apps".into(), to: "programs".into() };
+        let line = [
+            manifest(1, Vec::new(), &[]),
+            manifest(2, Vec::new(), &[("apps", &["b"]), ("tasks", &[])]),
+            manifest(3, Vec::new(), &[("others", &["b"])]),
+            manifest(4, vec![renamed], &[]),
+        ];
+        let at = |version, table| RecordVersions::at(&line, version).of(table);
+        assert_eq!([at(1, "apps"), at(2, "apps"), at(3, "apps"), at(4, "apps")], [None, Some(2), Some(2), None]);
+        assert_eq!((at(4, "programs"), at(4, "tasks"), at(4, "others")), (Some(2), None, Some(3)));
     }
 }

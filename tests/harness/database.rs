@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, sql};
+use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, schema, sql};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
@@ -355,6 +355,42 @@ pub async fn texts(database: &Database, query: &str) -> Vec<String> {
     let mut tx = database.read().await.expect("a transaction");
     let rows = tx.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"));
     rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
+}
+
+/// The tables of a database, whoever made them.
+pub async fn tables(database: &Database) -> Vec<String> {
+    let query = match database.dialect() {
+        Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name",
+        Dialect::Postgres => {
+            "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
+        }
+        Dialect::Mysql => "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1",
+    };
+    texts(database, query).await
+}
+
+/// Everything in a database, as text: each table's definition, then each of its rows. Two dumps are equal where nothing
+/// was written in between.
+pub async fn dump(database: &TestDatabase) -> Vec<String> {
+    let opened = database.open().await;
+    let mut dump = Vec::new();
+    for table in tables(&opened).await {
+        let mut reader = opened.read().await.expect("a transaction");
+        let definition = schema::read_back(&mut reader, &table).await.expect("the schema can be read");
+        let definition = definition.expect("the table is there");
+        drop(reader);
+        let kind = if opened.dialect() == Dialect::Mysql { "CHAR" } else { "TEXT" };
+        let columns = definition.columns.iter().map(|column| {
+            let quote = if opened.dialect() == Dialect::Mysql { '`' } else { '"' };
+            format!("COALESCE(CAST({quote}{}{quote} AS {kind}), 'NULL')", column.name)
+        });
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let rows = texts(&opened, &format!("SELECT CONCAT_WS('|', {columns}) FROM {table} ORDER BY 1")).await;
+        dump.push(format!("{table}: {definition:?}"));
+        dump.extend(rows.into_iter().map(|row| format!("{table}: {row}")));
+    }
+    opened.close().await;
+    dump
 }
 
 /// The first value of a row, as people write it.

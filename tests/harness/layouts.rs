@@ -11,6 +11,7 @@ use bbs::migrate::online::{self, Online, Start};
 use bbs::migrate::{self, Context, Intent, MigrateError};
 use bbs::model::TraceId;
 use bbs::store::{Access, Lenses, Store};
+use bbs::units::RecordVersions;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
@@ -163,14 +164,12 @@ pub(super) fn follow(online: Online, context: Context, server: &Server, kept: Te
 async fn access(context: &Context, fence: &Fence, version: u64) -> Access {
     let (migrations, dialect): (&[Arc<dyn Transform>], _) = (&context.migrations, context.database.dialect());
     let line = migrate::line(migrations).unwrap();
-    let versions = migrations.iter().map(|module| module.manifest());
-    let rewriting = versions.filter(|manifest| manifest.version <= version && !manifest.up.is_empty());
-    let record_version = rewriting.map(|manifest| manifest.version).max().unwrap_or_default();
+    let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
     if Lenses::are_needed(&line, migrations, version) {
         let arguments = migrate::arguments(context, fence, Lenses::versions(version)).await.unwrap();
-        return Access::through(Lenses::new(&line, migrations, version, record_version, arguments), dialect);
+        return Access::through(Lenses::new(&line, migrations, version, record_versions, arguments), dialect);
     }
-    Access::direct(line.at(version).unwrap(), dialect, record_version)
+    Access::direct(line.at(version).unwrap(), dialect, &record_versions)
 }
 
 /// A migration that a test's server follows.

@@ -136,6 +136,9 @@ impl Locket {
 
     fn fetch(&self, request: &FetchRequest) -> Result<FetchResponse, Status> {
         let state = self.state();
+        if let Some((resource, _)) = state.held.get(&request.key).filter(|(_, until)| *until > Instant::now()) {
+            return Ok(FetchResponse { resource: Some(resource.clone()) });
+        }
         let value = state.presences.get(&request.key).ok_or_else(|| Status::not_found("resource-not-found"))?;
         Ok(FetchResponse { resource: Some(presence(&request.key, value)) })
     }

@@ -21,6 +21,7 @@ use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::Keyring;
 use bbs::store::{Access, Lenses, Store};
+use bbs::units::RecordVersions;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -123,7 +124,8 @@ impl Server {
         newest_layout(&kept, options.with_fixture).await;
         let database = kept.open().await;
         let fence = Fence::raise(&database).await.unwrap();
-        let access = Access::direct(&limits(), database.dialect(), RECORD_VERSION);
+        let record_versions = fixture::TABLES.map(|table| (table.to_owned(), RECORD_VERSION)).into_iter().collect();
+        let access = Access::direct(&limits(), database.dialect(), &record_versions);
         Self::over(kept, database, fence, access, options)
     }
 
@@ -133,11 +135,12 @@ impl Server {
         let database = stored.context.database.clone();
         let fence = Fence::raise(&database).await.unwrap();
         let line = migrate::line(migrations).unwrap();
+        let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
         let access = if Lenses::are_needed(&line, migrations, version) {
             let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version)).await.unwrap();
-            Access::through(Lenses::new(&line, migrations, version, version, arguments), database.dialect())
+            Access::through(Lenses::new(&line, migrations, version, record_versions, arguments), database.dialect())
         } else {
-            Access::direct(line.at(version).unwrap(), database.dialect(), version)
+            Access::direct(line.at(version).unwrap(), database.dialect(), &record_versions)
         };
         let server = Self::over(kept, database, fence, access, options);
         server.gate.open(Arc::clone(&server.api));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs::database::{Database, DatabaseError, Dialect, Row, schema, sql};
+use bbs::database::{Database, DatabaseError, Row, schema, sql};
 use bbs::layout::schema::{Column, Layout};
 use bbs::layout::values::{Encoding, Value};
 use bbs::lens::transform::Transform;
@@ -91,16 +91,7 @@ impl Stored {
 
     /// The tables of the database, whoever made them.
     pub async fn tables(&self) -> Vec<String> {
-        let query = match self.context.database.dialect() {
-            Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name",
-            Dialect::Postgres => {
-                "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
-            }
-            Dialect::Mysql => {
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1"
-            }
-        };
-        texts(&self.context.database, query).await
+        super::database::tables(&self.context.database).await
     }
 
     pub async fn rows(&self, version: u64) -> Rows {

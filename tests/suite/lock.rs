@@ -1,6 +1,6 @@
 //! Whole hosts that want the same database: one serves, the others wait, and none goes on that lost the lock.
 
-mod locket;
+pub(crate) mod locket;
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -14,18 +14,18 @@ use crate::harness::modules;
 /// The shortest that a configuration takes, with room for a machine that has other things to do.
 const TTL: &str = "2s";
 
-fn host(database: &TestDatabase, name: &str) -> Installation {
+pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
     let installation = Installation::on(database.clone(), &modules::modules());
     installation.set("uuid", name).set("lock_ttl", TTL).set("lock_retry_interval", "100ms")
 }
 
 /// A host that starts and waits; what comes back serves.
-pub(super) fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
+pub(crate) fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
     let command = installation.command(&["serve"]);
     tokio::task::spawn_blocking(move || Host::start(command, "serving"))
 }
 
-async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(), String> {
+pub(crate) async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(), String> {
     let request = proto::UpsertDomainRequest { domain: domain.into(), ttl: 0 };
     let call = crate::harness::http_client().post(format!("http://{address}/v1/domains/upsert"));
     let response = call.body(request.encode_to_vec()).send().await.map_err(|error| error.to_string())?;

@@ -37,6 +37,7 @@ mod sandbox;
 mod schema;
 mod simulation;
 mod split;
+mod startup;
 mod takeover;
 mod tasks;
 mod tidy;

@@ -2,7 +2,7 @@
 //! and back.
 
 use bbs::database::{schema, sql};
-use bbs::migrate::{Decision, MigrateError, Strategy, plan, status};
+use bbs::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
@@ -64,7 +64,8 @@ async fn status_and_plan_of_diegos_database(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
-    let status = status(&stored.context).await.unwrap();
+    let newest = *versions(&stored).last().unwrap();
+    let status = status(&stored.context, Intent::Up { wanted: newest }).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
     assert_eq!(status.encryption_key_label.as_deref(), Some("key-2024"));
     assert!(status.history.is_empty(), "Diego keeps none");

@@ -21,7 +21,7 @@ pub(crate) fn definition() -> proto::TaskDefinition {
     }
 }
 
-fn desire_request(guid: &str) -> proto::DesireTaskRequest {
+pub(crate) fn desire_request(guid: &str) -> proto::DesireTaskRequest {
     let (task_guid, domain) = (guid.into(), b"domain".to_vec());
     proto::DesireTaskRequest { task_definition: Some(definition()), task_guid, domain }
 }

@@ -36,14 +36,14 @@ pub struct KeysCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// How many sealed texts are under each key, by table, and how far a rotation is. Decrypts nothing and may run
-    /// beside a serving host.
+    /// How many sealed texts are under each key, by table, how far a rotation is, and whether each key opens what is
+    /// under it, tried on a few. May run beside a serving host.
     Status(Shown),
     /// Bring everything under the active key now, without serving. Refuses while a host holds the lock: that host
     /// does it in the background.
     Rotate(Configured),
     /// Prove by a full scan that nothing is under a key any more. Succeeds only then: the key may be removed from
-    /// the configuration. Decrypts nothing and may run beside a serving host.
+    /// the configuration. May run beside a serving host.
     Verify(Verify),
 }
 
@@ -99,6 +99,13 @@ async fn verify(Verify { shown: Shown { configured, json }, label }: Verify) -> 
     let prepared = existing(&configured.config).await?;
     let scope = prepared.sealed_as_found().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
+    if verified.unused && !verified.is_known {
+        let known = prepared.keyring.labels().collect::<Vec<_>>().join(", ");
+        anyhow::bail!(
+            "`encryption_keys` has no key {label:?}, and nothing in the database is under it: there is nothing to \
+             remove. It has {known}"
+        );
+    }
     if json {
         println!("{}", serde_json::to_string_pretty(&verified)?);
     } else if verified.unused {
@@ -111,7 +118,7 @@ async fn verify(Verify { shown: Shown { configured, json }, label }: Verify) -> 
 
 async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let (lock, fence) = match prepared.lock_now().await {
+    let (lock, fence) = match prepared.lock_now(async || prepared.may_rotate().await).await {
         Err(StartupError::Locked) => anyhow::bail!(
             "a host holds the lock of this database; it brings everything under its own active key in the background, \
              as soon as it was started with that key. `bbs keys status` shows how far it is"

@@ -5,7 +5,6 @@ mod quarantine;
 mod render;
 mod steer;
 
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,7 +17,7 @@ use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Intent, Progressed};
-use crate::startup::Prepared;
+use crate::startup::{Prepared, StartupError};
 
 /// See where a database is, what would be done to it, and do it.
 ///
@@ -94,8 +93,9 @@ struct Upwards {
 struct Terms {
     /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one task. The exit code
     /// is 0 once all are migrated and 3 as long as they are not. The same command goes on, and so does `bbs serve`.
+    /// 0 means all of them.
     #[arg(long, value_name = "N")]
-    max_count: Option<NonZeroU64>,
+    max_count: Option<u64>,
     /// What becomes of a unit that a migration cannot take [default: `on_unreadable` of the configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
@@ -124,11 +124,14 @@ impl MigrateCommand {
             Action::Plan(planned) => plan(planned).await?,
             Action::Up(Upwards { config, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&config)?).await?;
+                to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
                 return bring(prepared, Intent::Up { wanted }, &terms).await;
             }
             Action::Down(Downwards { config, to, terms }) => {
-                return bring(existing(&config).await?, Intent::Down { to }, &terms).await;
+                let prepared = existing(&config).await?;
+                prepared.check_version("`--to`", to)?;
+                return bring(prepared, Intent::Down { to }, &terms).await;
             }
             Action::Quarantine(command) => command.run().await?,
             Action::Watch(steered) => steer::watch(steered).await?,
@@ -155,11 +158,14 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
 
 async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let status = migrate::status(&prepared.context()).await?;
+    let status = migrate::status(&prepared.context(), prepared.intent()).await?;
+    let wrong_keys = prepared.wrong_keys().await?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        let mut value = serde_json::to_value(&status)?;
+        value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
+        println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
-        print!("{}", render::status(&status, prepared.database.name()));
+        print!("{}", render::status(&status, prepared.database.name(), &wrong_keys));
         steer::print_running_host(&prepared.config.admin_socket).await;
     }
     Ok(())
@@ -167,6 +173,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
 
 async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
+    to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
     let to = to.unwrap_or_else(|| prepared.wanted());
     let context = prepared.context();
     let plan = migrate::plan(&context, to).await?;
@@ -174,21 +181,23 @@ async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> 
         true => Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?),
         false => None,
     };
+    let wrong_keys = prepared.wrong_keys().await?;
     if json {
         let mut value = serde_json::to_value(&plan)?;
+        value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
         if let Some(checked) = &checked {
             value["check"] = serde_json::to_value(checked)?;
         }
         println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
-        print!("{}", render::plan(&plan));
+        print!("{}{}", render::plan(&plan), render::wrong_keys(&wrong_keys));
         checked.iter().for_each(|checked| print!("{}", render::check(checked)));
     }
     match checked.map_or(0, |checked| checked.lost()) {
         0 => Ok(()),
         lost => anyhow::bail!(
-            "{lost} units would not go to {to} and back; repair them or the module, or leave them out with \
-             `--on-unreadable quarantine`"
+            "{lost} units would not go to {to} and back; repair them or the module, or leave them out as you migrate, with \
+             `bbs migrate up --on-unreadable quarantine`"
         ),
     }
 }
@@ -197,8 +206,13 @@ async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow:
     if let Some(on_unreadable) = terms.on_unreadable {
         prepared.config.migration.on_unreadable = on_unreadable;
     }
-    let (lock, fence) = prepared.lock_now().await?;
-    let most = terms.max_count.map(NonZeroU64::get);
+    let before = migrate::found(&prepared.database).await?;
+    let taken = prepared.lock_now(async || prepared.may_begin(intent).await).await;
+    let (lock, fence) = taken.map_err(|error| match error {
+        StartupError::ShutDown(reason) => anyhow::anyhow!("nothing was done: {reason}"),
+        error => error.into(),
+    })?;
+    let most = terms.max_count.filter(|most| *most > 0);
     let done = tokio::select! {
         done = bring_part(&prepared, &fence, intent, most) => done,
         lost = lock.lost() => Err(lost.into()),
@@ -206,7 +220,7 @@ async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow:
     prepared.database.close().await;
     lock.release().await;
     let (progressed, waiting) = done?;
-    print!("{}", render::progressed(&progressed, waiting));
+    print!("{}", render::progressed(&progressed, &before, waiting));
     Ok(match progressed {
         Progressed::Done(_) => ExitCode::SUCCESS,
         Progressed::Part(_) => ExitCode::from(NOT_YET),

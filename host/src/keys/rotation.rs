@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::rewrite::{self, Passed};
 use super::row::RowKey;
+use super::sample::wrong_keys;
 use super::state::{self, Underway};
 use super::{Context, KeysError, Scope, count, replays};
 use crate::database::{Database, Transaction, schema};
@@ -25,13 +26,19 @@ pub struct Rotated {
     pub examples: Vec<String>,
 }
 
-/// Refuses a database of which something is under a key that this host does not have. For a start to call before it
-/// changes or serves anything.
+/// Refuses a database of which something is under a key that this host does not have, or has with another passphrase. For
+/// a start to call before it changes or serves anything.
+///
+/// # Errors
+/// The first such key, by label.
 pub async fn check(database: &Database, keyring: &Keyring, scope: &Scope) -> Result<(), KeysError> {
     let mut tx = database.read().await?;
     let label = known_label(&mut tx, keyring).await?;
     let underway = state::underway(&mut tx).await?;
     drop(tx);
+    if let Some(wrong) = wrong_keys(database, keyring, scope).await?.into_iter().next() {
+        return Err(wrong.into());
+    }
     let Some(underway) = underway.filter(|_| label.is_none()) else { return Ok(()) };
     let removed: Vec<_> = underway.labels.into_iter().filter(|label| !keyring.knows(label)).collect();
     if removed.is_empty() {

@@ -122,6 +122,15 @@ pub(super) fn fetch_stale(
     words.finish()
 }
 
+/// The sealed texts of the first rows by the primary key, or of the last.
+pub(super) fn fetch_end(dialect: Dialect, table: &SealedTable, is_first: bool, most: usize) -> Sql {
+    let columns: Vec<_> = table.columns.iter().map(|column| quoted(dialect, column)).collect();
+    let order = if is_first { "ASC" } else { "DESC" };
+    let key: Vec<_> = table.key.iter().map(|column| format!("{} {order}", quoted(dialect, &column.name))).collect();
+    let name = quoted(dialect, &table.name);
+    sql(format!("SELECT {} FROM {name} ORDER BY {} LIMIT {most}", columns.join(", "), key.join(", ")))
+}
+
 /// `(a, b) > (x, y)`. MySQL finds its way by an index only where that is written out.
 fn is_after(words: &mut Words, dialect: Dialect, key: &[String], after: &[Part]) {
     if dialect != Dialect::Mysql {

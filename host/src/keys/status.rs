@@ -1,10 +1,12 @@
-//! Where each key is used, and whether one may be retired. Owns the two reports; reads only, and opens nothing.
+//! Where each key is used, and whether one may be retired. Owns the two reports; reads only, and opens no more than the
+//! few texts by which a wrong passphrase shows.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use super::count::{self, Counted};
+use super::sample::{WrongKey, wrong_keys};
 use super::state::{self, Underway};
 use super::{KeysError, Scope};
 use crate::database::Database;
@@ -21,6 +23,8 @@ pub struct KeysStatus {
     pub known: Vec<String>,
     /// Labels that are in use, or promised, and not in the configuration.
     pub unknown: Vec<String>,
+    /// Keys of the configuration whose passphrase is not the one that texts under their label were sealed with.
+    pub wrong: Vec<WrongKey>,
     pub rotation: Option<UnderWay>,
     /// Sealed texts by label: of each table, and of the replay files.
     pub places: Vec<Counted>,
@@ -88,6 +92,7 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Re
         active: keyring.active_label().to_owned(),
         unknown: used.into_iter().filter(|label| !keyring.knows(label)).collect(),
         known,
+        wrong: wrong_keys(database, keyring, scope).await?,
         rotation: underway.map(|underway| describe(underway, cursors.collect())),
         places,
     })
@@ -110,6 +115,8 @@ fn describe(underway: Underway, cursors: Vec<TableCursor>) -> UnderWay {
 pub struct Verified {
     pub label: String,
     pub unused: bool,
+    /// Whether it is of the configuration, or of the rotation under way. If not, there is nothing to remove.
+    pub is_known: bool,
     /// Why not, each in words that say what to do.
     pub obstacles: Vec<String>,
     pub places: Vec<Counted>,
@@ -124,7 +131,10 @@ pub async fn verify(database: &Database, keyring: &Keyring, scope: &Scope, label
     // After the scan: a rotation that began meanwhile has taken the promise away.
     let mut tx = database.read().await?;
     let promised = state::label(&mut tx).await?;
-    let mut obstacles = Vec::new();
+    let rotated = state::underway(&mut tx).await?.is_some_and(|underway| underway.labels.contains(label));
+    drop(tx);
+    let wrong = wrong_keys(database, keyring, scope).await?;
+    let mut obstacles: Vec<_> = wrong.iter().map(ToString::to_string).collect();
     if keyring.active_label() == label {
         obstacles.push(format!(
             "{label:?} is the active key of the configuration; make another one active and start the host"
@@ -153,5 +163,6 @@ pub async fn verify(database: &Database, keyring: &Keyring, scope: &Scope, label
             ));
         }
     }
-    Ok(Verified { label: label.to_owned(), unused: obstacles.is_empty(), obstacles, places })
+    let is_known = keyring.knows(label) || rotated;
+    Ok(Verified { label: label.to_owned(), unused: obstacles.is_empty(), is_known, obstacles, places })
 }

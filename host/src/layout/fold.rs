@@ -161,6 +161,11 @@ impl Line {
         self.layouts.range(..version).next_back().expect("the empty layout is there").1
     }
 
+    /// Every name that a table has at any version.
+    pub fn table_names(&self) -> BTreeSet<&str> {
+        self.layouts.values().flat_map(|layout| layout.tables.keys().map(String::as_str)).collect()
+    }
+
     pub fn newest(&self) -> DataVersion {
         *self.layouts.last_key_value().expect("the empty layout is there").0
     }

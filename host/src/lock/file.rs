@@ -3,11 +3,12 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::LockLost;
+use super::holder::Holder;
 
 /// Held for as long as it lives.
 #[derive(Debug)]
@@ -45,6 +46,21 @@ impl FileLock {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(FileLockError::Lock { path: path.to_owned(), source }),
         }
+    }
+
+    /// Writes into the file who holds the lock, for those that wait. The lock holds without it.
+    #[must_use]
+    pub fn held_by(self, holder: &str) -> Self {
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(holder.as_bytes(), 0));
+        if let Err(fault) = written {
+            tracing::debug!(%fault, path = %self.path.display(), "the lock file does not name its holder");
+        }
+        self
+    }
+
+    /// Who holds the lock, in words. Only while another host has it: a file that is left behind names the last one.
+    pub fn holder(path: &Path) -> Option<String> {
+        Holder::describe(&std::fs::read_to_string(path).ok()?)
     }
 
     /// Waits for the lock, trying again each interval.

@@ -37,6 +37,13 @@ impl Holder {
         })
     }
 
+    /// A holder that was written down, in words for an operator.
+    pub(super) fn describe(written: &str) -> Option<String> {
+        let Self { machine: at, pid, name, .. } = Self::parse(written)?;
+        let place = if at == machine() { "this machine" } else { "another machine" };
+        Some(format!("{name} (pid {pid} on {place})"))
+    }
+
     /// Whether the holder that was written down has certainly ended.
     pub(super) fn has_ended(written: &str) -> bool {
         let Some(holder) = Self::parse(written) else { return false };
@@ -81,6 +88,10 @@ mod tests {
         let holder = Holder::this("z1 / bbs-0");
         assert_eq!(Holder::parse(&holder.to_string()), Some(holder.clone()));
         assert!(!Holder::has_ended(&holder.to_string()), "this process lives");
+        let described = format!("z1 / bbs-0 (pid {} on this machine)", std::process::id());
+        assert_eq!(Holder::describe(&holder.to_string()), Some(described));
+        let elsewhere = Holder { machine: "another".into(), pid: 7, ..holder }.to_string();
+        assert_eq!(Holder::describe(&elsewhere).as_deref(), Some("z1 / bbs-0 (pid 7 on another machine)"));
         assert!(Holder::this(&"x".repeat(1000)).to_string().len() < 255);
     }
 
@@ -103,6 +114,7 @@ mod tests {
     fn what_was_not_written_by_a_host_says_nothing() {
         for text in ["", "somebody", "a b c d", "a 1", "ü 12 3"] {
             assert!(!Holder::has_ended(text), "{text:?}");
+            assert_eq!(Holder::describe(text), None, "{text:?}");
         }
     }
 }

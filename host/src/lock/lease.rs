@@ -55,6 +55,13 @@ struct Claim {
     ttl_ms: i64,
 }
 
+impl Claim {
+    /// Whether its holder has certainly ended without releasing it.
+    fn has_ended(&self) -> bool {
+        Holder::has_ended(&self.owner)
+    }
+}
+
 /// What a waiting host has seen, and since when it is so.
 #[derive(Debug)]
 struct Sighting {
@@ -99,15 +106,33 @@ impl Lease {
             ..server.limits.clone()
         };
         let database = Database::open(&Address::Server(Box::new(Server { limits, ..server.clone() }))).await?;
-        Self::on(database, config).await
+        Ok(Self::on(database, config))
     }
 
-    async fn on(database: Database, config: &config::Lock) -> Result<Self, LeaseError> {
+    fn on(database: Database, config: &config::Lock) -> Self {
         let name = config.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let owner = Holder::this(&name).to_string();
-        let lease = Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval };
-        lease.create_table().await?;
-        Ok(lease)
+        Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval }
+    }
+
+    /// Whether taking the lease would take it from no host. Reads only.
+    pub(super) async fn is_free(&self) -> Result<bool, LeaseError> {
+        let claim = self.claim().await?;
+        Ok(claim.is_none_or(|claim| claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended()))
+    }
+
+    /// Who has the lease, in words for an operator.
+    pub(super) async fn holder(&self) -> Option<String> {
+        let claim = self.claim().await.ok()??;
+        Holder::describe(&claim.owner)
+    }
+
+    async fn claim(&self) -> Result<Option<Claim>, LeaseError> {
+        let mut tx = self.database.read().await?;
+        match schema::exists(&mut tx, LEASE_TABLE).await.map_err(LeaseError::Table)? {
+            true => read(&mut tx).await.map_err(LeaseError::Table),
+            false => Ok(None),
+        }
     }
 
     async fn create_table(&self) -> Result<(), LeaseError> {
@@ -128,6 +153,7 @@ impl Lease {
     }
 
     pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LeaseError> {
+        self.create_table().await?;
         let mut sighting = None;
         loop {
             let before = sighting.as_ref().map(|seen: &Sighting| seen.claim.clone());
@@ -142,11 +168,12 @@ impl Lease {
         }
     }
 
-    pub(super) async fn take(&self) -> Renewal {
+    pub(super) async fn take(&self) -> Result<Renewal, LeaseError> {
+        self.create_table().await?;
         let mut sighting = None;
         loop {
             match self.look(&mut sighting).await {
-                Ok(Some(taken)) => return taken,
+                Ok(Some(taken)) => return Ok(taken),
                 Ok(None) => {}
                 Err(fault) => tracing::warn!(
                     fault = &fault as &dyn std::error::Error,
@@ -175,7 +202,7 @@ impl Lease {
         };
         let taken = match &claim {
             None => insert(&mut tx, &next).await,
-            Some(claim) if self.is_free(claim, sighting, asked) => replace(&mut tx, claim, &next).await,
+            Some(claim) if self.may_be_taken(claim, sighting, asked) => replace(&mut tx, claim, &next).await,
             Some(_) => return Ok(None),
         };
         let taken = match taken {
@@ -193,13 +220,10 @@ impl Lease {
         Ok(Some(Renewal::start(Arc::new(holding), asked)))
     }
 
-    fn is_free(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
+    fn may_be_taken(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
         let since = match sighting {
             Some(seen) if seen.claim == *claim => seen.since,
             _ => {
-                if sighting.as_ref().is_none_or(|seen| seen.claim.token != claim.token) {
-                    tracing::info!(holder = %claim.owner, "another host holds the lease of this database; waiting for it");
-                }
                 *sighting = Some(Sighting { claim: claim.clone(), since: now });
                 now
             }
@@ -208,7 +232,7 @@ impl Lease {
         let ttl = if claim.ttl_ms > 0 && SANE_TTL.contains(&claimed) { claimed } else { self.ttl };
         let silent = now.duration_since(since);
         // Ours although we do not hold it: an answer to taking it was lost.
-        claim.owner.is_empty() || claim.owner == self.owner || Holder::has_ended(&claim.owner) || silent >= ttl
+        claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended() || silent >= ttl
     }
 }
 

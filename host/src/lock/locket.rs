@@ -12,13 +12,16 @@ use tonic::{Code, Request, Status};
 use super::Purpose;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::config;
-use crate::locket::messages::{LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource, TypeCode};
+use crate::locket::messages::{
+    FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource, TypeCode,
+};
 use crate::locket::{self, ConnectError};
 
 /// What Diego's BBS locks, and so what keeps one of each from serving beside the other.
 const KEY: &str = "bbs";
 const TYPE: &str = "lock";
 const LOCK: &str = "/models.Locket/Lock";
+const FETCH: &str = "/models.Locket/Fetch";
 const RELEASE: &str = "/models.Locket/Release";
 
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +95,14 @@ impl Locket {
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(LocketError::Lock(Box::new(status))),
         }
+    }
+
+    /// Who has the lock, if Locket says so.
+    pub(super) async fn holder(&self) -> Option<String> {
+        let request = FetchRequest { key: KEY.to_owned() };
+        let answer = tokio::time::timeout(self.ttl, self.client.call::<_, FetchResponse>(FETCH, request)).await;
+        let resource = answer.ok()?.ok()?.resource?;
+        (!resource.owner.is_empty()).then_some(resource.owner)
     }
 
     pub(super) async fn take(&self) -> Renewal {

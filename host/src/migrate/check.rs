@@ -10,10 +10,11 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::key::Key;
+use super::look::check_ends;
 use super::read::{Loaded, Room, Selection, bounds, load};
 use super::state::{self, current_of};
 use super::transform::open_text;
-use super::{Context, MigrateError, Work, check_ends, line, residue};
+use super::{Context, MigrateError, Work, line, residue};
 use crate::database::Transaction;
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -115,8 +116,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let from = current_of(&state::found(&mut reader).await?);
     check_ends(context, &line, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
-    let versions = super::versions(from, to);
-    let restorable = residue::present(&mut reader, residue::opposite(direction), versions).await?;
+    let restorable = residue::restorable(&mut reader, from, to).await?;
     let mut work = Work::new(context, &line, from, to, restorable.clone());
     for step in work.lens.steps() {
         let version = step.manifest().version;

@@ -13,6 +13,9 @@ use crate::layout::manifest::DataVersion;
 pub enum Intent {
     /// Serve at `wanted`, migrating up to it first.
     Up { wanted: DataVersion },
+    /// The same, and take the database down to `back_to` when the host is told to end. A database that such a host has
+    /// taken down already stays there.
+    UpUntilDrained { wanted: DataVersion, back_to: DataVersion },
     /// Take the database down to a version and stop.
     Down { to: DataVersion },
 }
@@ -30,6 +33,8 @@ pub enum Found {
         target: DataVersion,
         /// The version of a `down` that began and has not ended.
         going_down: Option<DataVersion>,
+        /// Whether the last migration that ended here was a `down`, according to the history.
+        came_down: bool,
     },
 }
 
@@ -38,6 +43,10 @@ pub enum Found {
 pub enum Decision {
     /// Nothing to migrate.
     Serve,
+    /// Serve the database where a rollback left it, below the version wanted, through the lens.
+    Stay {
+        at: DataVersion,
+    },
     Begin {
         from: DataVersion,
         to: DataVersion,
@@ -65,6 +74,11 @@ pub enum Reason {
     )]
     Newer { current: DataVersion, wanted: DataVersion },
     #[error(
+        "the database is at {current}, above {wanted}, which `pin_data_version` or `--to` names. Take it back with \
+         `bbs migrate down --to {wanted}`, or name a newer version"
+    )]
+    Above { current: DataVersion, wanted: DataVersion },
+    #[error(
         "the database is at {current} but says it was on its way down to {target}, and no `down` of this host began it. \
          Find out what wrote that; if nothing runs, write TargetVersion {current} into the row `version` of `configurations`"
     )]
@@ -77,21 +91,43 @@ pub enum Reason {
     NothingThere,
 }
 
+impl Decision {
+    /// Tells a database that is newer than the whole catalog from one that is above the version asked for.
+    pub(super) fn explained(self, is_known: impl Fn(DataVersion) -> bool) -> Self {
+        match self {
+            Self::ShutDown(Reason::Newer { current, wanted }) if is_known(current) => {
+                Self::ShutDown(Reason::Above { current, wanted })
+            }
+            decision => decision,
+        }
+    }
+}
+
 pub fn decide(found: &Found, intent: Intent) -> Decision {
     match (found, intent) {
-        (Found::Fresh, Intent::Up { wanted }) => Decision::Begin { from: 0, to: wanted },
-        (Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere),
         (Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned { tables: tables.clone() }),
-        (&Found::Versioned { current, target, going_down }, Intent::Up { wanted }) => {
+        (Found::Fresh, Intent::Up { wanted } | Intent::UpUntilDrained { wanted, .. }) => {
+            Decision::Begin { from: 0, to: wanted }
+        }
+        (Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere),
+        (&Found::Versioned { current, target, going_down, .. }, Intent::Up { wanted }) => {
             decide_up(current, target, going_down, wanted)
         }
-        (&Found::Versioned { current, target, going_down }, Intent::Down { to }) => {
+        (&Found::Versioned { current, target, going_down, came_down }, Intent::UpUntilDrained { wanted, back_to }) => {
+            // A way up that has begun since is the later intent.
+            let stays = came_down && current == back_to && current < wanted && target == current;
+            match decide_up(current, target, going_down, wanted) {
+                Decision::Begin { from, .. } if stays => Decision::Stay { at: from },
+                decision => decision,
+            }
+        }
+        (&Found::Versioned { current, target, going_down, .. }, Intent::Down { to }) => {
             decide_down(current, target, going_down, to)
         }
     }
 }
 
-/// The seed's table, cell by cell. An unfinished `down` is finished by nobody but who is told to.
+/// The seed's table, cell by cell. Only a host that is told the same `down` finishes an unfinished one.
 fn decide_up(
     current: DataVersion,
     target: DataVersion,

@@ -38,13 +38,23 @@ pub enum MigrateError {
          add the module that leads to it to the modules directory"
     )]
     UnknownVersion { version: DataVersion },
-    #[error("there is no version {version} in the catalog to go to; `bbs migrate status` lists those there are")]
+    #[error(
+        "there is no version {version} in the catalog to go to; `bbs module check` of the modules directory lists those \
+         there are"
+    )]
     UnknownTarget { version: DataVersion },
     #[error(
         "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
          ran back, and ship the change as a migration with a later version"
     )]
     DigestChanged { version: DataVersion, ran: String, catalog: String },
+    #[error(
+        "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
+         Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
+         the version of the database says",
+        .versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    UnknownRecordVersions { table: String, versions: Vec<DataVersion> },
     #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
     NotReversible { version: DataVersion, name: String },
     #[error(
@@ -58,11 +68,13 @@ pub enum MigrateError {
     TableInTheWay { table: String },
     #[error(
         "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
-         Repair or remove the row, then start again"
+         Repair or remove the row, then start again; or leave the unit out with `on_unreadable` set to `quarantine` \
+         (`bbs migrate up --on-unreadable quarantine`)"
     )]
     Record { unit: String, table: String, column: String, source: RecordError },
     #[error(
-        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again{}",
+        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again; or leave it out \
+         with `on_unreadable` set to `quarantine` (`bbs migrate up --on-unreadable quarantine`){}",
         .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
     )]
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },

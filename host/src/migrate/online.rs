@@ -40,12 +40,11 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
     let line = line(&context.migrations)?;
     let decision = decided(context, fence, &line, intent).await?;
     let (Decision::Begin { from, to } | Decision::Continue { from, to }) = decision else {
-        if decision == Decision::Serve {
+        if !matches!(decision, Decision::ShutDown(_)) {
             super::settle(context, fence).await?;
         }
         return Ok(Start::Done(decision));
     };
-    super::check_ends(context, &line, from, to)?;
     let going_down = matches!(intent, Intent::Down { .. });
     let mut work = Work::following(context, &line, from, to);
     let resumed = begin(context, fence, &mut work, going_down).await?;

@@ -3,7 +3,7 @@
 
 use super::plan::Strategy;
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, fault, quarantine, residue, same_schema};
+use super::{Context, MigrateError, Work, fault, fresh, line, quarantine, residue, same_schema};
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
@@ -39,6 +39,9 @@ pub(super) async fn begin(
         state::drop_leftovers(context, fence).await?;
     }
     let mut tx = fence.begin().await?;
+    if !resumed && work.from == 0 {
+        fresh::forget(&mut tx).await?;
+    }
     for step in work.lens.steps() {
         let version = step.manifest().version;
         let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
@@ -92,15 +95,21 @@ pub(super) async fn prepare(
         same_schema(dialect, name, found, &table)?;
     }
     let mut statements = Vec::new();
+    let is_fresh = work.from == 0;
+    if is_fresh {
+        let versions = context.migrations.iter().map(|migration| migration.manifest().version);
+        statements = fresh::clear(&mut reader, &line(&context.migrations)?, versions).await?;
+    }
     for plan in &work.plans {
         match plan.strategy {
             Strategy::Copy => {
                 let staged = plan.staged(work.to);
+                statements.extend(make_way(&mut reader, &staged).await?);
                 statements.push(schema::create_table(dialect, &plan.table, &staged));
                 statements.extend(schema::before_filling(dialect, &plan.table, &staged));
             }
-            Strategy::Create => statements.extend(make_way(&mut reader, &plan.table.name).await?),
-            Strategy::Untouched | Strategy::InPlace => {}
+            Strategy::Create if !is_fresh => statements.extend(make_way(&mut reader, &plan.table.name).await?),
+            Strategy::Create | Strategy::Untouched | Strategy::InPlace => {}
         }
     }
     drop(reader);

@@ -58,6 +58,20 @@ pub(super) async fn present(
     tx.fetch(&query).await.map_err(failed)?.iter().map(read).collect::<Result<_, _>>().map_err(failed)
 }
 
+/// What the way from one version to another gives back. Nothing in a database that is begun anew: what is there was kept
+/// of records that are gone.
+pub(super) async fn restorable(
+    tx: &mut Transaction,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
+    match (from, to >= from) {
+        (0, _) => Ok(BTreeSet::new()),
+        (_, true) => present(tx, Direction::Down, super::versions(from, to)).await,
+        (_, false) => present(tx, Direction::Up, super::versions(from, to)).await,
+    }
+}
+
 /// Units of tables of which only the residue is left, after a given one.
 pub(super) async fn units_of(
     tx: &mut Transaction,

@@ -108,7 +108,8 @@ pub(super) async fn found(tx: &mut Transaction) -> Result<Found, MigrateError> {
     let current = row.current_version;
     let underway = underway(tx).await?;
     let going_down = underway.filter(|found| found.going_down).map(|found| found.to);
-    Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down })
+    let came_down = came_down(tx, current).await?;
+    Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down, came_down })
 }
 
 /// A row of Diego's `configurations`; what is NULL is empty.
@@ -250,6 +251,19 @@ async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
         }
     }
     Ok(found)
+}
+
+/// Whether the last migration that ended here undid a step above the current version. Where another BBS has migrated up
+/// since, which keeps no history, that step is not above it any more.
+async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, MigrateError> {
+    if !exists(tx, "bbs_history").await? {
+        return Ok(false);
+    }
+    let select = sql("SELECT version, direction FROM bbs_history ORDER BY seq DESC LIMIT 1");
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed("bbs_history"))? else { return Ok(false) };
+    let read = || -> Result<_, SqlError> { Ok((row.integer(0)?.unwrap_or_default(), row.text(1)? == Some("down"))) };
+    let (version, is_down) = read().map_err(failed("bbs_history"))?;
+    Ok(is_down && version.unsigned_abs() > current)
 }
 
 /// The last run of each version that is applied now: the digest of the module that did it.

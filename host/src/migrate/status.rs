@@ -6,11 +6,14 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
+use super::look::{check_ends, check_record_versions, look_along};
 use super::own_tables::RESIDUE;
+use super::part::{self, Part};
 use super::plan::{Strategy, replaced};
-use super::state::{self, Phase};
-use super::{Context, MigrateError, Work, check_ends, line, quarantine, residue};
+use super::state::{self, Phase, Underway};
+use super::{Context, MigrateError, Work, line, quarantine, residue};
 use crate::database::{Database, Transaction};
+use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
@@ -23,12 +26,16 @@ pub struct Status {
     pub found: Found,
     /// The newest version of the catalog.
     pub newest: DataVersion,
-    /// What a start that wants the newest would do.
+    /// What a start would do.
     pub decision: Decision,
+    /// Why such a start would end all the same, before it writes anything.
+    pub refused: Option<String>,
     /// Migrations that have not run here, oldest first.
     pub pending: Vec<Migration>,
     /// A migration that began: in which phase it is.
     pub underway: Option<Phase>,
+    /// How far its copy is, if this catalog can take it up.
+    pub copied: Option<Part>,
     /// Migrations that are applied according to the history, with the digest that ran.
     pub history: Vec<Applied>,
     pub encryption_key_label: Option<String>,
@@ -113,19 +120,17 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
     state::found(&mut database.read().await?).await
 }
 
-/// Whether the database is at a version and no migration has begun that has not ended.
-pub async fn is_settled(database: &Database) -> Result<bool, MigrateError> {
+/// Whether there may be copies of records beside them. A target that was given up is only a number: whoever serves below
+/// it has removed its copies.
+pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
-    let between = state::underway(&mut tx).await?.is_some();
-    Ok(match state::found(&mut tx).await? {
-        Found::Versioned { current, target, .. } => current == target && !between,
-        Found::Fresh | Found::Unversioned { .. } => false,
-    })
+    Ok(state::underway(&mut tx).await?.is_some() || !matches!(state::found(&mut tx).await?, Found::Versioned { .. }))
 }
 
-/// Where the database is.
-pub async fn status(context: &Context) -> Result<Status, MigrateError> {
+/// Where the database is, and what a start with this intent would do.
+pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
     let line = line(&context.migrations)?;
+    let refused = look_along(context, &line, intent).await.err().map(|refusal| refusal.to_string());
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
     let current = state::current_of(&found);
@@ -142,9 +147,11 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
     let quarantined = quarantine::entries(&mut reader).await?.len() as u64;
     Ok(Status {
         newest: line.newest(),
-        decision: decide(&found, Intent::Up { wanted: line.newest() }),
+        decision: decide(&found, intent).explained(|version| line.at(version).is_some()),
+        refused,
         pending: pending.map(|migration| Migration::of(migration.as_ref(), Direction::Up)).collect(),
         underway: state::underway(&mut reader).await?.map(|underway| underway.phase),
+        copied: copied(context, &line, &mut reader).await?,
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,
         residue,
@@ -152,6 +159,21 @@ pub async fn status(context: &Context) -> Result<Status, MigrateError> {
         rows: rows(&mut reader).await?,
         found,
     })
+}
+
+/// Units that the copy under way has written, and units that there are: the host that copies may be another process.
+async fn copied(context: &Context, line: &Line, tx: &mut Transaction) -> Result<Option<Part>, MigrateError> {
+    let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
+    let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
+    if line.at(from).is_none() || line.at(to).is_none() {
+        return Ok(None);
+    }
+    let restorable = residue::restorable(tx, from, to).await?;
+    let works = [Work::new(context, line, from, to, restorable), Work::following(context, line, from, to)];
+    match works.iter().find(|work| work.fingerprint() == fingerprint) {
+        Some(work) => part::counted(context, work).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
@@ -171,9 +193,9 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let mut reader = context.database.read().await?;
     let from = state::current_of(&state::found(&mut reader).await?);
     check_ends(context, &line, from, to)?;
+    check_record_versions(&mut reader, &line, from).await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
-    let versions = super::versions(from, to);
-    let restorable = residue::present(&mut reader, residue::opposite(direction), versions).await?;
+    let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &line, from, to, restorable);
     let mut tables = Vec::new();
     for plan in &work.plans {

@@ -341,7 +341,7 @@ async fn history_names_every_step_with_its_module() {
 #[tokio::test]
 async fn status_and_plan_say_what_is_and_what_would_be() {
     let world = World::with_rows(7).await;
-    let status = status(&world.context).await.unwrap();
+    let status = status(&world.context, Intent::Up { wanted: 7 }).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: 1, to: 7 });
     assert_eq!(status.pending.iter().map(|m| m.version).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
     let plan = plan(&world.context, 5).await.unwrap();

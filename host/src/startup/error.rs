@@ -28,6 +28,13 @@ pub enum StartupError {
     Catalog { folder: PathBuf, source: CatalogError },
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: PathBuf },
+    #[error(
+        "{what} is {version}, and the catalog has no migration to {version}: it has {}",
+        .known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion> },
+    #[error("`rollback_on_drain_to_version` is {to}, and the database could not be taken back there")]
+    NoWayBack { to: DataVersion, source: MigrateError },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -50,7 +57,10 @@ pub enum StartupError {
     ShutDown(#[source] Reason),
     #[error(transparent)]
     Keys(#[from] KeysError),
-    #[error("a migration of this database has not ended; finish it with `bbs migrate up` or `bbs serve`, then rotate")]
+    #[error(
+        "a migration of this database has not ended, so records are in two places; finish it with `bbs migrate up` or \
+         `bbs serve`, then rotate"
+    )]
     MigrationUnderWay,
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -88,6 +98,9 @@ impl StartupError {
             | Self::Sandbox(_)
             | Self::Catalog { .. }
             | Self::NoMigrations { .. }
+            | Self::UnknownVersion { .. }
+            | Self::NoWayBack { .. }
+            | Self::Api(_)
             | Self::Database(_)
             | Self::Lock(_)
             | Self::Tls(_)
@@ -105,8 +118,7 @@ impl StartupError {
             | Self::Admin(_)
             | Self::RollbackCutShort { .. }
             | Self::AccessLog(_)
-            | Self::Unhealthy { .. }
-            | Self::Api(_) => FAILED,
+            | Self::Unhealthy { .. } => FAILED,
         }
     }
 

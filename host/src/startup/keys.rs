@@ -9,7 +9,7 @@ use backon::{ExponentialBuilder, Retryable};
 use super::report::Report;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
-use crate::keys::{self, KeysError, Rotated, Scope, Unfinished};
+use crate::keys::{self, KeysError, Rotated, Scope, Unfinished, WrongKey};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
@@ -56,10 +56,24 @@ impl Prepared {
         }
     }
 
-    /// Refuses a database of which something is under a key that this host does not have. Writes nothing.
-    pub(super) async fn check_keys(&self) -> Result<(), StartupError> {
+    /// The keys of the configuration that open nothing of what is under their labels, as far as was tried.
+    pub async fn wrong_keys(&self) -> Result<Vec<WrongKey>, StartupError> {
+        let scope = self.sealed_as_found().await?;
+        Ok(keys::wrong_keys(&self.database, &self.keyring, &scope).await?)
+    }
+
+    /// Refuses a database of which something is under a key that this host does not have, or has wrong. Writes nothing.
+    pub async fn check_keys(&self) -> Result<(), StartupError> {
         let scope = self.sealed_as_found().await?;
         Ok(keys::check(&self.database, &self.keyring, &scope).await?)
+    }
+
+    /// Refuses a rotation for which the database or the keys are not ready. Reads only.
+    pub async fn may_rotate(&self) -> Result<(), StartupError> {
+        if migrate::is_between(&self.database).await? {
+            return Err(StartupError::MigrationUnderWay);
+        }
+        self.check_keys().await
     }
 
     /// Before anything is sealed under the active key: the database promises no other one any more.
@@ -71,10 +85,7 @@ impl Prepared {
 
     /// Brings everything under the active key, in a database that is not between two versions.
     pub async fn rotate(&self, fence: &Fence) -> Result<Rotated, StartupError> {
-        if !migrate::is_settled(&self.database).await? {
-            return Err(StartupError::MigrationUnderWay);
-        }
-        self.check_keys().await?;
+        self.may_rotate().await?;
         let active = self.keyring.active_label();
         if let Some(Unfinished { labels, rewritten }) = self.unfinished_rotation().await? {
             tracing::info!(

@@ -13,10 +13,11 @@ use super::signals::Signals;
 use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
+use crate::layout::manifest::DataVersion;
 use crate::lock::Held;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{Online, Start};
-use crate::migrate::{Intent, Reason};
+use crate::migrate::{Decision, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
 use crate::store::Store;
 
@@ -53,6 +54,7 @@ pub(super) async fn serve_as_master(
     };
     prepared.progress.enter("fence", "taking over from the host before", None);
     let work = async {
+        prepared.may_serve().await?;
         let fence = Fence::raise(&prepared.database).await?;
         tokio::select! {
             outcome = work_and_serve(prepared, front, &fence, address, announce) => outcome?,
@@ -93,11 +95,9 @@ async fn work_and_serve(
     let (report, began) = (Report::new(prepared, front), Instant::now());
     let started = match prepared.config.migration.mode {
         MigrationMode::Online => prepared.begin_to(fence).await,
-        MigrationMode::Offline => {
-            prepared.bring_to(fence, Intent::Up { wanted: prepared.wanted() }).await.map(Start::Done)
-        }
+        MigrationMode::Offline => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
     };
-    let following = match started {
+    let (following, data_version) = match started {
         // What this host, or one told the same, had begun when it was ended.
         Err(StartupError::ShutDown(Reason::GoingDown { to }))
             if prepared.config.migration.rollback_on_drain_to == Some(to) =>
@@ -105,15 +105,21 @@ async fn work_and_serve(
             tracing::info!(to, "the database was on its way back; this host finishes that and ends");
             return Ok(());
         }
-        Ok(Start::Done(_)) => {
+        Ok(Start::Done(decision)) => {
             finished_migrations(&report, began);
-            None
+            (None, version_after(prepared, &decision))
         }
-        Ok(Start::Follow(online)) => Some(online),
+        Ok(Start::Follow(online)) => {
+            let from = online.from();
+            (Some(online), from)
+        }
         Err(fault) => return Err(fault),
     };
     let store = match &following {
-        None => prepared.store(fence, prepared.access(fence, prepared.wanted()).await?),
+        None => {
+            let stays = prepared.is_pinned(data_version) || data_version < prepared.wanted();
+            prepared.store(fence, prepared.access(fence, data_version, stays).await?)
+        }
         Some(online) => prepared.store_following(fence, online).await?,
     };
     let service = prepared.service(store.clone(), front.clients.clone());
@@ -123,7 +129,7 @@ async fn work_and_serve(
     }
     let served = Served {
         address,
-        data_version: following.as_ref().map_or(prepared.wanted(), Online::from),
+        data_version,
         migrations: prepared.catalog.migrations().len(),
         translators: prepared.catalog.translators().len(),
     };
@@ -139,6 +145,17 @@ async fn work_and_serve(
             Ok(())
         }
     }
+}
+
+/// Where a host serves that has nothing more to migrate.
+fn version_after(prepared: &Prepared, decision: &Decision) -> DataVersion {
+    let Decision::Stay { at } = *decision else { return prepared.wanted() };
+    tracing::warn!(
+        name: "migration-manager.stays", data_version = at, wanted = prepared.wanted(),
+        "an earlier rollback left the database here, and `rollback_on_drain_to_version` says to keep it so; remove that \
+         key and restart, or run `bbs migrate up`, to migrate again"
+    );
+    at
 }
 
 fn finished_migrations(report: &Report, began: Instant) {

@@ -8,7 +8,7 @@ use tracing::Instrument;
 use super::{Prepared, StartupError};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
-use crate::migrate::{Context, Decision, Intent, MigrateError};
+use crate::migrate::{self, Context, Decision, Found, MigrateError};
 use crate::progress::STOPPED;
 use crate::store::Store;
 
@@ -20,8 +20,12 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl Prepared {
     /// As bringing the database to the version wanted, but for the copying, during which it can be served.
     pub(super) async fn begin_to(&self, fence: &Fence) -> Result<Start, StartupError> {
-        let intent = Intent::Up { wanted: self.wanted() };
-        self.may_begin(intent).await?;
+        let intent = self.intent();
+        if migrate::found(&self.database).await? == Found::Fresh {
+            // There is nothing to serve meanwhile, and no table that a client could write to.
+            return Ok(Start::Done(self.bring_to(fence, intent).await?));
+        }
+        self.announce(intent).await?;
         self.begin_rotation(fence).await?;
         match online::start(&self.context(), fence, intent).await? {
             Start::Done(Decision::ShutDown(reason)) => Err(StartupError::ShutDown(reason)),
@@ -31,7 +35,7 @@ impl Prepared {
 
     /// The entities at the version that a migration leaves, with the migration following along.
     pub(super) async fn store_following(&self, fence: &Fence, online: &Online) -> Result<Store, StartupError> {
-        let access = self.access(fence, online.from()).await?.mirrored(online.mirror());
+        let access = self.access(fence, online.from(), false).await?.mirrored(online.mirror());
         Ok(self.store(fence, access))
     }
 
@@ -74,7 +78,7 @@ impl Prepared {
         store: &Store,
     ) -> Result<(), StartupError> {
         // Everything that can be got ready without keeping anybody waiting.
-        let next = self.access(fence, online.to()).await?;
+        let next = self.access(fence, online.to(), self.is_pinned(online.to())).await?;
         loop {
             let mut access = store.switch().await;
             let began = Instant::now();
@@ -112,7 +116,7 @@ impl Prepared {
             reason,
             "the migration ends here; the API goes on at the version found, and the next start tries again"
         );
-        let access = self.access(fence, online.from()).await?;
+        let access = self.access(fence, online.from(), false).await?;
         let mut current = store.switch().await;
         // Only once the database says that the copies are given up may a write leave them out.
         online.give_up(&self.online_context(), fence).await?;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tracing::Instrument;
 
 use super::StartupError;
+use super::takeover::check_version;
 use crate::admin::{self, AdminError};
-use crate::api::{Api, NATIVE};
+use crate::api::{self, Api, NATIVE};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
@@ -21,7 +22,6 @@ use crate::layout::schema::Layout;
 use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
-use crate::lock::{Held, LockError, MasterLock, Purpose};
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, RefusedUnits, Tuning};
 use crate::modules::catalog::Catalog;
@@ -31,6 +31,7 @@ use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
 use crate::store::{Access, Lenses, Store};
+use crate::units::RecordVersions;
 
 /// What stands before the lock is taken: everything that can be wrong with files and configuration.
 pub struct Prepared {
@@ -69,6 +70,24 @@ fn warn_of_compiling_again(sandbox: &Sandbox) {
     }
 }
 
+/// Every version of the configuration is one that this catalog, or this host's API, has.
+fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
+    let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
+    for (what, version) in [("`pin_data_version`", pin), ("`rollback_on_drain_to_version`", back_to)] {
+        version.map_or(Ok(()), |version| check_version(catalog, what, version))?;
+    }
+    let wanted = pin.unwrap_or_else(|| catalog.line().newest());
+    if let Some(to) = back_to {
+        let manifests = catalog.migrations().iter().map(|module| module.manifest());
+        migrate::check_way_back(manifests, wanted, to).map_err(|source| StartupError::NoWayBack { to, source })?;
+    }
+    Ok(api::check(translators(catalog), config.pin_api_version.as_deref())?)
+}
+
+fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
+    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
+}
+
 impl Prepared {
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
@@ -85,6 +104,7 @@ impl Prepared {
         if catalog.migrations().is_empty() {
             return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
         }
+        check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
         let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));
         let advanced = &config.clients.advanced_metrics;
@@ -99,6 +119,10 @@ impl Prepared {
     /// The version to be at: the operator's pin, or the newest of the catalog.
     pub fn wanted(&self) -> DataVersion {
         self.config.pin_data_version.unwrap_or_else(|| self.catalog.line().newest())
+    }
+
+    pub(super) fn is_pinned(&self, version: DataVersion) -> bool {
+        self.config.pin_data_version == Some(version)
     }
 
     pub fn context(&self) -> Context {
@@ -125,22 +149,6 @@ impl Prepared {
         Tuning { batch_time, refused_units, ..default }
     }
 
-    /// Takes the lock unless somebody has it: for commands, which do not wait.
-    pub async fn lock_now(&self) -> Result<(Held, Fence), StartupError> {
-        let lock = self.lock(Purpose::Command).await?.try_take().await?.ok_or(StartupError::Locked)?;
-        match Fence::raise(&self.database).await {
-            Ok(fence) => Ok((lock, fence)),
-            Err(fault) => {
-                lock.release().await;
-                Err(fault.into())
-            }
-        }
-    }
-
-    pub(super) async fn lock(&self, purpose: Purpose) -> Result<MasterLock, LockError> {
-        MasterLock::new(&self.config.lock, &self.config.database, purpose).await
-    }
-
     /// Lets an operator look at this process and steer it.
     pub async fn open_admin(&self) -> Result<admin::Socket, AdminError> {
         let host = admin::Host { progress: self.progress.clone(), pace: self.pace.clone() };
@@ -162,7 +170,7 @@ impl Prepared {
         intent: Intent,
         most: Option<u64>,
     ) -> Result<Progressed, StartupError> {
-        self.may_begin(intent).await?;
+        self.announce(intent).await?;
         self.begin_rotation(fence).await?;
         let span = tracing::info_span!("migration-manager", ?intent);
         let decision = match migrate::run_part(&self.context(), fence, intent, most).instrument(span).await? {
@@ -178,48 +186,37 @@ impl Prepared {
         Ok(Progressed::Done(decision))
     }
 
-    /// Refuses what must not begin, before anything is written.
-    pub(super) async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
-        self.check_keys().await?;
-        match migrate::decide(&migrate::found(&self.database).await?, intent) {
-            Decision::ShutDown(reason) => return Err(StartupError::ShutDown(reason)),
-            Decision::Begin { from: current_version, to: migration_version }
-            | Decision::Continue { from: current_version, to: migration_version } => tracing::info!(
-                name: "migration-manager.running-migration",
-                current_version, migration_version, "migrating"
-            ),
-            Decision::Serve => {}
-        }
-        Ok(())
-    }
-
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {
         Ok(self.catalog.line().at(version).ok_or(MigrateError::UnknownTarget { version })?)
     }
 
-    /// The newest migration up to the version served that transforms rows: what a new record has been through.
-    fn record_version(&self, version: DataVersion) -> DataVersion {
-        let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
-        let mut served = manifests.filter(|manifest| manifest.version <= version && !manifest.up.is_empty());
-        served.next_back().map_or(0, |manifest| manifest.version)
+    /// What new records are marked with at the version served.
+    fn record_versions(&self, version: DataVersion) -> RecordVersions {
+        RecordVersions::at(self.catalog.migrations().iter().map(|module| module.manifest()), version)
     }
 
-    /// How entities are got at in tables of a version: as they are, or through a lens.
-    pub(super) async fn access(&self, fence: &Fence, version: DataVersion) -> Result<Access, StartupError> {
+    /// How entities are got at in tables of a version: as they are, or through a lens. A version that the database stays
+    /// at takes nothing that its layout cannot hold.
+    pub(super) async fn access(
+        &self,
+        fence: &Fence,
+        version: DataVersion,
+        stays: bool,
+    ) -> Result<Access, StartupError> {
         let dialect = self.database.dialect();
         let context = self.context();
         let line = self.catalog.line();
         if Lenses::are_needed(line, &context.migrations, version) {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses = Lenses::new(line, &context.migrations, version, self.record_version(version), arguments)
-                .pinned(self.config.pin_data_version == Some(version));
+            let lenses =
+                Lenses::new(line, &context.migrations, version, self.record_versions(version), arguments).pinned(stays);
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(Access::through(lenses, dialect));
         }
         let layout = self.layout(version)?;
         let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new());
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
-        let access = Access::direct(layout, dialect, self.record_version(version));
+        let access = Access::direct(layout, dialect, &self.record_versions(version));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
         Ok(with_places.fold(access, |access, (table, places)| access.forgetting(table, places)))
     }
@@ -248,7 +245,6 @@ impl Prepared {
     }
 
     pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
-        let translators = self.catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>);
-        Ok(Api::new(service, translators.collect(), self.config.pin_api_version.as_deref())?)
+        Ok(Api::new(service, translators(&self.catalog), self.config.pin_api_version.as_deref())?)
     }
 }

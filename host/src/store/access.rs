@@ -11,12 +11,12 @@ use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::units::residue::Places;
-use crate::units::{Capacity, RECORD_VERSION};
+use crate::units::{Capacity, RECORD_VERSION, RecordVersions};
 
 #[derive(Debug, Default)]
 pub struct Access {
     capacities: BTreeMap<(String, String), Capacity>,
-    /// The tables that have the column, and what new records put there.
+    /// Tables with the column that a row function has gone over, and what new records put there.
     stamped: BTreeMap<String, DataVersion>,
     /// By table, where something may have been kept of its units.
     kept: BTreeMap<String, Places>,
@@ -26,8 +26,8 @@ pub struct Access {
 
 impl Access {
     /// Holds values to what the columns of `layout`, that of the database, can hold, and marks each new record as
-    /// having gone through `record_version`, the newest migration that transforms rows, where its table has the column.
-    pub fn direct(layout: &Layout, dialect: Dialect, record_version: DataVersion) -> Self {
+    /// having gone through the migrations up to here, where its table has the column.
+    pub fn direct(layout: &Layout, dialect: Dialect, record_versions: &RecordVersions) -> Self {
         let mut access = Self::default();
         for (name, table) in &layout.tables {
             for column in &table.columns {
@@ -35,8 +35,10 @@ impl Access {
                     access.capacities.insert((name.clone(), column.name.clone()), capacity);
                 }
             }
-            if table.column(RECORD_VERSION).is_some() {
-                access.stamped.insert(name.clone(), record_version);
+            if table.column(RECORD_VERSION).is_some()
+                && let Some(version) = record_versions.of(name)
+            {
+                access.stamped.insert(name.clone(), version);
             }
         }
         access
@@ -44,7 +46,7 @@ impl Access {
 
     /// The same through a lens. Values are held to the handlers' columns, and to those of the database when written.
     pub fn through(lenses: Lenses, dialect: Dialect) -> Self {
-        let Self { capacities, .. } = Self::direct(lenses.native(), dialect, 0);
+        let Self { capacities, .. } = Self::direct(lenses.native(), dialect, &RecordVersions::default());
         Self { capacities, lenses: Some(Arc::new(lenses)), ..Self::default() }
     }
 

@@ -24,7 +24,7 @@ use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Kept, Left, Lens, Provenance};
 use crate::record::Keyring;
-use crate::units::{self, Batch, Key, Place, UnitsError, Wanted, residue};
+use crate::units::{self, Batch, Key, Place, RecordVersions, UnitsError, Wanted, residue};
 
 /// Both ways between the data and the handlers.
 pub struct Lenses {
@@ -74,17 +74,17 @@ impl Lenses {
         !is_nothing(&Lens::restoring(line, migrations, version, NATIVE))
     }
 
-    /// Both versions are of the line. `record_version` is what rows that are written are marked with.
+    /// Both versions are of the line. `record_versions` is what rows that are written are marked with.
     pub fn new(
         line: &Line,
         migrations: &[Arc<dyn Transform>],
         version: DataVersion,
-        record_version: DataVersion,
+        record_versions: RecordVersions,
         arguments: Arguments,
     ) -> Self {
         let lift = Lens::restoring(line, migrations, version, NATIVE);
         let lower = Lens::restoring(line, migrations, NATIVE, version);
-        let place = Place::new(lift.near.clone()).stamping(record_version);
+        let place = Place::new(lift.near.clone()).stamping(record_versions);
         let clusters = clusters(&lift, &lower);
         let is_pinned = version < NATIVE;
         Self { version, is_pinned, lift, lower, arguments, place, clusters }

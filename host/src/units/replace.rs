@@ -25,7 +25,7 @@ pub async fn replace(
     for (name, old) in &before.tables {
         let Some(new) = after.tables.get(name) else { continue };
         let table = &place.layout.tables[name];
-        let stamp = place.record_version.filter(|_| table.column(RECORD_VERSION).is_some());
+        let stamp = place.record_versions.of(name).filter(|_| table.column(RECORD_VERSION).is_some());
         let stamp = stamp.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
         let write = Write { name: place.name(name), table, keyring, stamp };
         for unit in 0..before.units.len() {

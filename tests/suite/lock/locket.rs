@@ -7,7 +7,7 @@ use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
 
-fn under(locket: &Locket, installation: Installation) -> Installation {
+pub(crate) fn under(locket: &Locket, installation: Installation) -> Installation {
     let Value::Object(keys) = locket.configuration() else { panic!("keys are an object") };
     keys.into_iter().fold(installation, |installation, (key, value)| installation.set(&key, value))
 }

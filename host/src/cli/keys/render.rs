@@ -69,6 +69,9 @@ fn next(status: &KeysStatus) -> String {
             status.unknown.join(", ")
         );
     }
+    if let Some(wrong) = status.wrong.first() {
+        return format!("{wrong}. The host does not start before that.");
+    }
     if status.places.iter().any(|place| place.nameless > 0) {
         return "texts that name no key are damaged; repair or remove them, then start the host again.".to_owned();
     }
@@ -126,6 +129,7 @@ mod tests {
             active: "new".into(),
             known: vec!["new".into(), "old".into()],
             unknown: Vec::new(),
+            wrong: Vec::new(),
             rotation: Some(UnderWay {
                 to: "new".into(),
                 labels: ["new".into(), "old".into()].into(),

@@ -144,6 +144,8 @@ fn long(entry: &QuarantineEntry) -> String {
 async fn retry(Retried { units, module, listed: Listed { config, json } }: Retried) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
+    // What goes back is sealed anew.
+    prepared.check_keys().await?;
     // Nothing that is served changes, so whoever serves goes on meanwhile.
     let fence = Fence::beside(&prepared.database).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::keys::WrongKey;
 use crate::layout::manifest::Direction;
 use crate::migrate::{
     Checked, Decision, Found, Migration, Part, Plan, Progressed, Status, Strategy, TableChange, Trouble,
@@ -12,13 +13,16 @@ macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-pub(super) fn status(status: &Status, database: &str) -> String {
+pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> String {
     let mut out = String::new();
     line!(out, "Database   {}", database);
     line!(out, "Version    {}", found(&status.found));
     line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
     if let Some(phase) = &status.underway {
-        line!(out, "Under way  a migration is in the phase {}", serde_text(phase));
+        let copied = status.copied.map_or_else(String::new, |Part { migrated, total, .. }| {
+            format!(": {migrated} of {total} units are copied")
+        });
+        line!(out, "Under way  a migration is in the phase {}{copied}", serde_text(phase));
     }
     let label = status.encryption_key_label.as_deref();
     line!(
@@ -50,8 +54,13 @@ pub(super) fn status(status: &Status, database: &str) -> String {
         line!(out, "\nMigrations that have not run here, oldest first:");
         migrations(&mut out, &status.pending);
     }
-    line!(out, "\nNext       {}", next(&status.decision));
+    line!(out, "\nNext       {}", next(status, wrong));
     out
+}
+
+/// Keys that a start would be refused for, after a plan.
+pub(super) fn wrong_keys(wrong: &[WrongKey]) -> String {
+    wrong.iter().map(|wrong| format!("Refused    before it begins: {wrong}\n")).collect()
 }
 
 fn serde_text(value: &impl serde::Serialize) -> String {
@@ -70,9 +79,19 @@ fn found(found: &Found) -> String {
     }
 }
 
-fn next(decision: &Decision) -> String {
-    match decision {
+fn next(status: &Status, wrong: &[WrongKey]) -> String {
+    if let Some(wrong) = wrong.first() {
+        return format!("`bbs serve` refuses: {wrong}");
+    }
+    if let Some(refused) = &status.refused {
+        return format!("`bbs serve` refuses: {refused}");
+    }
+    match &status.decision {
         Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
+        Decision::Stay { at } => format!(
+            "`bbs serve` serves {at} through a lens: a rollback left the database there, and \
+             `rollback_on_drain_to_version` says to keep it so."
+        ),
         Decision::Begin { to, .. } => {
             format!("`bbs migrate plan` shows what going to {to} does; `bbs serve` does it and then serves.")
         }
@@ -152,10 +171,17 @@ fn table(change: &TableChange) -> String {
     words
 }
 
-pub(super) fn progressed(progressed: &Progressed, waiting: usize) -> String {
+pub(super) fn progressed(progressed: &Progressed, before: &Found, waiting: usize) -> String {
     let mut out = String::new();
     match progressed {
-        Progressed::Done(Decision::Serve) => line!(out, "Nothing to migrate: the database is there already."),
+        Progressed::Done(Decision::Serve | Decision::Stay { .. }) => {
+            line!(out, "Nothing to migrate: the database is there already.");
+            if let Found::Versioned { current, target, .. } = before
+                && target > current
+            {
+                line!(out, "The migration to {target} that had begun was given up; its copies are removed.");
+            }
+        }
         Progressed::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
         Progressed::Done(Decision::Continue { from, to }) => {
             line!(out, "Finished the migration from {from} to {to} that had begun.");

@@ -24,7 +24,7 @@ impl World {
             uuid: Some(name.to_owned()),
             ..config::Lock::default()
         };
-        Lease::on(self.database.clone(), &config).await.unwrap()
+        Lease::on(self.database.clone(), &config)
     }
 
     async fn execute(&self, statement: &str) {
@@ -44,7 +44,7 @@ async fn one_host_has_it_and_the_next_waits_for_its_release() {
     let (one, other) = (world.host("one").await, world.host("other").await);
     let held = one.try_take().await.unwrap().expect("nobody has it");
     assert!(other.try_take().await.unwrap().is_none(), "its holder renews it");
-    let waiting = tokio::spawn(async move { other.take().await });
+    let waiting = tokio::spawn(async move { other.take().await.unwrap() });
     held.release().await;
     let taken = waiting.await.unwrap();
     assert!(world.claim().await.unwrap().owner.ends_with(" other"));
@@ -56,7 +56,7 @@ async fn one_host_has_it_and_the_next_waits_for_its_release() {
 async fn a_holder_that_falls_silent_is_passed_by() {
     let world = World::new().await;
     let (one, other) = (world.host("one").await, world.host("other").await);
-    drop(one.take().await);
+    drop(one.take().await.unwrap());
     let before = world.claim().await.unwrap();
     assert!(before.owner.ends_with(" one"));
     let _held = other.try_take().await.unwrap().expect("nobody renews it");
@@ -82,7 +82,7 @@ async fn a_holder_of_this_machine_that_died_is_not_waited_for() {
 #[tokio::test]
 async fn a_removed_row_ends_its_holder() {
     let world = World::new().await;
-    let held = world.host("one").await.take().await;
+    let held = world.host("one").await.take().await.unwrap();
     world.execute("DELETE FROM bbs_lease").await;
     assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == "its row is gone"));
 }
@@ -91,7 +91,7 @@ async fn a_removed_row_ends_its_holder() {
 async fn a_row_that_somebody_wrote_over_ends_its_holder_and_stops_nobody_else() {
     let world = World::new().await;
     let (one, other) = (world.host("one").await, world.host("other").await);
-    let held = one.take().await;
+    let held = one.take().await.unwrap();
     for nonsense in ["'?', 1, 1, 9223372036854775807", "'?', 1, 1, -5", "'?', -9223372036854775808, 0, 0"] {
         world.execute("DELETE FROM bbs_lease").await;
         world.execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})")).await;
@@ -104,7 +104,7 @@ async fn a_row_that_somebody_wrote_over_ends_its_holder_and_stops_nobody_else() 
 #[tokio::test]
 async fn a_host_whose_lease_was_taken_over_learns_by_whom() {
     let world = World::new().await;
-    let held = world.host("one").await.take().await;
+    let held = world.host("one").await.take().await.unwrap();
     let mut claim = world.claim().await.unwrap();
     claim.owner.push_str(" and another");
     world.execute(&format!("UPDATE bbs_lease SET owner = '{}', token = token + 1", claim.owner)).await;

@@ -7,15 +7,24 @@ const MID: DataVersion = 20;
 const HIGH: DataVersion = 30;
 
 fn at(current: DataVersion, target: DataVersion) -> Found {
-    Found::Versioned { current, target, going_down: None }
+    Found::Versioned { current, target, going_down: None, came_down: false }
 }
 
 fn going_down(current: DataVersion, target: DataVersion, to: DataVersion) -> Found {
-    Found::Versioned { current, target, going_down: Some(to) }
+    Found::Versioned { current, target, going_down: Some(to), came_down: false }
 }
 
 fn up(found: &Found) -> Decision {
     decide(found, Intent::Up { wanted: MID })
+}
+
+/// As a host that goes back to `LOW` when it is told to end.
+fn up_until_drained(found: &Found) -> Decision {
+    decide(found, Intent::UpUntilDrained { wanted: MID, back_to: LOW })
+}
+
+fn came_down(current: DataVersion, target: DataVersion, going_down: Option<DataVersion>) -> Found {
+    Found::Versioned { current, target, going_down, came_down: true }
 }
 
 fn down(found: &Found) -> Decision {
@@ -125,4 +134,43 @@ fn rows_without_a_version_are_refused_by_name() {
         let Decision::ShutDown(reason) = decision else { panic!("went on") };
         assert!(reason.to_string().contains("desired_lrps, tasks"), "{reason}");
     }
+}
+
+#[test]
+fn a_host_told_to_roll_back_stays_where_a_rollback_left_the_database() {
+    assert_eq!(up_until_drained(&came_down(LOW, LOW, None)), Decision::Stay { at: LOW });
+    // A host that is not told so migrates up, and so ends the rollback.
+    assert_eq!(up(&came_down(LOW, LOW, None)), Decision::Begin { from: LOW, to: MID });
+    assert_eq!(down(&came_down(MID, MID, None)), Decision::Serve);
+}
+
+#[test]
+fn a_host_told_to_roll_back_decides_like_any_other_everywhere_else() {
+    for current in [5, LOW, 15, MID, HIGH] {
+        for target in [5, LOW, 15, MID, HIGH, 40] {
+            for going in [None, Some(LOW), Some(5)] {
+                for came in [false, true] {
+                    let found = Found::Versioned { current, target, going_down: going, came_down: came };
+                    let stays = came && (current, target, going) == (LOW, LOW, None);
+                    let wanted = if stays { Decision::Stay { at: LOW } } else { up(&found) };
+                    assert_eq!(up_until_drained(&found), wanted, "{found:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(up_until_drained(&Found::Fresh), Decision::Begin { from: 0, to: MID });
+    let rows = Found::Unversioned { tables: vec!["tasks".into()] };
+    assert_eq!(up_until_drained(&rows), up(&rows));
+}
+
+#[test]
+fn a_way_up_that_has_begun_since_a_rollback_is_continued() {
+    assert_eq!(up_until_drained(&came_down(LOW, MID, None)), Decision::Continue { from: LOW, to: MID });
+    assert_eq!(up_until_drained(&came_down(LOW, 15, None)), Decision::Begin { from: LOW, to: MID });
+}
+
+#[test]
+fn a_pin_at_the_version_of_the_rollback_is_served_without_staying() {
+    let intent = Intent::UpUntilDrained { wanted: LOW, back_to: LOW };
+    assert_eq!(decide(&came_down(LOW, LOW, None), intent), Decision::Serve);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::line::{self, all};
 use super::world::World;
 use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
-use crate::layout::manifest::Manifest;
+use crate::layout::manifest::{Direction, Manifest};
 use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
 
@@ -66,7 +66,7 @@ async fn units_that_do_not_go_are_kept_whole_and_come_back_on_the_way_down() {
     assert!(told[2].2.starts_with("`run_info` of `desired_lrps` does not open: "), "{}", told[2].2);
     assert!(kept.values().all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5)));
     assert!(std::path::Path::new(kept[BAD[0]].replay.as_ref().unwrap()).exists());
-    assert_eq!(status(&world.context).await.unwrap().quarantined, 3);
+    assert_eq!(status(&world.context, Intent::Up { wanted: 7 }).await.unwrap().quarantined, 3);
     assert_eq!(world.context.progress.snapshot().quarantined, 3);
     let sealed = world.text("SELECT sealed FROM bbs_quarantine WHERE unit = 'app-00003'").await;
     assert!(!sealed.contains("no such thing"));

@@ -183,3 +183,72 @@ async fn version_zero_is_no_version() {
     world.execute("DELETE FROM tasks").await;
     assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
 }
+
+/// Each case by itself: a table that is anew, one whose rows were taken out, one with what an earlier life left.
+#[tokio::test]
+async fn a_database_that_was_emptied_is_begun_anew_without_what_was_kept_of_its_records() {
+    let world = World::with_rows(6).await;
+    world.up(7).await.unwrap();
+    world.down(2).await.unwrap();
+    assert!(world.count("bbs_residue").await > 0);
+    world.execute("UPDATE bbs_history SET digest = 'of another module'").await;
+    world.execute("UPDATE bbs_run_arguments SET namespace = 'no UUID'").await;
+    world.execute("CREATE TABLE desired_lrps__7 (guid TEXT)").await;
+    world.execute("CREATE TABLE things__7 (mine TEXT)").await;
+    for table in ["desired_lrps", "actual_lrps", "domains"] {
+        world.execute(&format!("DELETE FROM {table}")).await;
+    }
+    world.execute("DELETE FROM configurations WHERE id = 'version'").await;
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+    world.assert_layout(5).await;
+    assert_eq!(world.up(5).await.unwrap(), Decision::Serve);
+    assert_eq!((world.count("bbs_residue").await, world.count("bbs_history").await), (0, 5));
+    assert_eq!(world.leftovers().await, ["things__7"], "it is somebody else's");
+    world.up(7).await.unwrap();
+    world.down(1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_copy_in_the_way_that_holds_rows_is_not_dropped() {
+    let world = World::with_rows(1).await;
+    world.execute("CREATE TABLE desired_lrps__5 (mine TEXT)").await;
+    world.execute("INSERT INTO desired_lrps__5 VALUES ('a row')").await;
+    let error = world.up(5).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::TableInTheWay { table } if table == "desired_lrps__5"), "{error}");
+    world.execute("DELETE FROM desired_lrps__5").await;
+    world.up(5).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_of_a_version_that_no_module_leads_to_is_refused_before_anything_is_written() {
+    let world = World::with_rows(3).await;
+    world.up(4).await.unwrap();
+    world.execute("UPDATE desired_lrps SET record_version = 2000 WHERE guid = 'app-00001'").await;
+    for outcome in [world.up(5).await, world.down(1).await] {
+        let error = outcome.unwrap_err();
+        let MigrateError::UnknownRecordVersions { table, versions } = &error else { panic!("{error}") };
+        assert_eq!((table.as_str(), versions.as_slice()), ("desired_lrps", &[2000][..]));
+        assert_eq!(world.version().await, (4, 4));
+    }
+    assert_eq!(world.up(4).await.unwrap(), Decision::Serve, "what is not migrated is served as it is");
+}
+
+#[tokio::test]
+async fn a_rollback_stays_until_a_host_that_is_told_of_none_comes() {
+    let world = World::with_rows(3).await;
+    let told = async || {
+        let fence = Fence::raise(&world.context.database).await.unwrap();
+        run(&world.context, &fence, Intent::UpUntilDrained { wanted: 5, back_to: 2 }).await.unwrap()
+    };
+    assert_eq!(told().await, Decision::Begin { from: 1, to: 5 });
+    assert_eq!(told().await, Decision::Serve);
+    world.down(2).await.unwrap();
+    assert_eq!([told().await, told().await], [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]);
+    // Another BBS that keeps no history migrated up in between: the rollback is over.
+    world.up(3).await.unwrap();
+    world.execute("DELETE FROM bbs_history WHERE version = 3 AND direction = 'up' AND seq > 5").await;
+    assert_eq!(told().await, Decision::Begin { from: 3, to: 5 });
+    world.down(2).await.unwrap();
+    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 2, to: 5 });
+    assert_eq!(told().await, Decision::Serve);
+}

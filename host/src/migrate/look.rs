@@ -1,0 +1,129 @@
+//! What a start looks at before it writes anything: the versions, the modules that ran, the way between the two ends,
+//! what stands in that way, and the record versions. Owns every refusal that needs no lock; reads only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sea_query::{Alias, Expr, Query};
+
+use super::decide::{Decision, Found, Intent, decide};
+use super::state::{self, exists};
+use super::{Context, MigrateError, fresh, line};
+use crate::database::{SqlError, Transaction, schema};
+use crate::layout::fold::Line;
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::Layout;
+use crate::layout::values::Encoding;
+use crate::units::RECORD_VERSION;
+
+/// What a start with this intent may do.
+///
+/// # Errors
+/// What stands in the way of it, or that the database cannot be read. Nothing has been written then.
+pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
+    look_along(context, &line(&context.migrations)?, intent).await
+}
+
+pub(super) async fn look_along(context: &Context, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = state::found(&mut reader).await?;
+    let decision = decide(&found, intent).explained(|version| line.at(version).is_some());
+    if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
+        check_history(context, &state::applied(&mut reader).await?)?;
+    }
+    if let Decision::Begin { from, to } | Decision::Continue { from, to } = decision {
+        check_ends(context, line, from, to)?;
+        if from == 0 {
+            fresh::check(&mut reader, line).await?;
+        }
+        check_record_versions(&mut reader, line, from).await?;
+    }
+    Ok(decision)
+}
+
+/// A module that ran here is still the one that ran.
+fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> Result<(), MigrateError> {
+    for migration in &context.migrations {
+        let version = migration.manifest().version;
+        if let Some(ran) = applied.get(&version).filter(|ran| *ran != migration.digest()) {
+            return Err(MigrateError::DigestChanged {
+                version,
+                ran: ran.clone(),
+                catalog: migration.digest().to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Both ends are in the catalog, and nothing between them is a one-way step against the direction.
+pub(super) fn check_ends(
+    context: &Context,
+    line: &Line,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<(), MigrateError> {
+    if line.at(from).is_none() {
+        return Err(MigrateError::UnknownVersion { version: from });
+    }
+    if line.at(to).is_none() {
+        return Err(MigrateError::UnknownTarget { version: to });
+    }
+    check_way_back(context.migrations.iter().map(|migration| migration.manifest()), from, to)
+}
+
+/// Every migration that going from one version down to another undoes can be undone.
+pub fn check_way_back<'a>(
+    manifests: impl IntoIterator<Item = &'a crate::layout::manifest::Manifest>,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<(), MigrateError> {
+    let mut undone = manifests.into_iter().filter(|manifest| manifest.version > to && manifest.version <= from);
+    match undone.find(|manifest| !manifest.reversible) {
+        Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Every record went through a migration that the catalog knows, or through none: otherwise another catalog wrote it,
+/// and what this one would make of it is anybody's guess. One pass over a narrow column of each table.
+pub(super) async fn check_record_versions(
+    tx: &mut Transaction,
+    line: &Line,
+    at: DataVersion,
+) -> Result<(), MigrateError> {
+    let Some(layout) = line.at(at) else { return Ok(()) };
+    for table in stamped_tables(layout) {
+        if !exists(tx, table).await? || !has_column(tx, table).await? {
+            continue;
+        }
+        let found = record_versions(tx, table).await?;
+        let unknown: Vec<_> = found.into_iter().filter(|version| line.at(*version).is_none()).collect();
+        if !unknown.is_empty() {
+            return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
+        }
+    }
+    Ok(())
+}
+
+fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
+    let is_stamped = |table: &&crate::layout::schema::Table| {
+        table.column(RECORD_VERSION).is_some_and(|column| Encoding::from(column.kind) == Encoding::Integer)
+    };
+    layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
+}
+
+/// Where a migration has arrived but its tables have their old names still, the column may not be there.
+async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
+    let found = schema::read_back(tx, table).await?;
+    Ok(found.is_some_and(|found| found.columns.iter().any(|column| column.name == RECORD_VERSION)))
+}
+
+/// The record versions of a table, without those of records that no row function has gone over.
+async fn record_versions(tx: &mut Transaction, table: &str) -> Result<BTreeSet<DataVersion>, MigrateError> {
+    let failed = |source: SqlError| MigrateError::Sql { what: format!("{RECORD_VERSION} of {table}"), source };
+    let mut query = Query::select();
+    query.distinct().expr(Expr::col(Alias::new(RECORD_VERSION))).from(Alias::new(table));
+    let rows = tx.fetch(&query).await.map_err(failed)?;
+    let versions = rows.iter().map(|row| row.integer(0)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    Ok(versions.into_iter().flatten().map(i64::unsigned_abs).collect())
+}

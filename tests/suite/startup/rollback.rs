@@ -1,0 +1,84 @@
+//! Hosts that were told to take the database back when they end: the first that ends does, and the others leave it there
+//! until a host that is not told so comes.
+
+use crate::first_light::answers_as_diego_did;
+use crate::harness::database::{TestDatabase, on_each_database};
+use crate::harness::fixture::VERSION;
+use crate::harness::host::Host;
+use crate::lock::{host, standby};
+
+use super::*;
+
+fn told(database: &TestDatabase, name: &str) -> Installation {
+    host(database, name).set("rollback_on_drain_to_version", VERSION)
+}
+
+async fn end(host: Host) {
+    let ended = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
+on_each_database!(a_standby_that_is_told_to_roll_back_serves_what_the_first_host_took_back);
+async fn a_standby_that_is_told_to_roll_back_serves_what_the_first_host_took_back(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let (one, other) = (told(&database, "one"), told(&database, "other"));
+    // Before any of them has ended, the version to go back to is one to migrate from.
+    let first = one.serve();
+    assert_eq!(version(&one), NEWEST);
+    let waiting = standby(&other);
+    end(first).await;
+    let second = waiting.await.unwrap();
+    assert_eq!(version(&other), VERSION, "the second host migrated up again");
+    answers_as_diego_did(second.address).await;
+    end(second).await;
+    assert_eq!(version(&other), VERSION);
+
+    // Nor does it after a restart, or after a kill.
+    let again = one.serve();
+    answers_as_diego_did(again.address).await;
+    again.kill();
+    assert_eq!(version(&one), VERSION);
+    let text = one.succeed(&["migrate", "status"]);
+    assert!(text.contains(&format!("`bbs serve` serves {VERSION} through a lens")), "{text}");
+
+    // The later word is that of a host that is not told so.
+    let other = other.set("rollback_on_drain_to_version", Value::Null);
+    end(other.serve()).await;
+    assert_eq!(version(&other), NEWEST);
+    end(one.serve()).await;
+    assert_eq!(version(&one), VERSION, "it migrates and goes back as before");
+    one.succeed(&["migrate", "up"]);
+    assert_eq!(version(&one), NEWEST);
+}
+
+on_each_database!(an_older_bbs_that_served_in_between_does_not_end_the_rollback);
+async fn an_older_bbs_that_served_in_between_does_not_end_the_rollback(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let told = told(&database, "one");
+    end(told.serve()).await;
+    assert_eq!(version(&told), VERSION);
+    end(host(&database, "older").set("pin_data_version", VERSION).serve()).await;
+    let again = told.serve();
+    assert_eq!(version(&told), VERSION);
+    answers_as_diego_did(again.address).await;
+}
+
+on_each_database!(a_record_made_under_newer_modules_is_known_to_older_ones_after_the_way_back);
+async fn a_record_made_under_newer_modules_is_known_to_older_ones_after_the_way_back(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let newer = Installation::on(database.clone(), &modules::modules_with_split());
+    let host = newer.serve();
+    let task = crate::tasks::desire_request("task");
+    let body = bbs_proto::prost::Message::encode_to_vec(&task);
+    let client = crate::harness::http_client();
+    let response = client.post(host.url("/v1/tasks/desire.r2")).body(body).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    end(host).await;
+    newer.succeed(&["migrate", "down", "--to", &NEWEST.to_string()]);
+    let older = Installation::on(database, &modules::modules());
+    older.succeed(&["migrate", "down", "--to", &BELOW_NEWEST.to_string()]);
+    assert_eq!(version(&older), BELOW_NEWEST);
+    assert_eq!(status(&older)["rows"][3]["rows"], 1, "the task was made");
+}
