@@ -53,6 +53,35 @@ async fn clients_do_not_notice_a_migration(kind: Kind) {
     assert!(host.terminate().success());
 }
 
+/// Without statistics PostgreSQL takes a list of keys for most of the table, and a table for as small as it was when a
+/// statement was prepared.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
+    let (installation, before, newest) = taken_down(TestDatabase::new(Kind::Postgres)).await;
+    let database = installation.database.open().await;
+    let mut tx = database.write().await.unwrap();
+    // As another migration of many more rows left it, before anything analysed it.
+    for statement in [
+        "ALTER TABLE bbs_residue SET (autovacuum_enabled = off)",
+        "INSERT INTO bbs_residue (unit_digest, table_name, row_digest, version, direction, unit, row_key, digest, sealed) \
+         SELECT md5(i::text), 'nowhere', md5(i::text), 1, 'down', i::text, '', '', repeat('x', 100) \
+         FROM generate_series(1, 20000) AS i",
+    ] {
+        tx.execute(sql(statement)).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut host = installation.serve();
+    let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
+    let outcome = migration(&installation, &mut host, before, newest, settings).await.unwrap();
+    assert!(outcome.report.writes.len() > 100, "{}", outcome.report);
+    // Counts of a session are there at the latest when it has ended.
+    assert!(host.terminate().success());
+    let scans = "SELECT seq_scan::text FROM pg_stat_user_tables WHERE relname = 'bbs_residue'";
+    let scans: u64 = texts(&database, scans).await[0].parse().unwrap();
+    assert!(scans < 20, "bbs_residue was read {scans} times from its beginning to its end");
+    database.close().await;
+}
+
 on_each_server!(whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else);
 /// Two transactions that want the same rows are for the database to settle, and either may be told to come back.
 async fn whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else(kind: Kind) {

@@ -74,6 +74,7 @@ impl Mirror {
 
     async fn take_across(&self, tx: &mut Transaction, group: usize, keys: &[Key]) -> Result<(), MigrateError> {
         let work = &self.work;
+        tx.find_by_key().await.map_err(failed)?;
         let names: Vec<_> = keys.iter().map(Key::name).collect();
         let mut read = Read { units: keys.to_vec(), ..Read::default() };
         for source in &work.lens.groups[group].sources {
