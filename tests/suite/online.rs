@@ -1,11 +1,14 @@
 //! A host that serves while it migrates: under a load that is aimed at what is being copied, no call fails, nobody
 //! reads anything but what was written, and nothing that was acknowledged is lost.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bbs::database::{Transaction, sql};
+use bbs_proto::models as proto;
 use tokio::sync::watch;
 
+use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, on_each_database, on_each_server, texts};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
@@ -50,6 +53,43 @@ async fn clients_do_not_notice_a_migration(kind: Kind) {
     assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.said());
     assert_eq!(outcome.differences, Vec::<String>::new());
     assert!(outcome.began_at.is_some(), "the calls came too late to meet the copy");
+    assert!(host.terminate().success());
+}
+
+on_each_database!(row_that_a_copy_refuses_ends_the_migration_and_not_the_call);
+/// The copies get a constraint that the originals do not have, and a client writes what it forbids.
+async fn row_that_a_copy_refuses_ends_the_migration_and_not_the_call(kind: Kind) {
+    let (installation, before, newest) = taken_down(TestDatabase::new(kind)).await;
+    let database = installation.database.open().await;
+    let execute = async |statement: String| {
+        let mut tx = database.write().await.unwrap();
+        tx.execute(sql(statement.clone())).await.unwrap_or_else(|fault| panic!("{statement}: {fault}"));
+        tx.commit().await.unwrap();
+    };
+    // Each has its own, so that the copier meets no conflict.
+    execute("UPDATE desired_lrps SET log_guid = process_guid".to_owned()).await;
+    let installation = installation.set("migration_units_per_second", 20);
+    let mut host = installation.serve();
+    execute(format!("CREATE UNIQUE INDEX log_guids ON desired_lrps__{newest} (log_guid)")).await;
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    for guid in ["one", "another"] {
+        let lrp = proto::DesiredLrp { log_guid: b"the same".to_vec(), ..lrp(guid) };
+        caller.desire(&lrp).await.unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.said()));
+    }
+    host.wait_for_line(|line| line.contains("the migration ends here"));
+    for guid in ["one", "another"] {
+        assert_eq!(caller.get(guid.as_bytes()).await.unwrap().unwrap().log_guid, b"the same", "{guid}");
+    }
+    assert!(host.terminate().success());
+    // Without the constraint, everything arrives at the next start.
+    let installation = installation.set("migration_units_per_second", 10_000);
+    let mut host = installation.serve();
+    host.wait_for_line(|line| line.contains("cut over"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    let keys: BTreeSet<_> = everything(&caller).await.unwrap().records.into_keys().collect();
+    let expected = before.keys.into_keys().chain(["one", "another"].map(|guid| guid.as_bytes().to_vec()));
+    assert!(keys == expected.collect(), "what is there is not what was there and what was desired");
+    database.close().await;
     assert!(host.terminate().success());
 }
 
