@@ -283,6 +283,15 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
+/// Whether a statement failed because of what a row would hold: a constraint forbids it, or a column has no place for it.
+pub fn is_refused_row(error: &SqlError) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    // Data exceptions and violations of constraints, as the SQL standard classes them. SQLite has codes of its own, which
+    // are numbers of another length.
+    let is_class = |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
+    !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_class(&code))
+}
+
 /// Whether a statement failed because a table that should be there is not.
 pub fn is_missing_table(error: &SqlError) -> bool {
     let Some(error) = error.as_database_error() else { return false };

@@ -10,6 +10,7 @@
 //! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: files for talking to it
 //! - `BBS_BENCH_PID`: its process, for its memory
 //! - `BBS_BENCH_DIEGO`: if it is there, this host is measured as part of a Diego too, through such a URL and such files
+//! - `BBS_BENCH_CONVERGE`: how often it converges there (`1h`: not while it is measured)
 //! - `TMPDIR`: where the databases are put
 
 #![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
@@ -24,6 +25,7 @@ mod rest;
 mod subject;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
@@ -83,7 +85,8 @@ async fn main() {
 async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
     let (place, rest) = (Place::new(kind), Rest::start().await);
     let installation = rest.around(Installation::on(place.database(), &modules::modules()));
-    let installation = installation.set("converge_repeat_interval", "1h");
+    let interval = std::env::var("BBS_BENCH_CONVERGE").unwrap_or_else(|_| "1h".to_owned());
+    let installation = installation.set("converge_repeat_interval", interval);
     let host = rest::serve(&installation);
     println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
     let url = format!("https://{}", host.address);
@@ -165,11 +168,26 @@ impl Bbs {
         );
     }
 
-    /// Removes what was desired, so that the next size finds the database empty.
+    /// Removes what was desired, so that the next size finds the database empty. An instance may be gone before its cell
+    /// says so: convergence removes one that nothing desires and whose cell is not there.
     async fn empty(&self, rows: u64) {
         self.many("remove", 0..rows, |at| self.change("desired_lrp/remove", diego::remove(at))).await;
-        let gone = |at| self.change("actual_lrps/remove", diego::remove_instance(at, at % CELLS));
+        let converged = AtomicU64::new(0);
+        let count = &converged;
+        let gone = |at| async move {
+            match self.error("actual_lrps/remove", diego::remove_instance(at, at % CELLS)).await {
+                None => {}
+                Some(error) if error.r#type() == proto::error::Type::ResourceNotFound => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                Some(error) => panic!("actual_lrps/remove: {error:?}"),
+            }
+        };
         self.many("remove instances", 0..rows, gone).await;
+        let converged = converged.into_inner();
+        if converged > 0 {
+            println!("  {converged} of these were removed by convergence before");
+        }
     }
 
     /// Everything once, so many at a time.
@@ -225,9 +243,12 @@ impl Bbs {
     }
 
     async fn change(&self, method: &str, body: Vec<u8>) {
+        assert_eq!(self.error(method, body).await, None, "{method}");
+    }
+
+    async fn error(&self, method: &str, body: Vec<u8>) -> Option<proto::Error> {
         let answer = self.call(method, body).await;
-        let answer = proto::ActualLrpLifecycleResponse::decode(&answer[..]).expect("an answer of the API");
-        assert_eq!(answer.error, None, "{method}");
+        proto::ActualLrpLifecycleResponse::decode(&answer[..]).expect("an answer of the API").error
     }
 
     fn forget_peak(&self) {

@@ -171,6 +171,33 @@ async fn an_orphan_goes_if_anybody_spoke_for_its_domain(kind: Kind) {
     assert_eq!(world.rows().await, ["p/1 RUNNING 0 cell-a"]);
 }
 
+on_each_database!(convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp);
+/// So a cell that comes back, or a benchmark that plays one, finds no instance to remove; a desired LRP is there until
+/// it is removed.
+async fn convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp(kind: Kind) {
+    let world = World::with_two_running(kind).await;
+    desire(&world.server, proto::DesiredLrp { instances: 0, ..lrp("q") }).await;
+    let remove = async |guid: &str| {
+        let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
+        let reply = world.server.call("/v1/desired_lrp/remove", &request).await;
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error
+    };
+    assert_eq!(remove("p").await, None);
+    assert_eq!(stops(&world, 2).await.len(), 2);
+    world.neighbours.locket.hide("cell-a");
+    world.converge(1).await;
+    assert_eq!(world.rows().await, Vec::<String>::new());
+    let instance = proto::ActualLrpInstanceKey { instance_guid: b"on-cell-a-0".to_vec(), cell_id: b"cell-a".to_vec() };
+    let request = proto::RemoveActualLrpRequest {
+        process_guid: b"p".to_vec(),
+        index: 0,
+        actual_lrp_instance_key: Some(instance),
+    };
+    let reply = world.server.call("/v1/actual_lrps/remove", &request).await;
+    assert_eq!(reply.error().0, proto::error::Type::ResourceNotFound);
+    assert_eq!(remove("q").await, None);
+}
+
 on_each_database!(containers_hear_of_new_routes);
 async fn containers_hear_of_new_routes(kind: Kind) {
     let world = World::with_two_running(kind).await;

@@ -11,6 +11,10 @@ pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Does not wait until its commit is on disk. The log keeps the order: a later commit that waits covers it.
 pub(super) const WRITE_AT_EASE: &str = "BEGIN; SET LOCAL synchronous_commit = off";
 
+/// The planner goes by statistics, and a table that grew since it was last analysed has none that are true: it then reads
+/// the whole table for a list of keys, or keeps a plan made for a table that was empty.
+pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
+
 pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&server.host)

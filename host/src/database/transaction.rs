@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, Query};
 use super::turn::Turn;
-use super::{Dialect, Row, SqlError};
+use super::{Dialect, Row, SqlError, postgres, sql};
 
 #[derive(Debug)]
 pub struct Transaction {
@@ -130,6 +130,19 @@ impl Transaction {
     /// Keeps something for as long as the transaction lasts.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
+    }
+
+    /// From here on, rows are found through an index wherever there is one. For transactions that find rows by their
+    /// keys, in tables of any size that nothing may have analysed.
+    ///
+    /// # Errors
+    /// Where the connection is lost.
+    pub async fn find_by_key(&mut self) -> Result<(), SqlError> {
+        match self.dialect() {
+            Dialect::Postgres => self.execute(sql(postgres::BY_KEY)).await.map(drop),
+            // MySQL looks into the index for each key of a list; SQLite prefers an index whatever it knows of the table.
+            Dialect::Mysql | Dialect::Sqlite => Ok(()),
+        }
     }
 
     /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.

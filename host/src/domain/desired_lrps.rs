@@ -4,8 +4,10 @@
 mod instances;
 mod push;
 mod refused;
+mod stops;
 
 pub use refused::refused;
+pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
 
@@ -87,7 +89,7 @@ pub async fn update(
         let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await;
         instances::request_auction(service, &after.scheduling, created, trace_id).await;
     }
-    instances::stop_beside(service, running, trace_id);
+    stops::submit(service, running, trace_id);
     push::beside(service, &before, &after, update, trace_id);
     Ok(())
 }
@@ -131,12 +133,11 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
     let turn = service.turn(process_guid).await;
     let (before, slots) = repeated(|| async move {
         let mut writer = store.writer(process_guid).await?;
-        let before = match writer.desired_lrp(process_guid).await {
-            // It may go all the same; there is only nothing to tell of it.
+        let before = match writer.take_desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)? {
+            // It goes all the same; there is only nothing to publish of it.
             Err(StoreError::Unreadable { .. }) => None,
-            read => Some(read?.ok_or(DomainError::NotFound)?),
+            read => Some(read?),
         };
-        writer.delete_desired_lrp(process_guid).await?;
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
         writer.commit().await?;
         Ok((before, slots))
@@ -147,7 +148,7 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
     }
     let running = instances::tell_removed(service, slots, trace_id);
     drop(turn);
-    instances::stop_beside(service, running, trace_id);
+    stops::submit(service, running, trace_id);
     Ok(())
 }
 

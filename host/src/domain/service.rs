@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::desired_lrps::Stops;
 use super::tasks::Completions;
 use super::turns::{Turn, Turns};
 use crate::clients::Clients;
@@ -24,6 +25,7 @@ struct Inner {
     clients: Clients,
     turns: Turns,
     completions: Completions,
+    stops: Stops,
     policy: Policy,
     measures: Measures,
     given_up: watch::Sender<bool>,
@@ -34,7 +36,7 @@ struct Inner {
 pub struct Policy {
     /// How often a task may be rejected before it fails.
     pub max_task_retries: i32,
-    /// Containers of a desired LRP that are stopped, or told of an update, at once.
+    /// Containers of a desired LRP that are told of an update at once.
     pub update_workers: usize,
     /// Ends of tasks that are told at once.
     pub task_callback_workers: usize,
@@ -65,8 +67,8 @@ impl Default for Policy {
 impl Service {
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy, measures: Measures) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
-        let (turns, given_up) = (Turns::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { store, events, clients, turns, completions, policy, measures, given_up }))
+        let (turns, stops, given_up) = (Turns::default(), Stops::default(), watch::Sender::new(false));
+        Self(Arc::new(Inner { store, events, clients, turns, completions, stops, policy, measures, given_up }))
     }
 
     pub fn store(&self) -> &Store {
@@ -83,6 +85,10 @@ impl Service {
 
     pub(super) fn completions(&self) -> &Completions {
         &self.0.completions
+    }
+
+    pub(super) fn stops(&self) -> &Stops {
+        &self.0.stops
     }
 
     pub fn policy(&self) -> &Policy {

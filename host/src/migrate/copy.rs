@@ -251,6 +251,7 @@ async fn read_batch(
             Some(held)
         }
     };
+    reader.find_by_key().await.map_err(failed)?;
     let read = match work.visits_units(group) {
         false => None,
         true => Some(read_units(context, work, &mut reader, group, after.as_ref(), &mut found, reading).await?),
@@ -368,6 +369,7 @@ async fn write_batch(
     // The cursor is in the same log: what a crash of the machine takes with it is copied again. And the cut-over, whose
     // commit is waited for, comes after it.
     let mut tx = fence.begin_at_ease().await?;
+    tx.find_by_key().await.map_err(failed)?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             let source = &work.lens.near.tables[&plan.sources[0]];

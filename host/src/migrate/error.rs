@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::database::schema::ReadBackError;
-use crate::database::{DatabaseError, SqlError, is_transient};
+use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
 use crate::layout::fold::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::lens::LensError;
@@ -109,6 +109,11 @@ pub enum MigrateError {
 }
 
 impl MigrateError {
+    /// Whether a table has no place for what a row would hold, however often it is written.
+    pub(super) fn is_refused_row(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if is_refused_row(source))
+    }
+
     /// Whether the same transaction may succeed if it is done again from its start.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -123,6 +123,8 @@ pub(super) struct Following {
     pub(super) locks: UnitLocks,
     broken: std::sync::Mutex<Option<MigrateError>>,
     is_broken: std::sync::atomic::AtomicBool,
+    /// A row that a copy has refused, until a transaction gives the copies up. The one in which it was refused cannot.
+    refusal: std::sync::Mutex<Option<MigrateError>>,
 }
 
 impl Following {
@@ -133,6 +135,14 @@ impl Following {
     fn broken_by(&self, fault: MigrateError) {
         *self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(fault);
         self.is_broken.store(true, std::sync::atomic::Ordering::Release);
+    }
+
+    fn refused_by(&self, fault: MigrateError) {
+        *self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(fault);
+    }
+
+    fn take_refusal(&self) -> Option<MigrateError> {
+        self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }
 
     fn fault(&self) -> Result<(), MigrateError> {

@@ -18,7 +18,7 @@ use crate::record::Keyring;
 
 type Versions = std::ops::RangeInclusive<DataVersion>;
 
-/// How many units are looked for at a time. A statement of fixed size is prepared once.
+/// How many units are looked for at a time.
 const UNITS: usize = 256;
 /// What is removed in one transaction. Whoever writes one of these units meanwhile waits for it.
 const REMOVED_UNITS: u64 = 500;
@@ -101,6 +101,16 @@ pub(super) async fn units_of(
     rows.iter().map(unit).collect::<Result<_, _>>().map_err(failed)
 }
 
+/// The digests by which units are found. A list is filled up to a fixed size, so that its statement is prepared once; a
+/// unit alone, as a client's write has it, is not looked for among 255 that are not there.
+fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut digests: Vec<_> = units.map(|unit| digest_of(unit.as_bytes())).collect();
+    if digests.len() > 1 {
+        digests.resize(UNITS, String::new());
+    }
+    digests
+}
+
 /// What steps of a direction left for these units, opened.
 pub(super) async fn load(
     tx: &mut Transaction,
@@ -112,8 +122,7 @@ pub(super) async fn load(
     let mut left = Left::default();
     let places: HashMap<&str, usize> = units.iter().enumerate().map(|(place, unit)| (unit.as_str(), place)).collect();
     for chunk in units.chunks(UNITS) {
-        let mut digests: Vec<_> = chunk.iter().map(|unit| digest_of(unit.as_bytes())).collect();
-        digests.resize(UNITS, String::new());
+        let digests = digests(chunk.iter().map(String::as_str));
         let mut query = Query::select();
         query
             .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
@@ -203,8 +212,9 @@ pub(super) async fn store(
         return Ok(());
     }
     for chunk in entries.chunks(UNITS) {
-        let mut digests: Vec<_> = chunk.iter().map(|entry| digest_of(entry.unit.as_bytes())).collect();
-        digests.resize(UNITS, String::new());
+        let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
+        units.dedup();
+        let digests = digests(units.into_iter());
         for (version, table) in chunk.iter().map(|entry| (entry.version, &entry.table)).collect::<BTreeSet<_>>() {
             let mut delete = Query::delete();
             delete

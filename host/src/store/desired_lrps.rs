@@ -163,9 +163,12 @@ impl Writer {
         self.update(TABLE, process_guid, Filter::everything(), cells).await.map(drop)
     }
 
-    /// Whether there was one.
-    pub async fn delete_desired_lrp(&mut self, process_guid: &[u8]) -> Result<bool, StoreError> {
-        Ok(self.delete(TABLE, process_guid, Filter::everything()).await? > 0)
+    /// Deletes it and gives what it was, as far as that can be read; nothing where there is none.
+    pub async fn take_desired_lrp(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<Result<DesiredLrp, StoreError>>, StoreError> {
+        self.take(TABLE, &WHOLE, process_guid, whole).await
     }
 }
 

@@ -269,6 +269,29 @@ pub(super) async fn delete(
     tx.execute(&delete).await.map_err(failed(what))
 }
 
+/// Deletes the rows of a unit and gives what they were.
+pub(super) async fn take(
+    tx: &mut Transaction,
+    table: Table,
+    columns: &[&'static str],
+    filter: &Filter,
+    what: &'static str,
+) -> Result<Vec<Row>, StoreError> {
+    let dialect = tx.dialect();
+    if dialect == Dialect::Mysql {
+        // MariaDB has `RETURNING`, MySQL has not.
+        let rows = scan_to_change(tx, table, columns, filter, what).await?;
+        if !rows.is_empty() {
+            delete(tx, table, filter, what).await?;
+        }
+        return Ok(rows);
+    }
+    let returned = Query::returning().columns(columns.iter().map(|column| Alias::new(*column)));
+    let mut delete = Query::delete();
+    delete.from_table(Alias::new(table.name)).cond_where(filter.said(dialect)).returning(returned);
+    tx.fetch(&delete).await.map_err(failed(what))
+}
+
 fn value(cell: Cell, keyring: &Keyring) -> Expr {
     match cell {
         Cell::Number(number) => Expr::val(number),

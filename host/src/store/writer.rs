@@ -139,11 +139,45 @@ impl Writer {
         }
         let whole_unit = filter.conditions().count() == 0;
         let gone = direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await?;
-        if let Some(places) = self.access.kept(table.name).filter(|_| whole_unit) {
-            let forgotten = residue::forget(&mut self.tx, places, &units::name(&key.to_vec())).await;
-            forgotten.map_err(|source| StoreError::Units { what: "forget what was kept", source: Box::new(source) })?;
+        if whole_unit {
+            self.forget(table, key).await?;
         }
         Ok(gone)
+    }
+
+    /// Deletes the one record of a unit and gives it, as far as it can be read; nothing where there is none.
+    pub(super) async fn take<T>(
+        &mut self,
+        table: Table,
+        columns: &[&'static str],
+        key: &[u8],
+        read: Read<T>,
+    ) -> Result<Option<Result<T, StoreError>>, StoreError> {
+        if self.session.is_some() {
+            let taken = match self.get(table, columns, key, read).await {
+                Err(fault @ StoreError::Unreadable { .. }) => Err(fault),
+                found => match found? {
+                    None => return Ok(None),
+                    Some(record) => Ok(record),
+                },
+            };
+            self.delete(table, key, Filter::everything()).await?;
+            return Ok(Some(taken));
+        }
+        self.touch(table, key);
+        let filter = Filter::everything().equals(table.key, key);
+        let rows = direct::take(&mut self.tx, table, columns, &filter, "delete a record").await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let taken = Record::read(row, &self.store, table, read);
+        self.forget(table, key).await?;
+        Ok(Some(taken))
+    }
+
+    /// Removes what was kept of a unit whose rows are gone.
+    async fn forget(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
+        let Some(places) = self.access.kept(table.name) else { return Ok(()) };
+        let forgotten = residue::forget(&mut self.tx, places, &units::name(&key.to_vec())).await;
+        forgotten.map_err(|source| StoreError::Units { what: "forget what was kept", source: Box::new(source) })
     }
 
     fn touch(&mut self, table: Table, key: &[u8]) {

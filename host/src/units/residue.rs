@@ -30,6 +30,9 @@ pub async fn load(
 ) -> Result<Vec<Kept>, UnitsError> {
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
     let digests = names.iter().map(|name| digest_of(name.as_bytes()));
+    if names.len() > 1 {
+        tx.find_by_key().await.map_err(UnitsError::Residue)?;
+    }
     let select = Query::select()
         .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
         .from(TABLE)

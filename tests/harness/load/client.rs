@@ -26,6 +26,8 @@ pub(super) struct Client {
     aim: Aim,
     random: Rng,
     created: u64,
+    /// The call under way and its key, for the report of a failure.
+    under_way: String,
     pub(super) report: Report,
 }
 
@@ -40,7 +42,8 @@ enum Call {
 impl Client {
     pub(super) fn new(number: u64, caller: Caller, model: Model, order: Arc<[Guid]>, aim: Aim, seed: u64) -> Self {
         let random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Self { number, caller, model, order, aim, random, created: 0, report: Report::new() }
+        let (created, under_way, report) = (0, String::new(), Report::new());
+        Self { number, caller, model, order, aim, random, created, under_way, report }
     }
 
     /// Makes a call every `between` until told to stop.
@@ -85,9 +88,13 @@ impl Client {
             }
             Err(failure) => {
                 self.report.failures += 1;
-                self.report.tell(failure.to_string());
+                self.report.tell(format!("{}: {failure}", self.under_way));
             }
         }
+    }
+
+    fn begin(&mut self, call: &str, guid: &[u8]) {
+        self.under_way = format!("{call} {}", String::from_utf8_lossy(guid));
     }
 
     async fn get(&mut self) -> Result<(), Failure> {
@@ -96,6 +103,7 @@ impl Client {
     }
 
     async fn read(&mut self, guid: &[u8]) -> Result<(), Failure> {
+        self.begin("get", guid);
         let found = self.caller.get(guid).await?;
         self.learn(guid, found);
         Ok(())
@@ -112,6 +120,7 @@ impl Client {
     async fn list(&mut self) -> Result<(), Failure> {
         let Some(first) = self.pick() else { return self.create().await };
         let guids: Vec<_> = self.model.keys.range(first..).take(5).map(|(guid, _)| guid.clone()).collect();
+        self.begin("list from", &guids[0]);
         let mut found = self.caller.list(guids.clone()).await?;
         for guid in guids {
             let at = found.iter().position(|lrp| lrp.process_guid == guid);
@@ -125,12 +134,9 @@ impl Client {
         Ok(())
     }
 
-    /// A new key beside one that is there.
     async fn create(&mut self) -> Result<(), Failure> {
-        self.created += 1;
-        let near = self.near().unwrap_or_default();
-        let suffix = format!("-load-{}-{}", self.number, self.created);
-        let guid = [near, suffix.into_bytes()].concat();
+        let guid = self.new_key();
+        self.begin("desire", &guid);
         let lrp = desired(guid.clone(), &mut self.random);
         let state = Some(Box::new(lrp.clone()));
         match self.caller.desire(&lrp).await {
@@ -161,12 +167,14 @@ impl Client {
         }
         let tag = after.modification_tag.get_or_insert_default();
         tag.index = tag.index.wrapping_add(1);
+        self.begin("update", &guid);
         let done = self.caller.update(&guid, &update).await;
         self.wrote(&guid, Some(after), done)
     }
 
     async fn remove(&mut self) -> Result<(), Failure> {
         let Some((guid, _)) = self.pick_present().await? else { return self.create().await };
+        self.begin("remove", &guid);
         let done = self.caller.remove(&guid).await;
         self.wrote(&guid, None, done)
     }
@@ -199,6 +207,20 @@ impl Client {
         let keys = &self.model.keys;
         let mut candidates = keys.range(from..).chain(keys.iter());
         candidates.find(|(_, known)| there(known)).map(|(guid, _)| guid.clone())
+    }
+
+    /// A key that was never used, beside one that is there. An earlier load with the same seed draws the same numbers, so
+    /// its keys may be among those from before this load.
+    fn new_key(&mut self) -> Guid {
+        let near = self.near().unwrap_or_default();
+        loop {
+            self.created += 1;
+            let suffix = format!("-load-{}-{}", self.number, self.created);
+            let guid = [&near[..], suffix.as_bytes()].concat();
+            if self.order.binary_search(&guid).is_err() {
+                return guid;
+            }
+        }
     }
 
     /// A key from before the load near the aim, whoever owns it.
@@ -248,4 +270,26 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[allow(unused_imports, reason = "benchmarks use the harness without its tests")]
+mod tests {
+    use super::*;
+
+    /// The benchmark of online migrations loads a host twice with the same seed: at rest, and while it migrates.
+    #[test]
+    fn keys_of_an_earlier_load_with_the_same_seed_are_not_used_again() {
+        let mut order = vec![b"a".to_vec()];
+        for load in 0..3 {
+            order.sort();
+            let caller = Caller::new(watch::channel(String::new()).1);
+            let mut client = Client::new(3, caller, Model::default(), order.clone().into(), Aim::default(), 7);
+            for _ in 0..20 {
+                let key = client.new_key();
+                assert!(!order.contains(&key), "load {load} desires {} again", String::from_utf8_lossy(&key));
+                order.push(key);
+            }
+        }
+    }
 }

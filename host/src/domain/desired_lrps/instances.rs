@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ops::Range;
 
-use futures_util::{StreamExt, stream};
-
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::attempts::repeated;
 use crate::domain::{DomainError, Service};
@@ -124,9 +122,13 @@ pub(super) async fn delete_from(
     process_guid: &[u8],
     from: i32,
 ) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
-    let mut slots = writer.slots(process_guid).await?;
-    writer.delete_waiting(process_guid, from).await?;
-    Ok(slots.split_off(&from))
+    let (mut slots, all) = writer.slots(process_guid).await?;
+    let slots = slots.split_off(&from);
+    // Nothing begins to wait meanwhile: the caller holds the turn of the process guid.
+    if !all || slots.values().any(|slot| slot.ordinary.as_ref().is_some_and(waits)) {
+        writer.delete_waiting(process_guid, from).await?;
+    }
+    Ok(slots)
 }
 
 /// Tells of the end of those that were deleted. Gives the containers that run on.
@@ -147,31 +149,4 @@ pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, t
 
 fn waits(row: &ActualLrp) -> bool {
     matches!(row.state(), Some(State::Unclaimed | State::Crashed))
-}
-
-/// Asks the cells of containers to stop them, after the call is answered. A cell that does not listen is asked again by
-/// convergence.
-pub(super) fn stop_beside(service: &Service, containers: Vec<ActualLrp>, trace_id: &TraceId) {
-    if containers.is_empty() {
-        return;
-    }
-    let (service, trace_id) = (service.clone(), trace_id.clone());
-    tokio::spawn(async move {
-        let stops = stream::iter(containers).map(|row| stop(service.clone(), row, trace_id.clone()));
-        stops.buffer_unordered(service.policy().update_workers).for_each(|()| std::future::ready(())).await;
-    });
-}
-
-async fn stop(service: Service, row: ActualLrp, trace_id: TraceId) {
-    let (key, instance) = (row.key(), row.instance_key());
-    let failed = match service.clients().cells.find(&row.cell_id).await {
-        Ok(Some(cell)) => match service.clients().reps.stop(&cell, &key, &instance, &trace_id).await {
-            Ok(()) => return,
-            Err(fault) => fault.to_string(),
-        },
-        Ok(None) => "its cell is not there".to_owned(),
-        Err(fault) => fault.to_string(),
-    };
-    let process_guid = String::from_utf8_lossy(&row.process_guid);
-    tracing::warn!(%process_guid, row.index, reason = failed, "a container was not stopped; convergence asks again");
 }

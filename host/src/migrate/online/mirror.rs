@@ -44,6 +44,9 @@ impl Mirror {
         if self.following().is_broken() {
             return Ok(());
         }
+        if let Some(fault) = self.following().take_refusal() {
+            return self.give_up(tx, fault).await;
+        }
         let mut units: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
         for (table, key) in touched {
             if let Some((group, _)) = self.unit(table, key) {
@@ -74,6 +77,7 @@ impl Mirror {
 
     async fn take_across(&self, tx: &mut Transaction, group: usize, keys: &[Key]) -> Result<(), MigrateError> {
         let work = &self.work;
+        tx.find_by_key().await.map_err(failed)?;
         let names: Vec<_> = keys.iter().map(Key::name).collect();
         let mut read = Read { units: keys.to_vec(), ..Read::default() };
         for source in &work.lens.groups[group].sources {
@@ -154,9 +158,15 @@ impl store::Mirror for Mirror {
         touched: &'a [(String, Vec<u8>)],
     ) -> BoxFuture<'a, Result<(), store::MirrorError>> {
         Box::pin(async move {
-            self.take_changes(tx, touched)
-                .await
-                .map_err(|fault| store::MirrorError { is_transient: fault.is_transient(), source: Box::new(fault) })
+            self.take_changes(tx, touched).await.map_err(|fault| {
+                if !fault.is_refused_row() {
+                    return store::MirrorError { is_transient: fault.is_transient(), source: Box::new(fault) };
+                }
+                // Not the client's: its call is done again, and the copies are given up with it.
+                let source = fault.to_string().into();
+                self.following().refused_by(fault);
+                store::MirrorError { is_transient: true, source }
+            })
         })
     }
 }

@@ -44,8 +44,9 @@ impl Writer {
         Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// All slots of a process guid, which are about to change. One with a row that cannot be read is left out.
-    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<BTreeMap<i32, Box<Slot>>, StoreError> {
+    /// The slots of a process guid, which are about to change, and whether those are all of them: one with a row that
+    /// cannot be read is left out.
+    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
         let rows = self.rows(TABLE, &COLUMNS, process_guid, Filter::everything(), with_index).await?;
         let mut damaged = BTreeSet::new();
         let rows = rows.into_iter().map(|row| {
@@ -58,7 +59,7 @@ impl Writer {
         });
         let mut slots = Slot::by_index(self.store.readable(rows)?);
         slots.retain(|index, _| !damaged.contains(index));
-        Ok(slots)
+        Ok((slots, damaged.is_empty()))
     }
 
     /// Which indices of a process guid are taken, whether or not the rest of their rows can be read.
