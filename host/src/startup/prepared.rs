@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tracing::Instrument;
 
-use super::StartupError;
+use super::{StartupError, catalog};
 use crate::admin::{self, AdminError};
-use crate::api::{Api, NATIVE};
+use crate::api::Api;
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable};
@@ -54,16 +54,10 @@ impl Prepared {
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&config.module_cache_dir))?);
-        let refused = |source| StartupError::Catalog { folder: config.modules_dir.clone(), source };
         let folder = config.modules_dir.clone();
         // Compiling takes a while when nothing is cached, and a signal or a question about health does not wait for it.
-        let loaded = tokio::task::spawn_blocking(move || Catalog::load(&folder, &sandbox)).await;
-        let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-        let catalog = loaded.map_err(refused)?;
-        catalog.ends_in(NATIVE).map_err(refused)?;
-        if catalog.migrations().is_empty() {
-            return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
-        }
+        let loaded = tokio::task::spawn_blocking(move || catalog::load(&folder, &sandbox)).await;
+        let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let database = Database::open(&config.database).await?;
         let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));
         let advanced = &config.clients.advanced_metrics;
