@@ -312,12 +312,12 @@ fn steps_between(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersi
         .map(|migration| {
             let manifest = migration.manifest();
             let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
-            let changes = travel(lower, manifest, direction);
+            let [changes, back] = [direction, direction.opposite()].map(|way| travel(lower, manifest, way));
             let (near, far) = match direction {
                 Direction::Up => (lower, *upper),
                 Direction::Down => (*upper, lower),
             };
-            Step::new(Arc::clone(migration), direction, changes, near.clone(), far.clone())
+            Step::new(Arc::clone(migration), direction, changes, &back, (near.clone(), far.clone()))
         })
         .collect();
     if direction == Direction::Down {
