@@ -387,7 +387,7 @@ async fn bring_across(
     check_ends(context, line, from, to)?;
     let mut reader = context.database.read().await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
-    let restorable = residue::present(&mut reader, residue::opposite(direction), versions(from, to)).await?;
+    let restorable = residue::present(&mut reader, direction.opposite(), versions(from, to)).await?;
     drop(reader);
     let mut work = Work::new(context, line, from, to, restorable);
     let resumed = begin(context, fence, &mut work, going_down).await?;

@@ -173,7 +173,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     check_ends(context, &line, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let versions = super::versions(from, to);
-    let restorable = residue::present(&mut reader, residue::opposite(direction), versions).await?;
+    let restorable = residue::present(&mut reader, direction.opposite(), versions).await?;
     let work = Work::new(context, &line, from, to, restorable);
     let mut tables = Vec::new();
     for plan in &work.plans {
