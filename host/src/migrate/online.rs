@@ -5,7 +5,7 @@
 mod keys;
 mod mirror;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) use keys::{Held, UnitLocks};
 pub(super) use mirror::Mirror;
@@ -15,6 +15,7 @@ use super::{
     Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, line, prepare,
     start_over, state, verify,
 };
+use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::store;
@@ -119,28 +120,27 @@ impl Work {
 }
 
 /// What the copier and the writes of clients have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Following {
     pub(super) locks: UnitLocks,
-    broken: std::sync::Mutex<Option<MigrateError>>,
-    is_broken: std::sync::atomic::AtomicBool,
+    broken: OnceLock<Arc<MigrateError>>,
 }
 
 impl Following {
-    fn is_broken(&self) -> bool {
-        self.is_broken.load(std::sync::atomic::Ordering::Acquire)
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { locks: UnitLocks::new(dialect == Dialect::Mysql), broken: OnceLock::new() }
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken.get().is_some()
+    }
+
+    /// The first fault is what counts.
     fn broken_by(&self, fault: MigrateError) {
-        *self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(fault);
-        self.is_broken.store(true, std::sync::atomic::Ordering::Release);
+        let _ = self.broken.set(Arc::new(fault));
     }
 
     fn fault(&self) -> Result<(), MigrateError> {
-        if !self.is_broken() {
-            return Ok(());
-        }
-        let fault = self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        Err(fault.unwrap_or(MigrateError::Interrupted))
+        self.broken.get().map_or(Ok(()), |fault| Err(MigrateError::NotFollowed { source: Arc::clone(fault) }))
     }
 }
