@@ -301,6 +301,14 @@ fn restored_column(
     data.finish()
 }
 
+/// A row of a table that a row function fills.
+struct FilledRow<'a> {
+    /// Its place among those that the row function has made, if it did.
+    made: Option<usize>,
+    /// What was kept of it and takes precedence.
+    kept: BTreeMap<&'a [u8], Value<'a>>,
+}
+
 /// A table that the step makes again, with rows of its row function. A unit that is still what the way back left gets
 /// the rows that went with the table; of any other, those that the row function has made are what counts.
 pub(super) fn restore_filled(
@@ -313,23 +321,19 @@ pub(super) fn restore_filled(
 ) {
     let (held, keys) = (frame.table(table), frame.keys(table));
     let mut offsets = vec![0];
-    // Of each row, the one that it was made as, and what was kept of it.
-    let mut rows: Vec<(Option<usize>, Option<BTreeMap<&[u8], Value<'_>>>)> = Vec::new();
-    for unit in 0..frame.units() {
+    let mut rows: Vec<FilledRow<'_>> = Vec::new();
+    for (unit, mark) in marks.iter().enumerate() {
         let entries = left.of(step.version(), table, unit);
-        if entries.first().is_some_and(|entry| entry.digest == marks[unit]) {
+        if entries.first().is_some_and(|entry| entry.digest == *mark) {
             let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
-            rows.extend(kept.map(|entry| (None, Some(decode(&entry.bytes)))));
+            rows.extend(kept.map(|entry| FilledRow { made: None, kept: decode(&entry.bytes) }));
         } else {
             *stale += entries.len() as u64;
             rows.extend(held.rows_of(unit).map(|row| {
                 let own = entries.iter().find(|entry| left.edited && entry.row_key == keys[row]);
-                let own = own.map(|entry| {
-                    let mut values = decode(&entry.bytes);
-                    values.retain(|column, _| !step.computes(table, column));
-                    values
-                });
-                (Some(row), own)
+                let mut kept = own.map_or_else(BTreeMap::new, |entry| decode(&entry.bytes));
+                kept.retain(|column, _| !step.computes(table, column));
+                FilledRow { made: Some(row), kept }
             }));
         }
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
@@ -338,10 +342,9 @@ pub(super) fn restore_filled(
         let (column, made) = (&known.column, frame.contents(held, known));
         let encoding = Encoding::from(column.kind);
         let mut data = ColumnBuilder::new(encoding);
-        for (row, kept) in &rows {
-            let kept = kept.as_ref().and_then(|values| values.get(column.name.as_bytes()).copied());
-            let otherwise = || row.map_or(Value::of(column.default.as_ref()), |row| made.get(encoding, row));
-            data.push(kept.unwrap_or_else(otherwise));
+        for row in &rows {
+            let otherwise = || row.made.map_or(Value::of(column.default.as_ref()), |row| made.get(encoding, row));
+            data.push(row.kept.get(column.name.as_bytes()).copied().unwrap_or_else(otherwise));
         }
         Content::Given(data.finish())
     });
