@@ -22,7 +22,6 @@ pub use stream::{EventStream, NoStream};
 
 use crate::domain::{Page, Service};
 use crate::model::TraceId;
-use crate::modules::sandbox::Limits;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 use crate::store::Key;
 use handlers::Call;
@@ -106,8 +105,10 @@ impl Api {
     /// `translators` go from the oldest version to the native one without a gap. With a pin, no version
     /// above it is served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
+        // Without translators nothing is translated, so nothing waits.
+        let runs = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
         let line = pinned(translators, pin)?;
-        let chains = Semaphore::new(Limits::default().instances);
+        let chains = Semaphore::new(runs);
         Ok(Self { service, line, page_units: PAGE_UNITS, chains })
     }
 

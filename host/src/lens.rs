@@ -107,6 +107,8 @@ pub enum LensError {
         reason: String,
         /// What the module was given, for a replay.
         batch: Box<Batch>,
+        /// Where the module came back and named the units that it refuses: the others that it named in the same call.
+        others: Option<Vec<RefusedUnit>>,
     },
     #[error(
         "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
@@ -115,7 +117,36 @@ pub enum LensError {
     Counterpart { unit: usize, version: DataVersion, direction: Direction, from: String, to: String },
 }
 
+/// A unit that a module refuses by name.
+#[derive(Debug)]
+pub struct RefusedUnit {
+    /// Its place in the batch.
+    pub unit: usize,
+    pub reason: String,
+    /// What the module was given of it.
+    pub batch: Box<Batch>,
+}
+
 impl LensError {
+    /// Each unit that was refused by name, with an error of its own. None if no unit was: then others, too, may fail.
+    pub fn refused(&self) -> Option<Vec<Self>> {
+        let Self::Unit { module, version, digest, direction, unit, reason, batch, others: Some(others) } = self else {
+            return None;
+        };
+        let alone = |unit: usize, reason: &str, batch: &Batch| Self::Unit {
+            unit,
+            module: module.clone(),
+            version: *version,
+            digest: digest.clone(),
+            direction: *direction,
+            reason: reason.to_owned(),
+            batch: Box::new(batch.clone()),
+            others: Some(Vec::new()),
+        };
+        let first = std::iter::once(alone(*unit, reason, batch));
+        Some(first.chain(others.iter().map(|other| alone(other.unit, &other.reason, &other.batch))).collect())
+    }
+
     pub fn unit(&self) -> usize {
         match self {
             Self::Unit { unit, .. } | Self::Counterpart { unit, .. } => *unit,
@@ -312,12 +343,12 @@ fn steps_between(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersi
         .map(|migration| {
             let manifest = migration.manifest();
             let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
-            let changes = travel(lower, manifest, direction);
+            let [changes, back] = [direction, direction.opposite()].map(|way| travel(lower, manifest, way));
             let (near, far) = match direction {
                 Direction::Up => (lower, *upper),
                 Direction::Down => (*upper, lower),
             };
-            Step::new(Arc::clone(migration), direction, changes, near.clone(), far.clone())
+            Step::new(Arc::clone(migration), direction, changes, &back, (near.clone(), far.clone()))
         })
         .collect();
     if direction == Direction::Down {

@@ -111,6 +111,7 @@ mod tests {
         let (progress, pace) = (Progress::default(), Pace::new(Some(50)));
         let metrics = Metrics::new(progress.clone(), pace, Measures::default());
         progress.enter("copy", "up 1 to 2", Some(10));
+        progress.advance(4);
         progress.batch_done(4, Duration::from_millis(250));
         progress.retried();
         progress.quarantined(2);

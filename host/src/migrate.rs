@@ -161,7 +161,7 @@ impl Work {
     /// The same for a migration during which clients write: they may come to need any of what the way back kept.
     fn following(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
         let lens = Lens::restoring(line, &context.migrations, from, to);
-        Self::through(context, line, lens, (from, to), Some(online::Following::default()))
+        Self::through(context, line, lens, (from, to), Some(online::Following::new(context.database.dialect())))
     }
 
     fn through(

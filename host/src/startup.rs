@@ -1,6 +1,7 @@
 //! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
 //! means. The only place where the parts meet; it does no work of its own.
 
+pub mod catalog;
 mod converge;
 mod doors;
 mod drain;

@@ -16,6 +16,7 @@ pub mod residue;
 use crate::database::SqlError;
 use crate::layout::manifest::{Change, DataVersion, Manifest};
 use crate::layout::schema::Layout;
+pub use crate::layout::schema::RECORD_VERSION;
 use crate::lens::LensError;
 use crate::record::RecordError;
 
@@ -27,9 +28,6 @@ pub use read::{Wanted, load, load_locked};
 pub use replace::replace;
 
 use std::collections::BTreeMap;
-
-/// The column, added by a migration of ours, that names the last migration whose row function a record went through.
-pub const RECORD_VERSION: &str = "record_version";
 
 /// A layout, and the names under which its tables rest.
 #[derive(Debug, Clone)]

@@ -1,12 +1,16 @@
 //! Every reason to refuse a folder of modules, on real components: the error names the file and says what to do.
 
 use std::path::Path;
+use std::process::Command;
 
 use bbs::lens::transform::Transform;
 use bbs::modules::catalog::{Catalog, CatalogError};
 use bbs::modules::translate::{ApiVersion, Translate};
 use sha2::{Digest, Sha256};
 
+use crate::harness::bbs;
+use crate::harness::database::Kind;
+use crate::harness::host::Installation;
 use crate::harness::modules::{chain, guest, sandbox};
 
 /// A folder with guests in it and a catalog that says what a test wants it to say.
@@ -238,6 +242,35 @@ fn the_line_of_translators_ends_in_the_hosts_own_version() {
     );
     let none = Folder::new().with("things", "50-things.wasm", "version = 50").load().unwrap();
     none.ends_in(version(1, 1)).expect("no translator is no gap");
+}
+
+/// Goal: `bbs module check` calls no folder good with which a host does not start.
+/// Method: folders with a fault each, given to both; what the one says is what the other says.
+#[test]
+fn module_check_refuses_what_serve_refuses() {
+    let ends_early = Folder::good();
+    let only_translators =
+        Folder::new().with("chatty-translator", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"");
+    let empty = Folder::new();
+    let unlisted = Folder::new().with("things", "50-things.wasm", "version = 50");
+    std::fs::copy(guest("well-behaved"), unlisted.path().join("100-well-behaved.wasm")).unwrap();
+    let misfit = Folder::new().with("well-behaved", "100-well-behaved.wasm", "version = 100");
+    for (folder, words) in [
+        (ends_early, "is written for API version 0.10, and this host speaks 1.1"),
+        (only_translators, "is written for API version 0.10, and this host speaks 1.1"),
+        (empty, "there is no migration in "),
+        (unlisted, "100-well-behaved.wasm is in the folder"),
+        (misfit, "migration 100-well-behaved does not fit the layout before it"),
+    ] {
+        std::fs::write(folder.path().join("catalog.toml"), &folder.catalog).unwrap();
+        let checked = Command::new(bbs()).args(["module", "check"]).arg(folder.path()).output().unwrap();
+        let served = Installation::new(folder.path(), Kind::Sqlite).run(&["serve"]);
+        for output in [checked, served] {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{words:?} is called good");
+            assert_says(&said, &[words]);
+        }
+    }
 }
 
 #[test]

@@ -114,3 +114,28 @@ async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing(kind: Kin
     assert_eq!(after["desired_lrps"].len(), 299);
     assert_eq!(after["tasks"], before["tasks"]);
 }
+
+on_each_database!(rows_spelling_their_key_in_two_cases_migrate_down_and_up);
+/// MySQL and MariaDB take them for one unit, the others for two.
+async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    let row = fixture::rows("actual_lrps").swap_remove(0);
+    let guid = row["process_guid"].as_str().expect("a guid is text");
+    let columns: Vec<_> = row.keys().map(String::as_str).collect();
+    let values = columns.iter().map(|column| match *column {
+        "process_guid" => "upper(process_guid)".to_owned(),
+        "instance_index" => "instance_index + 1000".to_owned(),
+        column => column.to_owned(),
+    });
+    let (columns, values) = (columns.join(", "), values.collect::<Vec<_>>().join(", "));
+    let again =
+        format!("INSERT INTO actual_lrps ({columns}) SELECT {values} FROM actual_lrps WHERE process_guid = '{guid}'");
+    stored.execute(&again).await;
+    let before = stored.rows(VERSION).await;
+    assert!(before["actual_lrps"].iter().any(|row| row["process_guid"] == guid.to_uppercase()));
+    stored.down(1_471_030_898).await.unwrap();
+    stored.up(VERSION).await.unwrap();
+    assert!(stored.rows(VERSION).await["actual_lrps"] == before["actual_lrps"]);
+}

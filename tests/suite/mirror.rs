@@ -3,14 +3,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use bbs::database::{Transaction, sql};
+use bbs::database::{Database, Transaction, sql};
+use bbs::lock::fence::Fence;
+use bbs::migrate::online::{self, Online, Start};
+use bbs::migrate::{Context, Intent};
 use bbs::store::{Mirror, MirrorError};
 use bbs_proto::models as proto;
 use futures_util::future::BoxFuture;
 
 use crate::api::{desire, get, lrp};
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
+use crate::harness::layouts::{self, Layout, NEWEST, SPLIT};
 use crate::harness::server::Server;
+use crate::harness::stored::Stored;
+use crate::harness::{fixture, modules};
 
 /// Writes down what it is told, in a table of the database and in memory.
 #[derive(Debug, Clone, Default)]
@@ -121,4 +127,123 @@ async fn a_switch_waits_for_who_reads_and_is_waited_for() {
     assert!(!reading.is_finished());
     drop(access);
     reading.await.unwrap().unwrap();
+}
+
+/// A migration that splits the fixture's desired LRPs while clients write, with everything copied and nothing cut over.
+async fn copied(kind: Kind) -> (Stored, Fence, Online) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await;
+    stored.up(NEWEST).await.unwrap();
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let online = followed_up(&stored.context, &fence).await;
+    online.copy(&stored.context, &fence).await.unwrap();
+    (stored, fence, online)
+}
+
+async fn followed_up(context: &Context, fence: &Fence) -> Online {
+    match online::start(context, fence, Intent::Up { wanted: SPLIT }).await.unwrap() {
+        Start::Follow(online) => online,
+        Start::Done(decision) => panic!("{decision:?}"),
+    }
+}
+
+/// Some guids of the fixture, which differ in more than case.
+fn some_guids<const N: usize>() -> [String; N] {
+    let rows = fixture::rows("desired_lrps");
+    std::array::from_fn(|at| rows[at]["process_guid"].as_str().expect("a guid is text").to_owned())
+}
+
+async fn column(database: &Database, name: &str, table: &str, guid: &str) -> String {
+    texts(database, &format!("SELECT {name} FROM {table} WHERE process_guid = '{guid}'")).await.remove(0)
+}
+
+/// A client's transaction that gives a desired LRP another run info, taken to the copies, and not committed.
+async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &str) -> Transaction {
+    let unit = [("desired_lrps".to_owned(), guid.as_bytes().to_vec())];
+    let mut tx = fence.begin().await.unwrap();
+    let update = sql("UPDATE desired_lrps SET run_info = ? WHERE process_guid = ?");
+    assert_eq!(tx.execute(update.bind(run_info.to_owned()).bind(guid.to_owned())).await.unwrap(), 1);
+    online.mirror().changed(&mut tx, &unit).await.unwrap();
+    tx
+}
+
+on_each_database!(write_after_an_undone_abandonment_survives_the_next_start);
+/// Goal: a host never resumes a copy that lacks a write that was committed, whatever it was that ended the dual write.
+/// Method: a write that cannot be taken to the copies gives them up in a transaction that is then undone, as by a commit
+/// that fails or a process that dies; another write is committed; the process dies, and the next start migrates.
+async fn write_after_an_undone_abandonment_survives_the_next_start(kind: Kind) {
+    let (stored, fence, online) = copied(kind).await;
+    let database = &stored.context.database;
+    let [poison, written, other] = some_guids();
+    let intact = column(database, "run_info", "desired_lrps", &poison).await;
+    let wanted = column(database, "run_info", "desired_lrps", &other).await;
+    assert_ne!(wanted, column(database, "run_info", "desired_lrps", &written).await);
+
+    let held = online.mirror().hold(vec!["desired_lrps"], poison.as_bytes()).await;
+    drop(write_run_info(&fence, &online, &poison, "02 opens with no key").await);
+    drop(held);
+    let held = online.mirror().hold(vec!["desired_lrps"], written.as_bytes()).await;
+    write_run_info(&fence, &online, &written, &wanted).await.commit().await.unwrap();
+    drop((held, online));
+    assert_eq!(column(database, "run_info", "desired_lrps", &poison).await, intact);
+
+    let fence = Fence::raise(database).await.unwrap();
+    let online = followed_up(&stored.context, &fence).await;
+    online.copy(&stored.context, &fence).await.unwrap();
+    online.cut_over(&stored.context, &fence).await.unwrap();
+    online.clean_up(&stored.context, &fence).await.unwrap();
+    let rows = stored.rows(SPLIT).await;
+    let of = |guid: &str| {
+        let row = rows["immutable_desired_lrps"].iter().find(|row| row["process_guid"] == guid);
+        row.expect("each desired LRP has a row")["immutable_run_info"].clone()
+    };
+    assert!(of(&written) == of(&other), "the new tables lack a write that was acknowledged");
+    assert!(of(&poison) != of(&other), "the write that was undone is not there");
+}
+
+on_each_database!(abandoned_migration_says_why_each_time_and_is_not_resumed);
+async fn abandoned_migration_says_why_each_time_and_is_not_resumed(kind: Kind) {
+    let (stored, fence, online) = copied(kind).await;
+    let [poison] = some_guids();
+    let held = online.mirror().hold(vec!["desired_lrps"], poison.as_bytes()).await;
+    write_run_info(&fence, &online, &poison, "02 opens with no key").await.commit().await.unwrap();
+    drop(held);
+    for look in ["first", "second"] {
+        let fault = modules::chain(&online.cut_over(&stored.context, &fence).await.unwrap_err());
+        assert!(
+            fault.contains(&format!("cannot open column run_info of table desired_lrps in unit {poison:?}")),
+            "{look}: {fault}"
+        );
+    }
+    let phase = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
+    assert_eq!(phase, ["begun"]);
+}
+
+on_each_database!(guid_in_another_case_does_not_end_a_migration);
+/// Goal: a request whose guid is another's but for upper and lower case does what it does without a migration, and the
+/// migration goes on. Only MySQL and MariaDB take such guids for the same.
+async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
+    let test = async {
+        let server = Server::with_fixture(kind).await;
+        desire(&server, lrp("Guid-1a")).await;
+        let annotated = |guid: &str| proto::UpdateDesiredLrpRequest {
+            process_guid: guid.into(),
+            update: Some(proto::DesiredLrpUpdate { annotation: Some(b"again".to_vec()), ..Default::default() }),
+        };
+        let reply = server.call("/v1/desired_lrp/update", &annotated("gUID-1A")).await;
+        let is_known = reply.message::<proto::DesiredLrpLifecycleResponse>().error.is_none();
+        assert_eq!(is_known, kind == Kind::Mysql);
+        assert_eq!(get(&server, "Guid-1a").await.annotation == b"again", is_known);
+        // One that the migration has to find under its own name, with what is kept of it.
+        let claim = proto::ClaimActualLrpRequest {
+            process_guid: b"GUID-1A".to_vec(),
+            index: 1,
+            actual_lrp_instance_key: crate::api::actual_lrps::instance("cell"),
+        };
+        server.call("/v1/actual_lrps/claim", &claim).await;
+        let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid-1A".to_vec() };
+        server.call("/v1/desired_lrp/remove", &remove).await;
+    };
+    layouts::run(Layout::Migrating, test).await;
 }

@@ -2,8 +2,10 @@
 //! others read, lists page by page, versions out of the window, a translator that traps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs::modules::catalog::Catalog;
+use bbs::modules::sandbox::Limits;
 use bbs::modules::translate::Translate;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -81,6 +83,19 @@ async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
     };
     let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+}
+
+/// Goal: calls of old clients wait for each other before they begin, not for an instance that they may not get in time.
+/// Method: one instance of each translator, which none may wait for, and many calls at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn translated_calls_wait_for_instances_before_they_begin() {
+    let limits = Limits { instances: 1, instance_wait: Duration::ZERO, ..Limits::default() };
+    let catalog = Catalog::load(&modules::modules(), &modules::sandbox_with(limits)).unwrap();
+    let translators = catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect();
+    let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
+    let lists = (0..16).map(|_| list_old(&server, ""));
+    let lists = futures_util::future::join_all(lists).await;
+    assert!(lists.iter().all(Vec::is_empty));
 }
 
 on_each_database!(what_an_old_client_creates_a_native_one_lists);

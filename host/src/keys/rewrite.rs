@@ -181,6 +181,7 @@ async fn write(
         let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);
         batch_rows.store(next, Ordering::Relaxed);
         passed.rewritten += rewritten;
+        context.progress.advance(batch.rows.len() as u64);
         context.progress.batch_done(batch.rows.len() as u64, spent);
         batch.unreadable.into_iter().for_each(|example| passed.leave(example));
     }

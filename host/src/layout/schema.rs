@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+/// The column, added by a migration of ours, that names the last migration whose row function a record went through.
+pub const RECORD_VERSION: &str = "record_version";
+
 /// The tables at one data version, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Layout {

@@ -1,9 +1,9 @@
 //! Running a row function over a batch, and halving a batch that fails until the unit at fault
 //! stands alone. A batch that is merely too much for one call passes in halves.
 
-use super::LensError;
 use super::transform::Transform;
-use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
+use super::{LensError, RefusedUnit};
+use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
 use crate::layout::manifest::Direction;
 use crate::layout::values::{ColumnBuilder, Encoding};
 
@@ -40,17 +40,12 @@ impl Call<'_> {
             return Ok(self.over_nothing());
         }
         let failed = match self.transform.apply(self.direction, self.run, &batch) {
-            Ok(outcome) => match outcome.refused.iter().min_by_key(|refusal| refusal.unit) {
-                None => return Ok(outcome),
-                Some(refusal) => {
-                    let at = refusal.unit as usize;
-                    return Err(self.at_fault(self.slice(&batch, at..at + 1), first + at, refusal.reason.clone()));
-                }
-            },
+            Ok(outcome) if outcome.refused.is_empty() => return Ok(outcome),
+            Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first)),
             Err(failed) => failed,
         };
         if units == 1 {
-            return Err(self.at_fault(batch, first, failed.reason));
+            return Err(self.at_fault(batch, first, failed.reason, None));
         }
         let middle = units / 2;
         let (front, back) = (self.slice(&batch, 0..middle), self.slice(&batch, middle..units));
@@ -71,7 +66,18 @@ impl Call<'_> {
         Outcome { tables: written.collect(), ..Outcome::default() }
     }
 
-    fn at_fault(&self, batch: Batch, unit: usize, reason: String) -> LensError {
+    /// The first of the units that were refused, and beside it the others.
+    fn refused(&self, batch: &Batch, mut refusals: Vec<Refusal>, first: usize) -> LensError {
+        refusals.sort_by_key(|refusal| refusal.unit);
+        let mut refused = refusals.into_iter().map(|Refusal { unit, reason }| {
+            let at = unit as usize;
+            RefusedUnit { unit: first + at, reason, batch: Box::new(self.slice(batch, at..at + 1)) }
+        });
+        let RefusedUnit { unit, reason, batch } = refused.next().expect("one unit at least is refused");
+        self.at_fault(*batch, unit, reason, Some(refused.collect()))
+    }
+
+    fn at_fault(&self, batch: Batch, unit: usize, reason: String, others: Option<Vec<RefusedUnit>>) -> LensError {
         let manifest = self.transform.manifest();
         LensError::Unit {
             unit,
@@ -81,6 +87,7 @@ impl Call<'_> {
             direction: self.direction,
             reason,
             batch: Box::new(batch),
+            others,
         }
     }
 

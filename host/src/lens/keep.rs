@@ -9,7 +9,7 @@ use super::frame::{Content, Frame, FrameColumn};
 use super::step::{Fate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::{Access, DataVersion};
-use crate::layout::schema::{Column, Sealing};
+use crate::layout::schema::{Column, RECORD_VERSION, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// Something to keep for the way back.
@@ -114,11 +114,15 @@ pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Vec<Vec<u8
 /// For each row, the digest of its columns that rest unencrypted: an edit shows in them, as Diego's
 /// modification tag does, and a new encryption key does not.
 fn row_digests(frame: &Frame<'_>, table: &str) -> Vec<Vec<u8>> {
+    digests_of(frame, table, |_| true)
+}
+
+fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
     let mut names: Vec<_> = frame
         .table(table)
         .columns
         .iter()
-        .filter(|column| column.column.sealing == Sealing::Plain)
+        .filter(|column| column.column.sealing == Sealing::Plain && counts(&column.column.name))
         .map(|column| column.column.name.clone())
         .collect();
     names.sort();
@@ -158,9 +162,36 @@ pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept
     keep(frame, step, table, &leaving, &digests, kept);
 }
 
-/// Keeps all that a table holds that is about to go.
-pub(super) fn keep_table(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
+/// For each unit, the digest of what some tables hold of it in columns that rest unencrypted, whatever the order of rows.
+/// Which migration a record went through last is the host's own mark, and no edit.
+pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Vec<Vec<u8>> {
+    let tables: Vec<_> = tables
+        .iter()
+        .filter(|table| frame.has(table))
+        .map(|table| (table, digests_of(frame, table, |column| column != RECORD_VERSION)))
+        .collect();
+    let of_unit = |unit: usize| {
+        digest(tables.iter().map(|(table, rows)| {
+            let mut rows = rows[frame.table(table).rows_of(unit)].to_vec();
+            rows.sort();
+            digest(rows)
+        }))
+    };
+    (0..frame.units()).map(of_unit).collect()
+}
+
+/// Keeps all that a table holds that is about to go. Where `is_filled`, a row function makes rows on the way back: then it
+/// is also kept of a unit that it had no row.
+pub(super) fn keep_table(frame: &mut Frame<'_>, step: &Step, table: &str, is_filled: bool, kept: &mut Vec<Kept>) {
     frame.note_loss(table);
+    if is_filled {
+        let held = frame.table(table);
+        let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
+        kept.extend(empty.map(|unit| {
+            let entry = Entry { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
+            Kept { unit, table: table.to_owned(), version: step.version(), entry }
+        }));
+    }
     let columns: Vec<_> = frame.table(table).columns.iter().map(|column| (Fate::Kept, column.clone())).collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
     keep(frame, step, table, &columns, &digests, kept);
@@ -268,6 +299,59 @@ fn restored_column(
         data.push(kept.unwrap_or_else(default));
     }
     data.finish()
+}
+
+/// A row of a table that a row function fills.
+struct FilledRow<'a> {
+    /// Its place among those that the row function has made, if it did.
+    made: Option<usize>,
+    /// What was kept of it and takes precedence.
+    kept: BTreeMap<&'a [u8], Value<'a>>,
+}
+
+/// A table that the step makes again, with rows of its row function. A unit that is still what the way back left gets
+/// the rows that went with the table; of any other, those that the row function has made are what counts.
+pub(super) fn restore_filled(
+    frame: &mut Frame<'_>,
+    step: &Step,
+    table: &str,
+    marks: &[Vec<u8>],
+    left: &Left,
+    stale: &mut u64,
+) {
+    let (held, keys) = (frame.table(table), frame.keys(table));
+    let mut offsets = vec![0];
+    let mut rows: Vec<FilledRow<'_>> = Vec::new();
+    for (unit, mark) in marks.iter().enumerate() {
+        let entries = left.of(step.version(), table, unit);
+        if entries.first().is_some_and(|entry| entry.digest == *mark) {
+            let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
+            rows.extend(kept.map(|entry| FilledRow { made: None, kept: decode(&entry.bytes) }));
+        } else {
+            *stale += entries.len() as u64;
+            rows.extend(held.rows_of(unit).map(|row| {
+                let own = entries.iter().find(|entry| left.edited && entry.row_key == keys[row]);
+                let mut kept = own.map_or_else(BTreeMap::new, |entry| decode(&entry.bytes));
+                kept.retain(|column, _| !step.computes(table, column));
+                FilledRow { made: Some(row), kept }
+            }));
+        }
+        offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
+    }
+    let contents = held.columns.iter().map(|known| {
+        let (column, made) = (&known.column, frame.contents(held, known));
+        let encoding = Encoding::from(column.kind);
+        let mut data = ColumnBuilder::new(encoding);
+        for row in &rows {
+            let otherwise = || row.made.map_or(Value::of(column.default.as_ref()), |row| made.get(encoding, row));
+            data.push(row.kept.get(column.name.as_bytes()).copied().unwrap_or_else(otherwise));
+        }
+        Content::Given(data.finish())
+    });
+    let contents: Vec<_> = contents.collect();
+    let held = frame.table_mut(table);
+    held.unit_offsets = offsets;
+    held.columns.iter_mut().zip(contents).for_each(|(column, content)| column.content = content);
 }
 
 /// A table that the step makes again gets the rows that went with it.

@@ -21,6 +21,10 @@ pub(super) struct Step {
     near: Layout,
     far: Layout,
     encodings: Vec<bisect::Encodings>,
+    /// Tables that the row function takes, under their names before the step.
+    taken: Vec<String>,
+    /// Tables that the row function of the way back takes: their names before and after this step.
+    taken_back: Vec<(Option<String>, String)>,
 }
 
 /// What the host does about a dropped column.
@@ -60,9 +64,17 @@ impl Step {
         transform: Arc<dyn Transform>,
         direction: Direction,
         changes: Vec<Change>,
-        near: Layout,
-        far: Layout,
+        back: &[Change],
+        (near, far): (Layout, Layout),
     ) -> Self {
+        let manifest = transform.manifest();
+        let names = |accesses: &[Access], changes: &[Change], near: &Layout| -> Vec<String> {
+            let before = accesses.iter().filter_map(|access| name_before(changes, &access.table));
+            before.filter(|name| near.tables.contains_key(name)).collect()
+        };
+        let taken = names(manifest.accesses(direction), &changes, &near);
+        let taken_back = names(manifest.accesses(direction.opposite()), back, &far);
+        let taken_back = taken_back.into_iter().map(|name| (name_before(&changes, &name), name)).collect();
         let encodings = transform
             .manifest()
             .accesses(direction)
@@ -82,7 +94,7 @@ impl Step {
                 }
             })
             .collect();
-        Self { transform, direction, changes, near, far, encodings }
+        Self { transform, direction, changes, near, far, encodings, taken, taken_back }
     }
 
     pub(super) fn version(&self) -> DataVersion {
@@ -94,10 +106,7 @@ impl Step {
     }
 
     fn opposite(&self) -> &[Access] {
-        self.transform.manifest().accesses(match self.direction {
-            Direction::Up => Direction::Down,
-            Direction::Down => Direction::Up,
-        })
+        self.transform.manifest().accesses(self.direction.opposite())
     }
 
     fn created(&self) -> impl Iterator<Item = &str> {
@@ -109,6 +118,16 @@ impl Step {
 
     pub(super) fn creates(&self, table: &str) -> bool {
         self.created().any(|created| created == table)
+    }
+
+    /// Whether the rows of a table that the step makes are its row function's.
+    pub(super) fn fills(&self, table: &str) -> bool {
+        self.creates(table) && self.accesses().iter().any(|access| access.table == table && access.reshapes)
+    }
+
+    /// Whether the row function of the way back makes the rows of a table that the step drops.
+    fn is_filled_on_the_way_back(&self, table: &str) -> bool {
+        self.opposite().iter().any(|access| access.table == table && access.reshapes)
     }
 
     /// Whether the row function gives a column its values.
@@ -176,6 +195,8 @@ impl Step {
             frame.note_all(version);
         }
         let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
+        let fills = self.far.tables.keys().any(|table| given_back(table) && self.fills(table));
+        let unit_marks = if fills { keep::unit_marks(frame, &self.taken) } else { Vec::new() };
         let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
         let mut marks = BTreeMap::new();
         for table in self.far.tables.keys().filter(|table| given_back(table)) {
@@ -183,12 +204,14 @@ impl Step {
                 marks.insert(table.clone(), keep::marks(frame, &name));
             }
         }
+        self.join_taken_back(frame);
         for change in &self.changes {
             if let Change::DropTable { table } = change
                 && frame.has(table)
             {
                 if self.transform.manifest().reversible {
-                    keep::keep_table(frame, self, table, &mut applied.kept);
+                    let is_filled = self.is_filled_on_the_way_back(table);
+                    keep::keep_table(frame, self, table, is_filled, &mut applied.kept);
                 }
                 frame.remove(table);
             }
@@ -204,9 +227,12 @@ impl Step {
         if let Some(outcome) = outcome {
             self.accept(frame, outcome, &mut marks, applied);
         }
+        self.mark_kept_tables(frame, &mut applied.kept);
         for table in frame.names() {
             keep::keep_columns(frame, self, &table, &mut applied.kept);
-            if given_back(&table) {
+            if given_back(&table) && self.fills(&table) {
+                keep::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale);
+            } else if given_back(&table) {
                 keep::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale);
             }
         }
@@ -215,6 +241,39 @@ impl Step {
         }
         frame.settle();
         Ok(())
+    }
+
+    /// Tables that the step drops and whose rows the row function of the way back makes. They are kept, and given back
+    /// only to units that are then what this step gave.
+    fn dropped_to_be_filled(&self) -> impl Iterator<Item = &String> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::DropTable { table } if self.is_filled_on_the_way_back(table) => Some(table),
+            _ => None,
+        })
+    }
+
+    /// Takes such tables together with those by which the way back will know their units.
+    fn join_taken_back(&self, frame: &mut Frame<'_>) {
+        for table in self.dropped_to_be_filled() {
+            for other in self.taken_back.iter().filter_map(|(before, _)| before.as_ref()) {
+                if frame.has(table) && frame.has(other) {
+                    frame.join(table, other);
+                }
+            }
+        }
+    }
+
+    /// Marks what was kept of such tables with what the step gave the units.
+    fn mark_kept_tables(&self, frame: &Frame<'_>, kept: &mut [Kept]) {
+        let dropped: Vec<_> = self.dropped_to_be_filled().collect();
+        if dropped.is_empty() {
+            return;
+        }
+        let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
+        let marks = keep::unit_marks(frame, &names);
+        for kept in kept.iter_mut().filter(|kept| kept.version == self.version() && dropped.contains(&&kept.table)) {
+            kept.entry.digest.clone_from(&marks[kept.unit]);
+        }
     }
 
     fn call(

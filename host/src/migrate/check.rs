@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::key::Key;
 use super::look::check_ends;
-use super::read::{Loaded, Room, Selection, bounds, load};
+use super::read::{Loaded, Measure, Range, Room, bounds, load};
 use super::state::{self, current_of};
 use super::transform::open_text;
 use super::{Context, MigrateError, Work, line, residue};
@@ -160,7 +160,7 @@ impl Walk {
             work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
         loop {
             let mut reader = context.database.read().await?;
-            let mut units = bounds(&mut reader, &sources, after.as_ref(), fitting).await?.units;
+            let mut units = bounds(&mut reader, &sources, after.as_ref(), fitting, Measure::Rows).await?.units;
             if units.is_empty() {
                 return Ok(());
             }
@@ -170,7 +170,7 @@ impl Walk {
             let full = context.tuning.batch_bytes.saturating_mul(units.len() as u64);
             fitting = (full / room.bytes(units.len()).max(1)).clamp(1, context.tuning.batch_units);
             let names: Vec<_> = units.iter().map(Key::name).collect();
-            let from = residue::opposite(work.lens.direction);
+            let from = work.lens.direction.opposite();
             let left = match work.lens.restorable().is_empty() {
                 true => Left::default(),
                 false => residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?,
@@ -275,7 +275,7 @@ async fn read(
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
         let columns = table.columns.iter().map(|column| column.name.clone()).collect();
-        let range = Selection::Range { after, units: &*units, is_shared: true };
+        let range = Range { after, units: &*units, is_shared: true };
         let loaded = load(reader, table, &columns, range, room).await?;
         units.truncate(loaded.units());
         all.push(loaded);

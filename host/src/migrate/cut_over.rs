@@ -265,7 +265,7 @@ async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), Mig
     let mut after = Some(String::new());
     while let Some(last) = after {
         let mut tx = fence.begin_at_ease().await?;
-        after = residue::remove_some(&mut tx, residue::opposite(direction), versions.clone(), &last).await?;
+        after = residue::remove_some(&mut tx, direction.opposite(), versions.clone(), &last).await?;
         tx.commit().await.map_err(failed("bbs_residue"))?;
     }
     Ok(())

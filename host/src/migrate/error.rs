@@ -1,6 +1,7 @@
 //! What a migration can fail with, and what to do about each. Owns the words and which of them are worth another try.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::database::schema::ReadBackError;
 use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
@@ -104,6 +105,8 @@ pub enum MigrateError {
         "the module given for migration {version} changes the layout in another way; give a correction of that one"
     )]
     OtherChanges { version: DataVersion },
+    #[error("a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost")]
+    NotFollowed { source: Arc<MigrateError> },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
 }

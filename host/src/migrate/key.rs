@@ -54,6 +54,15 @@ impl Key {
         }
     }
 
+    /// The same with its ASCII letters in lower case.
+    pub(super) fn in_lower_case(&self) -> Self {
+        let lower = |part: &Part| match part {
+            Part::Integer(number) => Part::Integer(*number),
+            Part::Text(text) => Part::Text(text.to_ascii_lowercase()),
+        };
+        Self(self.0.iter().map(lower).collect())
+    }
+
     pub(super) fn to_text(&self) -> String {
         let mut bytes = Vec::new();
         for part in &self.0 {

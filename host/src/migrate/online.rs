@@ -5,7 +5,7 @@
 mod keys;
 mod mirror;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub(super) use keys::{Held, UnitLocks};
 pub(super) use mirror::Mirror;
@@ -15,6 +15,7 @@ use super::{
     Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, line, prepare,
     start_over, state, verify,
 };
+use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::store;
@@ -118,38 +119,37 @@ impl Work {
 }
 
 /// What the copier and the writes of clients have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Following {
     pub(super) locks: UnitLocks,
-    broken: std::sync::Mutex<Option<MigrateError>>,
-    is_broken: std::sync::atomic::AtomicBool,
+    broken: OnceLock<Arc<MigrateError>>,
     /// A row that a copy has refused, until a transaction gives the copies up. The one in which it was refused cannot.
-    refusal: std::sync::Mutex<Option<MigrateError>>,
+    refusal: Mutex<Option<MigrateError>>,
 }
 
 impl Following {
-    fn is_broken(&self) -> bool {
-        self.is_broken.load(std::sync::atomic::Ordering::Acquire)
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { locks: UnitLocks::new(dialect == Dialect::Mysql), broken: OnceLock::new(), refusal: Mutex::default() }
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken.get().is_some()
+    }
+
+    /// The first fault is what counts.
     fn broken_by(&self, fault: MigrateError) {
-        *self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(fault);
-        self.is_broken.store(true, std::sync::atomic::Ordering::Release);
+        let _ = self.broken.set(Arc::new(fault));
     }
 
     fn refused_by(&self, fault: MigrateError) {
-        *self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(fault);
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
 
     fn take_refusal(&self) -> Option<MigrateError> {
-        self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn fault(&self) -> Result<(), MigrateError> {
-        if !self.is_broken() {
-            return Ok(());
-        }
-        let fault = self.broken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        Err(fault.unwrap_or(MigrateError::Interrupted))
+        self.broken.get().map_or(Ok(()), |fault| Err(MigrateError::NotFollowed { source: Arc::clone(fault) }))
     }
 }

@@ -9,13 +9,10 @@ use crate::database::Dialect;
 use crate::database::schema::{self, ColumnChange};
 use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Index, Literal, Table};
+use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use crate::layout::values::Encoding;
 use crate::lens::transform::Transform;
 use crate::lens::{Composed, Lens, Provenance};
-
-/// The column that names the last migration whose row function a record went through.
-const RECORD_VERSION: &str = "record_version";
 
 /// How a table gets to the far end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -11,8 +11,8 @@ use futures_util::TryStreamExt;
 use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::key::Key;
-use super::{MigrateError, Tuning};
-use crate::database::{Dialect, SqlError, Transaction};
+use super::{MigrateError, Tuning, state};
+use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -31,6 +31,19 @@ fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
 pub(super) struct Bounds {
     pub units: Vec<Key>,
     pub rows: u64,
+    /// What the text of their rows takes, where that was asked for.
+    pub bytes: u64,
+}
+
+/// What is asked about units besides their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Measure {
+    Rows,
+    /// Also how long their text is, of as many as take no more than so many bytes, or of one. For that the database has to
+    /// look at the rows.
+    Bytes {
+        most: u64,
+    },
 }
 
 /// How much of a batch may be in memory, and what is there of each of its units, over all tables.
@@ -68,6 +81,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    /// No row of a table, for so many units.
+    pub(super) fn of_none(table: &Table, needed: &BTreeSet<String>, units: usize) -> Self {
+        Rows::new(table, needed).finish(units)
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.unit_offsets.last().map_or(0, |&rows| rows as usize)
     }
@@ -135,39 +153,50 @@ pub(super) fn within(query: &mut SelectStatement, key: &[String], after: Option<
     }
 }
 
-/// The next units over all tables, at most `most` of them. Only keys are looked at: for anything else the database
-/// would have to go to the rows, which lie anywhere.
+/// The next units over all tables, at most `most` of them. Without a measure in bytes only keys are looked at: for anything
+/// else the database would have to go to the rows, which lie anywhere.
 pub(super) async fn bounds(
     tx: &mut Transaction,
     tables: &[&Table],
     after: Option<&Key>,
     most: u64,
+    measure: Measure,
 ) -> Result<Bounds, MigrateError> {
     let [first, ..] = tables else { return Ok(Bounds::default()) };
     let key = unit_key(first);
     let encodings = encodings(first, &key);
-    let query = keys(tables, after, most, tx.dialect());
+    let query = keys(tables, after, most, measure, tx.dialect());
     let mut bounds = Bounds::default();
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
-        let rows = row.integer(key.len()).map_err(failed(&first.name))?.unwrap_or_default();
-        bounds.rows += rows.unsigned_abs();
+        let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+        if let Measure::Bytes { most } = measure {
+            let bytes = number(key.len() + 1).map_err(failed(&first.name))?;
+            if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
+                break;
+            }
+            bounds.bytes += bytes;
+        }
+        bounds.rows += number(key.len()).map_err(failed(&first.name))?;
         bounds.units.push(Key::read(&row, &encodings).map_err(failed(&first.name))?);
     }
     Ok(bounds)
 }
 
+const UNIT_ROWS: &str = "unit_rows";
+const UNIT_BYTES: &str = "unit_bytes";
+
 /// The first units of some tables with how many rows they have, in the order of units.
-fn keys(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+fn keys(tables: &[&Table], after: Option<&Key>, most: u64, measure: Measure, dialect: Dialect) -> SelectStatement {
     const KEY: &str = "key";
     if let [table] = tables {
-        return keys_of(table, after, most, dialect);
+        return keys_of(table, after, most, measure, dialect);
     }
     let key = unit_key(tables[0]);
     let name = |at: usize| Alias::new(format!("{KEY}{at}"));
     let mut all = tables.iter().enumerate().map(|(place, table)| {
         // A limit inside of a union has to be wrapped for SQLite.
-        let inner = keys_of(table, after, most, dialect);
+        let inner = keys_of(table, after, most, measure, dialect);
         Query::select().expr(Expr::cust("*")).from_subquery(inner, Alias::new(format!("units{place}"))).take()
     });
     let mut union = all.next().expect("one table at least");
@@ -179,26 +208,35 @@ fn keys(tables: &[&Table], after: Option<&Key>, most: u64, dialect: Dialect) -> 
     for at in 0..key.len() {
         query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
     }
-    query.expr(sum("unit_rows")).from_subquery(union, Alias::new("units")).limit(most).take()
+    query.expr(sum(UNIT_ROWS));
+    if measure != Measure::Rows {
+        query.expr(sum(UNIT_BYTES));
+    }
+    query.from_subquery(union, Alias::new("units")).limit(most).take()
 }
 
-fn keys_of(table: &Table, after: Option<&Key>, most: u64, dialect: Dialect) -> SelectStatement {
+fn keys_of(table: &Table, after: Option<&Key>, most: u64, measure: Measure, dialect: Dialect) -> SelectStatement {
     let key = unit_key(table);
     let mut query = Query::select();
     for (at, name) in key.iter().enumerate() {
         query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
         query.order_by(Alias::new(name), Order::Asc);
     }
-    let rows = if key == table.primary_key {
+    let texts = table.columns.iter().filter(|column| column.kind.is_text()).map(|column| column.name.as_str());
+    let bytes = state::text_length(texts).unwrap_or(Expr::val(0));
+    let (rows, bytes) = if key == table.primary_key {
         // A unit is a row: nothing to group, so the walk along the key can stop at the limit for sure.
-        Expr::cust("1")
+        (Expr::cust("1"), bytes)
     } else {
         for name in &key {
             query.group_by_col(Alias::new(name));
         }
-        Expr::cust("COUNT(*)")
+        (Expr::cust("COUNT(*)"), Expr::expr(Func::sum(bytes)))
     };
-    query.expr_as(rows.cast_as(Alias::new(dialect.integer_cast())), Alias::new("unit_rows"));
+    query.expr_as(rows.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_ROWS));
+    if measure != Measure::Rows {
+        query.expr_as(bytes.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_BYTES));
+    }
     query.from(Alias::new(&table.name)).limit(most);
     within(&mut query, &key, after, None);
     query
@@ -231,22 +269,13 @@ pub(super) async fn load_unit(tx: &mut Transaction, table: &Table, unit: &Key) -
     Ok(Loaded { unit_offsets: vec![0, count], columns })
 }
 
-/// Which units are read, in the order of the database.
+/// The units between a key and the last of `units`, in the order of the database. Where others write, too, there may be
+/// more between them, which are theirs; otherwise there are none.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Selection<'a> {
-    /// Those after a key and up to the last of these. Where others write, too, there may be more between them, which
-    /// are theirs; otherwise there are none.
-    Range { after: Option<&'a Key>, units: &'a [Key], is_shared: bool },
-    /// These, and no others.
-    Listed(&'a [Key]),
-}
-
-impl<'a> Selection<'a> {
-    fn units(self) -> &'a [Key] {
-        match self {
-            Self::Range { units, .. } | Self::Listed(units) => units,
-        }
-    }
+pub(super) struct Range<'a> {
+    pub after: Option<&'a Key>,
+    pub units: &'a [Key],
+    pub is_shared: bool,
 }
 
 /// Rows with one of these keys.
@@ -271,18 +300,23 @@ pub(super) async fn keys_between(
     rows.iter().map(|row| Key::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
 }
 
-fn rows_of(table: &Table, key: &[String], wanted: &[&Column], selection: Selection<'_>) -> SelectStatement {
+/// Those of some units that have rows in a table.
+pub(super) async fn keys_among(tx: &mut Transaction, table: &Table, units: &[Key]) -> Result<Vec<Key>, MigrateError> {
+    let key = unit_key(table);
+    let encodings = encodings(table, &key);
+    let mut query = Query::select();
+    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(&table.name));
+    query.and_where(listed(&key, units));
+    let rows = tx.fetch(&query).await.map_err(failed(&table.name))?;
+    rows.iter().map(|row| Key::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(&table.name))
+}
+
+fn rows_of(table: &Table, key: &[String], wanted: &[&Column]) -> SelectStatement {
     let mut query = Query::select();
     query
         .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
         .exprs(wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
         .from(Alias::new(&table.name));
-    match selection {
-        Selection::Range { after, units, .. } => within(&mut query, key, after, units.last()),
-        Selection::Listed(units) => {
-            query.and_where(listed(key, units));
-        }
-    }
     for name in key.iter().chain(table.primary_key.iter().filter(|name| !key.contains(name))) {
         query.order_by(Alias::new(name), Order::Asc);
     }
@@ -295,45 +329,126 @@ pub(super) async fn load(
     tx: &mut Transaction,
     table: &Table,
     needed: &BTreeSet<String>,
-    selection: Selection<'_>,
+    range: Range<'_>,
     room: &mut Room<'_>,
 ) -> Result<Loaded, MigrateError> {
-    let (key, units) = (unit_key(table), selection.units());
-    let encodings = encodings(table, &key);
-    let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
-    let query = rows_of(table, &key, &wanted, selection);
-    let places: HashMap<&Key, usize> = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
-    let mut builders: Vec<_> = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
-    let mut unit_offsets = vec![0_u32];
-    let (mut count, mut sum, mut complete) = (0, 0, units.len());
-    let mut rows = tx.stream(&query);
-    while let Some(row) = rows.try_next().await.map_err(failed(&table.name))? {
-        let unit = Key::read(&row, &encodings).map_err(failed(&table.name))?;
+    let key = unit_key(table);
+    let places = Places::new(range.units, tx.dialect());
+    let mut rows = Rows::new(table, needed);
+    let mut query = rows_of(table, &key, &rows.wanted);
+    within(&mut query, &key, range.after, range.units.last());
+    let mut complete = range.units.len();
+    let mut stream = tx.stream(&query);
+    while let Some(row) = stream.try_next().await.map_err(failed(&table.name))? {
+        let unit = rows.key(&row)?;
         // A unit without rows in this table is passed over; one that was not asked for came since.
-        let place = match (places.get(&unit), selection) {
-            (Some(&place), _) if place + 1 >= unit_offsets.len() => place,
-            (None, Selection::Range { is_shared: true, .. }) => continue,
+        let place = match places.of(&unit) {
+            Some(place) if place + 1 >= rows.unit_offsets.len() => place,
+            None if range.is_shared => continue,
             _ => return Err(MigrateError::WrittenMeanwhile { table: table.name.clone() }),
         };
-        if place > 0 && place + 1 > unit_offsets.len() && sum > room.tuning.batch_bytes {
+        if place > 0 && place + 1 > rows.unit_offsets.len() && rows.bytes > room.tuning.batch_bytes {
             complete = place;
             break;
         }
-        unit_offsets.resize(place + 1, count);
-        count += 1;
+        let bytes = rows.push(&row, place)?;
+        room.take(range.units, place, bytes)?;
+    }
+    Ok(rows.finish(complete))
+}
+
+/// The rows that the database finds under one key, and the key that they have there.
+pub(super) async fn load_one(
+    tx: &mut Transaction,
+    table: &Table,
+    needed: &BTreeSet<String>,
+    unit: &Key,
+    room: &mut Room<'_>,
+) -> Result<(Loaded, Option<Key>), MigrateError> {
+    let mut rows = Rows::new(table, needed);
+    let mut query = rows_of(table, &unit_key(table), &rows.wanted);
+    query.and_where(is_unit(table, unit));
+    let mut stored_under = None;
+    let mut stream = tx.stream(&query);
+    while let Some(row) = stream.try_next().await.map_err(failed(&table.name))? {
+        if stored_under.is_none() {
+            stored_under = Some(rows.key(&row)?);
+        }
+        let bytes = rows.push(&row, 0)?;
+        room.take(std::slice::from_ref(unit), 0, bytes)?;
+    }
+    Ok((rows.finish(1), stored_under))
+}
+
+/// Which of some units a key belongs to.
+pub(super) struct Places<'a> {
+    exactly: HashMap<&'a Key, usize>,
+    /// Where keys are compared by a collation, rows of one unit may spell its key in upper or lower case. If the database
+    /// tells the two apart, each is a unit of its own and found exactly.
+    in_any_case: HashMap<Key, usize>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(units: &'a [Key], dialect: Dialect) -> Self {
+        let exactly = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
+        let in_any_case = match dialect {
+            Dialect::Mysql => units.iter().enumerate().map(|(place, unit)| (unit.in_lower_case(), place)).collect(),
+            Dialect::Sqlite | Dialect::Postgres => HashMap::new(),
+        };
+        Self { exactly, in_any_case }
+    }
+
+    pub(super) fn of(&self, unit: &Key) -> Option<usize> {
+        match self.exactly.get(unit) {
+            None if !self.in_any_case.is_empty() => self.in_any_case.get(&unit.in_lower_case()).copied(),
+            found => found.copied(),
+        }
+    }
+}
+
+/// Rows of one table on their way into columns.
+struct Rows<'a> {
+    table: &'a Table,
+    encodings: Vec<Encoding>,
+    wanted: Vec<&'a Column>,
+    builders: Vec<ColumnBuilder>,
+    unit_offsets: Vec<u32>,
+    count: u32,
+    bytes: u64,
+}
+
+impl<'a> Rows<'a> {
+    fn new(table: &'a Table, needed: &BTreeSet<String>) -> Self {
+        let wanted: Vec<_> = table.columns.iter().filter(|column| needed.contains(&column.name)).collect();
+        let builders = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+        let encodings = encodings(table, &unit_key(table));
+        Self { table, encodings, wanted, builders, unit_offsets: vec![0], count: 0, bytes: 0 }
+    }
+
+    fn key(&self, row: &Row) -> Result<Key, MigrateError> {
+        Key::read(row, &self.encodings).map_err(failed(&self.table.name))
+    }
+
+    /// Takes a row of the unit at this place, which is that of the row before or comes after it. Gives its bytes.
+    fn push(&mut self, row: &Row, place: usize) -> Result<u64, MigrateError> {
+        self.unit_offsets.resize(place + 1, self.count);
+        self.count += 1;
         let mut bytes = 0;
-        for (at, (column, builder)) in wanted.iter().zip(&mut builders).enumerate() {
-            let value = row.value(key.len() + at, column.kind.into()).map_err(failed(&table.name))?;
+        for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
+            let value = row.value(self.encodings.len() + at, column.kind.into()).map_err(failed(&self.table.name))?;
             bytes += bytes_of(value);
             builder.push(value);
         }
-        sum += bytes;
-        room.take(units, place, bytes)?;
+        self.bytes += bytes;
+        Ok(bytes)
     }
-    unit_offsets.resize(complete + 1, count);
-    let finished = builders.into_iter().map(|builder| Arc::new(builder.finish()));
-    let columns = wanted.iter().map(|column| column.name.clone()).zip(finished).collect();
-    Ok(Loaded { unit_offsets, columns })
+
+    fn finish(mut self, units: usize) -> Loaded {
+        self.unit_offsets.resize(units + 1, self.count);
+        let finished = self.builders.into_iter().map(|builder| Arc::new(builder.finish()));
+        let columns = self.wanted.iter().map(|column| column.name.clone()).zip(finished).collect();
+        Loaded { unit_offsets: self.unit_offsets, columns }
+    }
 }
 
 fn bytes_of(value: Value<'_>) -> u64 {

@@ -27,13 +27,6 @@ fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: RESIDUE.to_owned(), source }
 }
 
-pub(super) fn opposite(direction: Direction) -> Direction {
-    match direction {
-        Direction::Up => Direction::Down,
-        Direction::Down => Direction::Up,
-    }
-}
-
 /// Entries of a direction at these versions.
 fn of(direction: Direction, versions: &Versions) -> Cond {
     Cond::all()

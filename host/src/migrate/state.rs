@@ -52,7 +52,7 @@ pub enum Phase {
 impl Phase {
     const ALL: [Self; 4] = [Self::Begun, Self::Copying, Self::Renaming, Self::CleaningUp];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
             Self::Copying => "copying",

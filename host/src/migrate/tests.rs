@@ -2,7 +2,9 @@
 
 mod left_out;
 mod line;
+mod pacing;
 mod refusals;
+mod restored;
 mod world;
 
 use super::*;

@@ -107,19 +107,36 @@ pub(super) fn transform(work: &Work, group: usize, read: &Read) -> Result<Transf
         if fault.unit().is_none() {
             return Err(fault);
         }
-        let mut found = failing(work, group, read, &units)?;
+        let mut found = match refused_by_name(work, read, &units, &fault) {
+            Some(refused) => refused,
+            None => failing(work, group, read, &units)?,
+        };
         if found.is_empty() {
             // It fails among others and not alone: a module that keeps something between calls.
             let place = units.iter().position(|&unit| fault.unit() == Some(&read.units[unit].name()));
             found.push((units[place.unwrap_or(0)], fault));
         }
-        units.retain(|unit| found.iter().all(|(failed, _)| failed != unit));
+        let left_out: HashSet<_> = found.iter().map(|(unit, _)| *unit).collect();
+        units.retain(|unit| !left_out.contains(unit));
         refused.extend(found.into_iter().map(|(unit, error)| Refused { key: read.units[unit].clone(), error }));
         fault = match whole(work, group, &read.only(work, &units)) {
             Ok(transformed) => return Ok(Transformed { refused, ..transformed }),
             Err(fault) => fault,
         };
     }
+}
+
+/// The units that a module named when it came back, each with an error of its own: none of them has to be looked for.
+fn refused_by_name(
+    work: &Work,
+    read: &Read,
+    units: &[usize],
+    fault: &MigrateError,
+) -> Option<Vec<(usize, MigrateError)>> {
+    let MigrateError::Unit { source, .. } = fault else { return None };
+    let names: Vec<_> = units.iter().map(|&unit| read.units[unit].name()).collect();
+    let refused = source.refused()?;
+    Some(refused.into_iter().map(|error| (units[error.unit()], work.at_fault(error, &names))).collect())
 }
 
 /// The units that fail alone, found by halving.

@@ -5,8 +5,17 @@ use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableDa
 use crate::layout::manifest::Access;
 use crate::layout::schema::{Column, ColumnType, Sealing};
 
-/// The definitions of the columns one direction writes: for each access, in the order of its `writes`.
-pub(super) type WrittenColumns = Vec<Vec<Column>>;
+/// What one direction writes, for each of its accesses.
+pub(super) type WrittenColumns = Vec<Definitions>;
+
+/// What the layout says of a table that is written.
+#[derive(Debug)]
+pub(super) struct Definitions {
+    /// Of the columns that are written, in the order of `writes`.
+    pub(super) columns: Vec<Column>,
+    /// A column without which no row can be added, and which is not written.
+    pub(super) missing: Option<String>,
+}
 
 /// Checks an outcome. Without the definitions, as when a module is looked at alone, each column need only be
 /// consistent as some type.
@@ -24,7 +33,7 @@ pub(super) fn check(
         return Err(format!("{} tables for {} declared", outcome.tables.len(), accesses.len()));
     }
     for (index, (access, written)) in accesses.iter().zip(&outcome.tables).enumerate() {
-        let definitions = columns.map(|columns| columns[index].as_slice());
+        let definitions = columns.map(|columns| &columns[index]);
         check_table(access, definitions, &batch.tables[index], written, &refused)
             .map_err(|flaw| format!("table `{}`: {flaw}", access.table))?;
     }
@@ -60,7 +69,7 @@ fn check_residue(units: usize, declared: bool, residue: &[Option<Vec<u8>>]) -> R
 
 fn check_table(
     access: &Access,
-    definitions: Option<&[Column]>,
+    definitions: Option<&Definitions>,
     given: &TableData,
     written: &Written,
     refused: &[bool],
@@ -68,6 +77,7 @@ fn check_table(
     let unit_offsets = match (&written.shape, access.reshapes) {
         (Some(shape), true) => {
             check_shape(given, shape)?;
+            check_added(shape, definitions, refused)?;
             &shape.unit_offsets
         }
         (None, false) => &given.unit_offsets,
@@ -81,7 +91,7 @@ fn check_table(
     for (index, (name, column)) in access.writes.iter().zip(&written.columns).enumerate() {
         let named = |flaw: String| format!("column `{name}`: {flaw}");
         check_validity(rows, column).map_err(named)?;
-        match definitions.map(|definitions| &definitions[index]) {
+        match definitions.map(|definitions| &definitions.columns[index]) {
             None => check_some_type(rows, column).map_err(named)?,
             Some(definition) => {
                 check_type(definition, rows, column).map_err(named)?;
@@ -105,6 +115,22 @@ fn check_shape(given: &TableData, shape: &Shape) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Rows are added only where every column that they need is written, other than in refused units, which are dropped.
+fn check_added(shape: &Shape, definitions: Option<&Definitions>, refused: &[bool]) -> Result<(), String> {
+    let Some(missing) = definitions.and_then(|definitions| definitions.missing.as_ref()) else { return Ok(()) };
+    let added =
+        shape.unit_offsets.windows(2).enumerate().find(|(unit, ends)| {
+            !refused[*unit] && shape.origins[ends[0] as usize..ends[1] as usize].contains(&NEW_ROW)
+        });
+    match added {
+        None => Ok(()),
+        Some((unit, _)) => Err(format!(
+            "a row is added to unit {unit}, but its column `{missing}`, which has no value otherwise, is not among the \
+             columns written"
+        )),
+    }
 }
 
 fn units(offsets: &[u32]) -> usize {

@@ -122,6 +122,11 @@ impl<L: Linked> Instances<L> {
         }
     }
 
+    /// Instances that there may be at once.
+    pub(super) fn most(&self) -> usize {
+        self.sandbox.limits().instances
+    }
+
     /// Instances that wait for a call.
     pub(super) fn idle(&self) -> usize {
         self.lock().idle.len()

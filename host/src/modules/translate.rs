@@ -96,6 +96,9 @@ pub type Next<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateE
 pub trait Translate: Send + Sync {
     fn manifest(&self) -> &TranslatorManifest;
 
+    /// How many calls it can answer at once; one more waits for one of them.
+    fn instances(&self) -> usize;
+
     /// Answers one method of the older API by calling the next newer one through `next`.
     /// The time spent inside `next` does not count against the translator's deadline.
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;

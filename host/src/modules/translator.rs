@@ -46,6 +46,10 @@ impl Translate for TranslatorModule {
         &self.manifest
     }
 
+    fn instances(&self) -> usize {
+        self.instances.most()
+    }
+
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError> {
         let answer = self.instances.run(|guest, store| guest.call(store, method, request, next), Ok);
         answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TranslateError {

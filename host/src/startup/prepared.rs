@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tracing::Instrument;
 
-use super::StartupError;
 use super::takeover::check_version;
+use super::{StartupError, catalog};
 use crate::admin::{self, AdminError};
-use crate::api::{self, Api, NATIVE};
+use crate::api::{self, Api};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
@@ -92,18 +92,12 @@ impl Prepared {
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
-        let refused = |source| StartupError::Catalog { folder: config.modules_dir.clone(), source };
         let folder = config.modules_dir.clone();
         // Compiling takes a while when nothing is cached, and a signal or a question about health does not wait for it.
         let loading = Arc::clone(&sandbox);
-        let loaded = tokio::task::spawn_blocking(move || Catalog::load(&folder, &loading)).await;
-        let loaded = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-        let catalog = loaded.map_err(refused)?;
+        let loaded = tokio::task::spawn_blocking(move || catalog::load(&folder, &loading)).await;
+        let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         warn_of_compiling_again(&sandbox);
-        catalog.ends_in(NATIVE).map_err(refused)?;
-        if catalog.migrations().is_empty() {
-            return Err(StartupError::NoMigrations { folder: config.modules_dir.clone() });
-        }
         check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
         let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));

@@ -2,6 +2,7 @@
 //! as empty or zero; in a sealed one it is a problem unless the column may be empty.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use prost::Message;
 
@@ -29,7 +30,7 @@ pub enum RecordProblem {
     #[error("{column} is not the JSON it should be")]
     Json { column: &'static str, source: Malformed },
     #[error("it cannot be taken to the layout that the handlers speak")]
-    Lens { source: Box<UnitsError> },
+    Lens { source: Arc<UnitsError> },
 }
 
 /// Columns by name, as they rest.

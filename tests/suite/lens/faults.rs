@@ -48,6 +48,24 @@ async fn a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed(kind:
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_look_at_a_damaged_record_reports_the_cause() {
+    let server = serve_at(Kind::Sqlite, modules::modules_with_split(), SPLIT).await;
+    let guid = fixture::rows("desired_lrps")[5]["process_guid"].as_str().unwrap().to_owned();
+    server
+        .sql(&format!("UPDATE immutable_desired_lrps SET immutable_run_info = '02xx' WHERE process_guid = '{guid}'"))
+        .await;
+    let mut writer = server.store.writer(guid.as_bytes()).await.unwrap();
+    for look in ["first", "second"] {
+        let fault = writer.desired_lrp(guid.as_bytes()).await.unwrap_err();
+        let said = modules::chain(&fault);
+        assert!(
+            said.contains("column immutable_run_info of table immutable_desired_lrps does not open"),
+            "{look}: {said}"
+        );
+    }
+}
+
 /// Through the executable, so that what the host keeps beside the records is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_kept_of_a_record_goes_with_it() {

@@ -13,11 +13,10 @@ use crate::layout::columns::ColumnData;
 use crate::layout::values::{Encoding, Value as Cell};
 use crate::lens::transform::Transform;
 use crate::migrate::{Replay, ReplayTable};
-use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
 use crate::record::Keyring;
-use crate::startup;
+use crate::startup::{self, catalog};
 
 /// Run the unit that a migration stopped at once more: with the module that failed, or with its correction.
 ///
@@ -75,8 +74,7 @@ impl ReplayCommand {
                 Module::Translator(_) => bail!("{} is a translator, the file is of a migration", file.display()),
             };
         }
-        let catalog = Catalog::load(&config.modules_dir, sandbox)
-            .with_context(|| format!("the modules in {} cannot be used", config.modules_dir.display()))?;
+        let catalog = catalog::load(&config.modules_dir, sandbox)?;
         let found = catalog.migrations().iter().find(|module| module.manifest().version == *version);
         found.cloned().with_context(|| {
             format!("{} has no migration {version}-{name}; name its file with --module", config.modules_dir.display())

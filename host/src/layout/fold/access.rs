@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Problem, travel};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{Layout, Table};
+use crate::layout::schema::{Column, Layout, Table};
 
 pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Result<(), Problem> {
     if !manifest.reversible && !manifest.down.is_empty() {
@@ -87,7 +87,28 @@ fn check_access(
     if !access.reshapes && access.writes.contains(partition) {
         return Err(Problem::WritesPartitionKey { direction, table: name(), column: partition.clone() });
     }
+    // A table that the step makes has no rows but those that are added. Of another only what comes back tells.
+    if access.reshapes
+        && source.is_none()
+        && let Some(column) = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))
+    {
+        let (table, column) = (name(), column.name.clone());
+        let is_key = far.tables[&table].primary_key.contains(&column) || column == *partition;
+        return Err(match is_key {
+            true => Problem::ReshapeWithoutKey { direction, table, column },
+            false => Problem::NoValue { table, column },
+        });
+    }
     Ok(())
+}
+
+/// The columns that have no value in a row that is added unless they are written: keys first.
+pub(crate) fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
+    let is_partition = |column: &Column| table.partition_key.as_ref() == Some(&column.name);
+    let is_key = move |column: &Column| is_partition(column) || table.primary_key.contains(&column.name);
+    let has_none = move |column: &Column| is_partition(column) || !column.nullable && column.default.is_none();
+    let keys = table.columns.iter().filter(move |column| is_key(column) && has_none(column));
+    keys.chain(table.columns.iter().filter(move |column| !is_key(column) && has_none(column)))
 }
 
 /// Every column that appears without a value of its own gets one from somewhere.

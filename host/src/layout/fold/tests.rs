@@ -294,6 +294,38 @@ fn accesses_name_what_is_there_on_their_side() {
 }
 
 #[test]
+fn rows_of_a_new_table_get_a_key_and_every_value_that_they_need() {
+    let made = || {
+        let mut made = table("made", vec![column("guid"), column("place"), column("word"), nullable("note")]);
+        made.primary_key = names(&["guid", "place"]);
+        made
+    };
+    let adding = |writes: &[&str]| Access { reshapes: true, ..access("made", &[], writes) };
+    let with = |access: Access| Manifest { up: vec![access], ..manifest(vec![Change::CreateTable(made())]) };
+    let without_key =
+        |direction, column: &str| Problem::ReshapeWithoutKey { direction, table: "made".into(), column: column.into() };
+    assert_eq!(refused_manifest(with(adding(&["place", "word"]))), without_key(Direction::Up, "guid"));
+    assert_eq!(refused_manifest(with(adding(&["guid", "word"]))), without_key(Direction::Up, "place"));
+    let no_value = Problem::NoValue { table: "made".into(), column: "word".into() };
+    assert_eq!(refused_manifest(with(adding(&["guid", "place"]))), no_value);
+    before().apply(&with(adding(&["guid", "place", "word"]))).expect("every row has a key and a word");
+    before().apply(&with(access("made", &[], &["word"]))).expect("without reshaping it stays empty");
+    // The way back of a step that drops the table.
+    let layout = before().apply(&manifest(vec![Change::CreateTable(made())])).unwrap();
+    let back = |access: Access| {
+        let drop = Change::DropTable { table: "made".into() };
+        layout.apply(&Manifest { version: 3, down: vec![access], ..manifest(vec![drop]) })
+    };
+    assert_eq!(back(adding(&["guid", "word"])).unwrap_err().problem, without_key(Direction::Down, "place"));
+    back(adding(&["guid", "place", "word"])).expect("every row has a key and a word");
+    // A part of the key that is the same in every row has its value from there.
+    let mut kinds = made();
+    kinds.columns[1].default = Some(Literal::Text("app".into()));
+    let manifest = Manifest { up: vec![adding(&["guid", "word"])], ..manifest(vec![Change::CreateTable(kinds)]) };
+    before().apply(&manifest).expect("the default is part of the key");
+}
+
+#[test]
 fn one_way_steps_and_residue_make_sense() {
     let down = Manifest { reversible: false, down: vec![access("apps", &["note"], &[])], ..manifest(Vec::new()) };
     assert_eq!(refused_manifest(down), Problem::DownOfIrreversible);

@@ -109,7 +109,10 @@ fn sift(lens: &Lens, source: &Source, left: &Left, arguments: &Arguments) -> Sif
             Ok((far, kept)) => return Sifted { units, far, kept, losses },
             Err(fault) => fault,
         };
-        let mut failing = failing(lens, source, left, arguments, &units);
+        let mut failing = match fault.refused() {
+            Some(refused) => refused.iter().map(|fault| loss(lens, units[fault.unit()], fault)).collect(),
+            None => failing(lens, source, left, arguments, &units),
+        };
         if failing.is_empty() {
             // It fails among others and not alone: a module that keeps something between calls.
             failing.push(loss(lens, units[fault.unit()], &fault));

@@ -1,77 +1,165 @@
-//! Which units are in hand: the copier's batch, or a write. Owns the rule that a unit is in one hand at a time, from
-//! before it is read until what was made of it is committed. Otherwise the copier could write what a client has just
-//! changed or deleted.
+//! Unit locks: the copier's batch and each write of a client hold the units that they touch, from before they are read
+//! until what was made of them is committed. Otherwise the copier could write what a client has just changed or deleted.
+//! Requests for the same unit are granted in the order in which they were made, so a batch is not starved by clients that
+//! keep taking one or another of its units.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
-use crate::migrate::key::Key;
+use crate::migrate::key::{Key, Part};
 
 /// A unit of a group.
 type Unit = (usize, Key);
+/// A request, by its place in the order of all requests.
+type Ticket = u64;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnitLocks(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    held: Mutex<HashSet<Unit>>,
-    given_back: Notify,
+    /// Whether the database may take two keys of different bytes for the same.
+    collates: bool,
+    queues: Mutex<Queues>,
+    /// Shared by all requests but those for a key of which it is not known with which others the database confuses it.
+    all: Arc<RwLock<()>>,
 }
 
-impl Shared {
-    fn held(&self) -> MutexGuard<'_, HashSet<Unit>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug, Default)]
+struct Queues {
+    next: Ticket,
+    /// By unit: the request that holds it, and behind it those that wait, in the order in which they were made.
+    of_units: HashMap<Unit, VecDeque<Ticket>>,
+    waiting: HashMap<Ticket, Waiting>,
 }
 
-/// Units in hand, given back when dropped.
+#[derive(Debug)]
+struct Waiting {
+    /// How many of its units others hold, or asked for before.
+    missing: usize,
+    granted: oneshot::Sender<()>,
+}
+
+/// Units that are held or asked for, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     locks: UnitLocks,
-    units: Vec<Unit>,
+    ticket: Ticket,
+    units: HashSet<Unit>,
+    _all: All,
+}
+
+#[derive(Debug)]
+enum All {
+    Shared { _guard: OwnedRwLockReadGuard<()> },
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
 }
 
 impl UnitLocks {
-    /// Takes all of these units once nobody has any of them: all at once, so that two who wait never wait for each
-    /// other.
+    /// With `collates`, keys that a collation may take for the same are one lock.
+    pub(crate) fn new(collates: bool) -> Self {
+        Self(Arc::new(Shared { collates, ..Shared::default() }))
+    }
+
+    /// Takes all of these units at once, so that two requests never wait for each other.
     pub(crate) async fn take(&self, units: Vec<Unit>) -> Held {
-        loop {
-            // Asked for before looking, so that what is given back meanwhile is not missed.
-            let given_back = self.0.given_back.notified();
-            tokio::pin!(given_back);
-            given_back.as_mut().enable();
-            {
-                let mut held = self.0.held();
-                if units.iter().all(|unit| !held.contains(unit)) {
-                    held.extend(units.iter().cloned());
-                    return Held { locks: self.clone(), units };
-                }
-            }
-            given_back.await;
+        let all = Arc::clone(&self.0.all);
+        let all = if self.0.collates && units.iter().any(|(_, key)| !is_ascii(key)) {
+            All::Alone { _guard: all.write_owned().await }
+        } else {
+            All::Shared { _guard: all.read_owned().await }
+        };
+        let units = units.into_iter().map(|(group, key)| (group, self.lock_of(key))).collect();
+        let (held, granted) = self.ask(units, all);
+        if let Some(granted) = granted {
+            granted.await.expect("a request is granted before it is forgotten");
+        }
+        held
+    }
+
+    /// What a key is locked by. Where keys are compared by a collation, which may ignore case, accents, widths and much
+    /// else, that is its digits alone: no collation takes two ASCII texts for the same that differ in those, and guids
+    /// have many.
+    fn lock_of(&self, key: Key) -> Key {
+        let digits = |part: Part| match part {
+            Part::Text(text) => Part::Text(text.into_iter().filter(u8::is_ascii_digit).collect()),
+            Part::Integer(number) => Part::Integer(number),
+        };
+        if self.0.collates { Key(key.0.into_iter().map(digits).collect()) } else { key }
+    }
+
+    fn ask(&self, units: HashSet<Unit>, all: All) -> (Held, Option<oneshot::Receiver<()>>) {
+        let mut queues = self.queues();
+        let ticket = queues.next;
+        queues.next += 1;
+        let mut missing = 0;
+        for unit in &units {
+            let queue = queues.of_units.entry(unit.clone()).or_default();
+            missing += usize::from(!queue.is_empty());
+            queue.push_back(ticket);
+        }
+        let granted = (missing > 0).then(|| {
+            let (granted, receiver) = oneshot::channel();
+            queues.waiting.insert(ticket, Waiting { missing, granted });
+            receiver
+        });
+        drop(queues);
+        (Held { locks: self.clone(), ticket, units, _all: all }, granted)
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_ascii(key: &Key) -> bool {
+    key.0.iter().all(|part| match part {
+        Part::Text(text) => text.is_ascii(),
+        Part::Integer(_) => true,
+    })
+}
+
+impl Queues {
+    /// Takes a request out of the queue of one of its units; the request behind it then has one unit less to wait for.
+    fn leave(&mut self, unit: &Unit, ticket: Ticket) {
+        let Some(queue) = self.of_units.get_mut(unit) else { return };
+        let was_first = queue.front() == Some(&ticket);
+        queue.retain(|other| *other != ticket);
+        let Some(&first) = queue.front() else {
+            self.of_units.remove(unit);
+            return;
+        };
+        if !was_first {
+            return;
+        }
+        let Some(waiting) = self.waiting.get_mut(&first) else { return };
+        waiting.missing -= 1;
+        if waiting.missing == 0
+            && let Some(Waiting { granted, .. }) = self.waiting.remove(&first)
+        {
+            // A request that was given up in this moment gives back what it was granted.
+            let _ = granted.send(());
         }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut held = self.locks.0.held();
+        let mut queues = self.locks.queues();
+        queues.waiting.remove(&self.ticket);
         for unit in &self.units {
-            held.remove(unit);
+            queues.leave(unit, self.ticket);
         }
-        drop(held);
-        self.locks.0.given_back.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use futures_util::FutureExt;
 
     use super::*;
-    use crate::migrate::key::Part;
 
     fn unit(name: &str) -> Unit {
         (0, Key(vec![Part::Text(name.into())]))
@@ -86,12 +174,69 @@ mod tests {
             let locks = locks.clone();
             async move { locks.take(vec![unit("b"), unit("d")]).await }
         });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        drop(locks.take(vec![unit("d")]).await);
+        drop(locks.take(vec![unit("e")]).await);
         drop(batch);
         drop(waiting.await.unwrap());
         drop(locks.take(vec![unit("a"), unit("b"), unit("d")]).await);
+    }
+
+    /// Goal: clients that keep taking units of a batch do not keep the batch waiting for ever.
+    /// Method: a batch waits for one unit that a client has; another client asks for another unit of the batch.
+    #[tokio::test]
+    async fn waiting_batch_is_served_before_later_requests() {
+        let locks = UnitLocks::default();
+        let first = locks.take(vec![unit("a")]).await;
+        let mut batch = Box::pin(locks.take(vec![unit("a"), unit("b")]));
+        assert!((&mut batch).now_or_never().is_none());
+        let mut later = Box::pin(locks.take(vec![unit("b")]));
+        assert!((&mut later).now_or_never().is_none(), "the batch asked first");
+        drop(locks.take(vec![unit("c")]).await);
+        drop(first);
+        let held = batch.await;
+        assert!((&mut later).now_or_never().is_none());
+        drop(held);
+        drop(later.await);
+    }
+
+    #[tokio::test]
+    async fn cancelled_request_releases_its_units() {
+        let locks = UnitLocks::default();
+        let first = locks.take(vec![unit("a")]).await;
+        let mut batch = Box::pin(locks.take(vec![unit("a"), unit("b")]));
+        assert!((&mut batch).now_or_never().is_none());
+        let mut later = Box::pin(locks.take(vec![unit("b")]));
+        assert!((&mut later).now_or_never().is_none());
+        drop(batch);
+        drop(later.await);
+        drop(first);
+        drop(locks.take(vec![unit("a"), unit("b")]).await);
+    }
+
+    #[tokio::test]
+    async fn keys_equal_under_a_collation_share_a_lock() {
+        for (one, other, alike) in [
+            ("App-1b", "aPP-1B", true),
+            ("app-1b", "app-2b", false),
+            ("app-1b", "äpp-1b", true),
+            ("app-1b", "app-\u{ff11}b", true),
+            ("\u{2460}", "\u{ff11}", true),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let locks = UnitLocks::new(true);
+                let held = locks.take(vec![unit(one)]).await;
+                let mut waiting = Box::pin(locks.take(vec![unit(other)]));
+                assert_eq!((&mut waiting).now_or_never().is_none(), alike, "{one} {other}");
+                drop(held);
+                if alike {
+                    drop(waiting.await);
+                }
+            }
+        }
+        let locks = UnitLocks::default();
+        let _held = locks.take(vec![unit("App-1b")]).await;
+        drop(locks.take(vec![unit("app-1b"), unit("äpp-1b")]).await);
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -13,10 +13,10 @@ use crate::database::{SqlError, Transaction, sql};
 use crate::layout::values::ColumnBuilder;
 use crate::migrate::key::{Key, Part};
 use crate::migrate::plan::{Strategy, TablePlan};
-use crate::migrate::read::{Room, Selection, listed, load, unit_key};
+use crate::migrate::read::{Room, listed, load_one, unit_key};
 use crate::migrate::tally::{self, Written};
 use crate::migrate::transform::{Read, checksum_of_stored, transform};
-use crate::migrate::{MigrateError, Work, quarantine, residue, write};
+use crate::migrate::{MigrateError, Work, quarantine, residue, state, write};
 use crate::store;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Mirror {
     /// Takes units that a transaction has changed to the copies.
     async fn take_changes(&self, tx: &mut Transaction, touched: &[(String, Vec<u8>)]) -> Result<(), MigrateError> {
         if self.following().is_broken() {
-            return Ok(());
+            return abandon_copies(tx).await;
         }
         if let Some(fault) = self.following().take_refusal() {
             return self.give_up(tx, fault).await;
@@ -54,48 +54,55 @@ impl Mirror {
             }
         }
         for (group, keys) in units {
-            let keys: Vec<_> = keys.into_iter().map(|key| Key(vec![Part::Text(key)])).collect();
-            match self.take_across(tx, group, &keys).await {
-                // The transaction itself cannot go on after a statement failed, nor is there any harm in its end.
-                Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_) | MigrateError::Fence(_))) => {
-                    return Err(fault);
+            for key in keys {
+                match self.take_across(tx, group, Key(vec![Part::Text(key)])).await {
+                    // The transaction itself cannot go on after a statement failed, nor is there any harm in its end.
+                    Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_) | MigrateError::Fence(_))) => {
+                        return Err(fault);
+                    }
+                    Err(fault) => return self.give_up(tx, fault).await,
+                    Ok(()) => {}
                 }
-                Err(fault) => return self.give_up(tx, fault).await,
-                Ok(()) => {}
             }
         }
         Ok(())
     }
 
-    /// From now on only the originals are written; in the transaction that says so, the copies are given up.
+    /// From now on only the originals are written.
     async fn give_up(&self, tx: &mut Transaction, fault: MigrateError) -> Result<(), MigrateError> {
-        tx.execute(sql("UPDATE bbs_migration SET phase = 'begun'")).await.map_err(failed)?;
+        abandon_copies(tx).await?;
         tracing::error!(reason = %fault, "a write cannot be taken to the copies of the migration under way, which ends");
         self.following().broken_by(fault);
         Ok(())
     }
 
-    async fn take_across(&self, tx: &mut Transaction, group: usize, keys: &[Key]) -> Result<(), MigrateError> {
+    /// Takes one unit over, as the transaction has left it. Its rows are those that the database finds under the key,
+    /// which it may spell in another way (MySQL's collations ignore case): they are one unit, under the key of its rows.
+    async fn take_across(&self, tx: &mut Transaction, group: usize, asked: Key) -> Result<(), MigrateError> {
         let work = &self.work;
         tx.find_by_key().await.map_err(failed)?;
-        let names: Vec<_> = keys.iter().map(Key::name).collect();
-        let mut read = Read { units: keys.to_vec(), ..Read::default() };
+        let mut read = Read::default();
+        let mut room = Room::new(&work.tuning, 1);
+        let mut stored_under = None;
         for source in &work.lens.groups[group].sources {
             let table = &work.lens.near.tables[source];
-            let mut room = Room::new(&work.tuning, keys.len());
-            let loaded = load(tx, table, work.loads_of(source), Selection::Listed(keys), &mut room).await?;
+            let (loaded, key) = load_one(tx, table, work.loads_of(source), &asked, &mut room).await?;
+            stored_under = stored_under.or(key);
             read.tables.insert(source.clone(), loaded);
         }
-        let back = residue::opposite(work.lens.direction);
-        read.left = residue::load(tx, &work.keyring, back, work.versions(), &names).await?;
+        let key = stored_under.unwrap_or(asked);
+        read.units = vec![key.clone()];
+        let back = work.lens.direction.opposite();
+        read.left = residue::load(tx, &work.keyring, back, work.versions(), &[key.name()]).await?;
         let worker = Arc::clone(work);
         let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
         let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
-        quarantine::forget(tx, work, group, keys).await?;
+        let keys = [key];
+        quarantine::forget(tx, work, group, &keys).await?;
         quarantine::store(tx, work, group, &transformed.refused, work.now_ns).await?;
         residue::store(tx, work.lens.direction, &transformed.residue).await?;
         for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
-            let before = self.remove(tx, plan, keys).await?;
+            let before = self.remove(tx, plan, &keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
                 write::write_rows(tx, plan, work.to, rows).await?;
                 let after = Written { rows: rows.count as u64, checksum: *checksum };
@@ -138,6 +145,21 @@ impl Mirror {
         tx.execute(&delete).await.map_err(failed)?;
         Ok(Written { rows: rows.len() as u64, checksum })
     }
+}
+
+/// Gives the copies up in a transaction that does not write to them: what it commits is never without this. It need not be
+/// the first to do so, but that one may still be undone.
+async fn abandon_copies(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let failed = |source| MigrateError::Sql { what: "bbs_migration".to_owned(), source };
+    let begun = state::Phase::Begun.name();
+    let rows = tx.fetch(sql("SELECT phase FROM bbs_migration")).await.map_err(failed)?;
+    for row in rows {
+        if row.text(0).map_err(failed)? == Some(begun) {
+            return Ok(());
+        }
+    }
+    tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun)).await.map_err(failed)?;
+    Ok(())
 }
 
 fn failed(source: SqlError) -> MigrateError {

@@ -149,7 +149,7 @@ async fn try_put_back(
     if !settled || current_of(&state::found(&mut tx).await?) != current {
         return Err(MigrateError::QuarantineUnderway);
     }
-    let restorable = residue::present(&mut tx, residue::opposite(direction), versions.clone()).await?;
+    let restorable = residue::present(&mut tx, direction.opposite(), versions.clone()).await?;
     let mut work = Work::new(context, &line, entry.from, current, restorable);
     for step in work.lens.steps() {
         let version = step.manifest().version;
@@ -168,7 +168,7 @@ async fn try_put_back(
     }
     let group = group_of(&work, entry).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
-    let left = residue::load(&mut tx, &context.keyring, residue::opposite(direction), versions.clone(), &names).await?;
+    let left = residue::load(&mut tx, &context.keyring, direction.opposite(), versions.clone(), &names).await?;
     let mut applied = match work.lens.apply(group, &unit.source, &left, &work.arguments) {
         Ok(applied) => applied,
         Err(LensError::Unit { reason, .. }) => return Ok(Fate::Refused { reason }),
@@ -192,7 +192,7 @@ async fn try_put_back(
     }
     let kept = residue::seal(&context.keyring, applied.kept, &names);
     residue::store(&mut tx, direction, &kept).await?;
-    residue::remove_unit(&mut tx, residue::opposite(direction), versions, &entry.unit).await?;
+    residue::remove_unit(&mut tx, direction.opposite(), versions, &entry.unit).await?;
     remove(&mut tx, entry).await?;
     tx.commit().await.map_err(failed)?;
     Ok(Fate::Returned)

@@ -1,10 +1,11 @@
 //! Units that are left out and kept whole, units that come back, and migrations in parts.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::line::{self, all};
 use super::world::World;
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
@@ -217,6 +218,38 @@ async fn a_damaged_entry_stays_and_keeps_nobody_from_going_on() {
     let fates = retried(&world, None).await;
     let Fate::Refused { reason } = &fates[BAD[0]] else { panic!("{fates:?}") };
     assert!(reason.contains("bbs_quarantine has a damaged entry for unit \"app-00003\""), "{reason}");
+}
+
+/// Goal: units that a module refuses by name in one call are not looked for one by one.
+/// Method: a function that refuses every other unit and counts its calls.
+#[tokio::test]
+async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    fn refuses_half(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        let guids = &batch.tables[0].columns[0];
+        let rows = *batch.tables[0].unit_offsets.last().unwrap();
+        let is_odd = |row: &u32| match guids.get(Encoding::Text, *row as usize) {
+            Value::Text(guid) => guid.last().is_some_and(|digit| digit % 2 == 1),
+            _ => false,
+        };
+        let refused = (0..rows).filter(is_odd).map(|unit| Refusal { unit, reason: format!("row {unit} is odd") });
+        let written = Written { shape: None, columns: vec![guids.clone()] };
+        Ok(Outcome { tables: vec![written], refused: refused.collect(), ..Outcome::default() })
+    }
+    let mut world = World::with_rows(20).await.tuned(quarantining());
+    let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
+    let manifest = Manifest { up: vec![access], ..line::manifest(2, "refuses-half", Vec::new()) };
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, refuses_half)];
+    world.up(2).await.unwrap();
+    assert_eq!(world.rows("desired_lrps").await.len(), 10);
+    let kept = entries(&world).await;
+    assert_eq!(kept.len(), 10);
+    assert_eq!(kept["app-00013"].reason, "row 13 is odd");
+    for entry in kept.values() {
+        assert!(std::path::Path::new(entry.replay.as_ref().unwrap()).exists(), "each has a replay of its own");
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), 2, "once with them and once without");
 }
 
 #[tokio::test]

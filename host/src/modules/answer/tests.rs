@@ -45,9 +45,13 @@ fn batch() -> Batch {
     Batch { tables: vec![given()], residue: vec![] }
 }
 
+fn defined(column: &Column, missing: Option<&str>) -> Definitions {
+    Definitions { columns: vec![column.clone()], missing: missing.map(str::to_owned) }
+}
+
 /// Checks one written column against its definition.
 fn written(definition: &Column, column: ColumnData) -> Result<(), String> {
-    check(&[access(false)], Some(&vec![vec![definition.clone()]]), false, &batch(), &outcome(None, column))
+    check(&[access(false)], Some(&vec![defined(definition, None)]), false, &batch(), &outcome(None, column))
 }
 
 /// Checks one written column whose definition is not known.
@@ -113,7 +117,7 @@ fn a_column_of_no_rows_may_leave_its_offset_out() {
     let batch = Batch { tables: vec![TableData { unit_offsets: vec![0, 0], columns: vec![] }], residue: vec![] };
     for offsets in [&[][..], &[0]] {
         let outcome = outcome(None, text(offsets, b""));
-        assert_eq!(check(&[access(false)], Some(&vec![vec![plain_text()]]), false, &batch, &outcome), Ok(()));
+        assert_eq!(check(&[access(false)], Some(&vec![defined(&plain_text(), None)]), false, &batch, &outcome), Ok(()));
     }
 }
 
@@ -146,9 +150,12 @@ fn a_column_that_takes_no_null_gets_none() {
     // The rows of a unit that is refused are dropped, whatever is in them.
     let mut outcome = outcome(None, null(0b011));
     outcome.refused = vec![Refusal { unit: 2, reason: String::new() }];
-    assert_eq!(check(&[access(false)], Some(&vec![vec![definition.clone()]]), false, &batch(), &outcome), Ok(()));
+    assert_eq!(check(&[access(false)], Some(&vec![defined(&definition, None)]), false, &batch(), &outcome), Ok(()));
     outcome.refused[0].unit = 0;
-    assert_flaw(check(&[access(false)], Some(&vec![vec![definition]]), false, &batch(), &outcome), "NULL in row 2");
+    assert_flaw(
+        check(&[access(false)], Some(&vec![defined(&definition, None)]), false, &batch(), &outcome),
+        "NULL in row 2",
+    );
 }
 
 #[test]
@@ -230,4 +237,20 @@ fn residue_is_declared_and_one_a_unit() {
     assert_eq!(leaving(false, vec![None, None, None]), Ok(()));
     assert_flaw(leaving(true, vec![None]), "residue for 1 units of 3");
     assert_flaw(leaving(false, vec![None, Some(vec![]), None]), "residue, which the manifest does not declare");
+}
+
+#[test]
+fn a_row_is_added_only_with_every_column_that_it_needs() {
+    let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
+    let added = |unit_offsets: &[u32], origins: &[u32], missing| {
+        let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
+        let mut outcome = outcome(Some(shape), integers(&vec![1; origins.len()]));
+        outcome.refused = vec![Refusal { unit: 2, reason: "no".to_owned() }];
+        check(&[access(true)], Some(&vec![defined(&definition, missing)]), false, &batch(), &outcome)
+    };
+    assert_eq!(added(&[0, 1, 2, 2], &[0, NEW_ROW], None), Ok(()));
+    assert_eq!(added(&[0, 2, 2, 2], &[1, 0], Some("guid")), Ok(()), "rows are only reordered and removed");
+    assert_eq!(added(&[0, 0, 0, 1], &[NEW_ROW], Some("guid")), Ok(()), "the unit is refused");
+    let words = "table `t`: a row is added to unit 1, but its column `guid`";
+    assert_flaw(added(&[0, 1, 2, 2], &[0, NEW_ROW], Some("guid")), words);
 }

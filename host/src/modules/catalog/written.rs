@@ -2,8 +2,10 @@
 //! are checked against.
 
 use crate::layout::fold::Line;
+use crate::layout::fold::access::needed_by_new_rows;
 use crate::layout::manifest::{Access, Manifest};
-use crate::layout::schema::{Column, Layout};
+use crate::layout::schema::Layout;
+use crate::modules::answer::{Definitions, WrittenColumns};
 use crate::modules::migration::Written;
 
 /// What `manifest` writes in each direction. The line has it, so every column is there.
@@ -13,10 +15,15 @@ pub(super) fn columns(line: &Line, manifest: &Manifest) -> Written {
     Written { up: of_accesses(after, &manifest.up), down: of_accesses(before, &manifest.down) }
 }
 
-fn of_accesses(far: &Layout, accesses: &[Access]) -> Vec<Vec<Column>> {
-    let column = |access: &Access, name: &String| {
-        let table = far.tables.get(&access.table);
-        table.and_then(|table| table.column(name)).expect("the fold checked what is written").clone()
+fn of_accesses(far: &Layout, accesses: &[Access]) -> WrittenColumns {
+    let definitions = |access: &Access| {
+        let table = &far.tables[&access.table];
+        let column = |name| table.column(name).expect("the fold checked what is written").clone();
+        let missing = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
+        Definitions {
+            columns: access.writes.iter().map(|name| column(name)).collect(),
+            missing: missing.map(|column| column.name.clone()),
+        }
     };
-    accesses.iter().map(|access| access.writes.iter().map(|name| column(access, name)).collect()).collect()
+    accesses.iter().map(definitions).collect()
 }

@@ -135,11 +135,11 @@ async fn records_of<T>(
     let rows = &lifted.batch.tables[table.name];
     let rows = (0..rows.count()).map(|row| LiftedRow { table: lenses.table(table.name), rows, row });
     let meant = rows.filter(|row| filter.holds(row)).map(|row| Record::read(&row, store, table, read));
-    let damaged = lifted.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, fault)));
+    let damaged = lifted.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
     Ok(meant.chain(damaged).collect())
 }
 
-pub(super) fn unreadable(table: Table, key: &Key, fault: UnitsError) -> StoreError {
-    let source = RecordProblem::Lens { source: Box::new(fault) };
+pub(super) fn unreadable(table: Table, key: &Key, fault: Arc<UnitsError>) -> StoreError {
+    let source = RecordProblem::Lens { source: fault };
     StoreError::Unreadable { table: table.name, key: String::from_utf8_lossy(key).into_owned(), source }
 }

@@ -44,7 +44,8 @@ enum Native {
         now: Batch,
         kept: Vec<Kept>,
     },
-    Damaged(Option<UnitsError>),
+    /// For each look at it the same.
+    Damaged(Arc<UnitsError>),
     /// Removed without having been read.
     Removed,
 }
@@ -78,7 +79,7 @@ impl Session {
         let had_residue = !left.is_empty();
         let mut lifted = lenses.lifted(keyring, cluster, stored.clone(), left).await?;
         let native = match lifted.damaged.pop() {
-            Some((_, fault)) => Native::Damaged(Some(fault)),
+            Some((_, fault)) => Native::Damaged(Arc::new(fault)),
             None => Native::Lifted { before: lifted.batch.clone(), now: lifted.batch, kept: lifted.kept },
         };
         Ok(Unit { stored, native, changed: false, had_residue })
@@ -253,10 +254,7 @@ impl Unit {
     fn rows_mut(&mut self, table: Table, key: &[u8]) -> Result<&mut Rows, StoreError> {
         match &mut self.native {
             Native::Lifted { now, .. } => Ok(now.tables.get_mut(table.name).expect("a table of the cluster")),
-            Native::Damaged(fault) => {
-                let fault = fault.take().unwrap_or(UnitsError::Interrupted);
-                Err(unreadable(table, &key.to_vec(), fault))
-            }
+            Native::Damaged(fault) => Err(unreadable(table, &key.to_vec(), Arc::clone(fault))),
             Native::Removed => unreachable!("nothing is asked of a unit after it was removed unread"),
         }
     }

@@ -1,0 +1,65 @@
+//! How large batches get: by what they take, in units, whatever the number of rows of a unit.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::line::{self, all};
+use super::world::World;
+use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
+use crate::layout::manifest::Manifest;
+use crate::migrate::*;
+
+/// The first size of a batch, below which none shrinks.
+const FIRST_BATCH: usize = 100;
+
+static LARGEST_CALL: AtomicUsize = AtomicUsize::new(0);
+
+/// Leaves every state as it is, and notes how many units it was given at once.
+fn note_units(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    LARGEST_CALL.fetch_max(table.unit_offsets.len() - 1, Ordering::Relaxed);
+    let written = Written { shape: None, columns: table.columns.clone() };
+    Ok(Outcome { tables: vec![written], ..Outcome::default() })
+}
+
+/// Goal: a batch that takes longer than `batch_time` is followed by a smaller one, however many rows its units have.
+/// Method: 2000 units of 6 rows, a time that no batch keeps to, and a row function that notes how many units it gets.
+#[tokio::test]
+async fn slow_batches_of_units_with_many_rows_do_not_grow() {
+    let tuning = Tuning { batch_time: Duration::from_nanos(1), ..Tuning::default() };
+    let mut world = World::with_rows(2000).await.tuned(tuning);
+    world
+        .execute(
+            "INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) \
+             SELECT guid, place + 2 * n, evacuating, state, net_info FROM actual_lrps \
+             JOIN (SELECT 1 AS n UNION SELECT 2)",
+        )
+        .await;
+    assert_eq!(world.count("actual_lrps").await, 12_000);
+    let access = line::access("actual_lrps", &["state"], &["state"], false);
+    let manifest = Manifest { up: vec![access], ..line::manifest(2, "notes-units", Vec::new()) };
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, note_units)];
+    world.up(2).await.unwrap();
+    assert_eq!(world.count("actual_lrps").await, 12_000);
+    assert_eq!(LARGEST_CALL.load(Ordering::Relaxed), FIRST_BATCH);
+}
+
+/// Goal: a range that is copied inside the database is bounded in bytes, too.
+/// Method: room for one row only, tables that are split without a row function, and the size of the last batch.
+#[tokio::test]
+async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
+    for (bytes, units) in [(1, 1), (u64::MAX, 20)] {
+        let world = World::with_rows(20).await.tuned(Tuning { batch_bytes: bytes, ..Tuning::default() });
+        world.up(5).await.unwrap();
+        let fence = Fence::raise(&world.context.database).await.unwrap();
+        let line = line(&world.context.migrations).unwrap();
+        let mut work = Work::new(&world.context, &line, 5, 6, BTreeSet::new());
+        begin(&world.context, &fence, &mut work, false).await.unwrap();
+        let work = Arc::new(work);
+        assert!(!work.visits_units(work.lens.tables["fixed_lrps"].group), "nothing of it is computed");
+        prepare(&world.context, &fence, &work, false).await.unwrap();
+        copy::copy(&world.context, &fence, &work, &Arc::new(Allowance::of(None))).await.unwrap();
+        assert_eq!(world.context.progress.snapshot().batch.unwrap().units, units, "{bytes} bytes");
+        assert_eq!(world.count("fixed_lrps__6").await, 20);
+    }
+}

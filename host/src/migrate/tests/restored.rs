@@ -1,0 +1,196 @@
+//! Rows of a table that a step drops and the way back makes again: what was kept of them, what a row function makes
+//! instead, and units that have rows nowhere else.
+
+use std::collections::BTreeMap;
+
+use super::line::{self, all};
+use super::world::World;
+use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
+use crate::layout::manifest::{Access, Change, Manifest};
+use crate::layout::schema::{ColumnType, Table};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use crate::migrate::*;
+
+fn words_table() -> Table {
+    Table {
+        name: "words".into(),
+        columns: vec![
+            line::column("guid", ColumnType::Varchar(255)),
+            line::nullable("word", ColumnType::LongText),
+            line::nullable("note", ColumnType::LongText),
+        ],
+        primary_key: vec!["guid".into()],
+        indexes: Vec::new(),
+        partition_key: Some("guid".into()),
+    }
+}
+
+fn accesses() -> Vec<Access> {
+    vec![
+        line::access("desired_lrps", &["guid", "domain"], &[], false),
+        line::access("words", &[], &["guid", "word"], true),
+    ]
+}
+
+/// One word for each app: its domain in capitals.
+fn shout(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let apps: &TableData = &batch.tables[0];
+    let (mut guids, mut words) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Text));
+    for row in 0..*apps.unit_offsets.last().unwrap() as usize {
+        let text = |column: usize| match apps.columns[column].get(Encoding::Text, row) {
+            Value::Text(text) => text,
+            _ => b"",
+        };
+        guids.push(Value::Text(text(0)));
+        words.push(Value::Text(&text(1).to_ascii_uppercase()));
+    }
+    let rows = *apps.unit_offsets.last().unwrap() as usize;
+    let shape = Shape { unit_offsets: apps.unit_offsets.clone(), origins: vec![NEW_ROW; rows] };
+    let made = Written { shape: Some(shape), columns: vec![guids.finish(), words.finish()] };
+    Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, made], ..Outcome::default() })
+}
+
+async fn words(world: &World) -> BTreeMap<String, (String, String)> {
+    let rows = world.rows("words").await;
+    rows.into_iter().map(|row| (row["guid"].clone(), (row["word"].clone(), row["note"].clone()))).collect()
+}
+
+/// A unit whose rows were edited, one that was edited after they were gone, one that came since, one that lost them.
+async fn edit_words(world: &World) {
+    world.execute("UPDATE words SET word = 'edited', note = 'kept' WHERE guid = 'app-00000'").await;
+    world.execute("UPDATE words SET word = 'stale', note = 'kept' WHERE guid = 'app-00001'").await;
+    world.execute("DELETE FROM words WHERE guid = 'app-00002'").await;
+}
+
+async fn edit_apps(world: &World) {
+    world.execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00001'").await;
+    world
+        .execute(
+            "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
+             SELECT 'app-00009', 'new', routes, run_info FROM desired_lrps WHERE guid = 'app-00003'",
+        )
+        .await;
+}
+
+#[track_caller]
+fn assert_words(found: &BTreeMap<String, (String, String)>) {
+    let expected = [
+        ("app-00000", "edited", "kept"),
+        ("app-00001", "OTHER", "NULL"),
+        ("app-00003", "D", "NULL"),
+        ("app-00009", "NEW", "NULL"),
+    ];
+    let expected = expected.map(|(guid, word, note)| (guid.to_owned(), (word.to_owned(), note.to_owned())));
+    assert_eq!(*found, BTreeMap::from(expected));
+}
+
+#[tokio::test]
+async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
+    let mut world = World::with_rows(4).await;
+    let changes = vec![Change::CreateTable(words_table())];
+    let manifest = Manifest { up: accesses(), ..line::manifest(2, "makes-words", changes) };
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
+    world.up(2).await.unwrap();
+    edit_words(&world).await;
+    world.down(1).await.unwrap();
+    edit_apps(&world).await;
+    world.up(2).await.unwrap();
+    assert_words(&words(&world).await);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
+async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
+    let mut world = World::with_rows(4).await;
+    let created =
+        Manifest { up: accesses(), ..line::manifest(2, "makes-words", vec![Change::CreateTable(words_table())]) };
+    let dropped = vec![Change::DropTable { table: "words".into() }];
+    let dropped = Manifest { down: accesses(), ..line::manifest(3, "drops-words", dropped) };
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(created, shout), line::native(dropped, shout)];
+    world.up(2).await.unwrap();
+    edit_words(&world).await;
+    world.up(3).await.unwrap();
+    edit_apps(&world).await;
+    world.down(2).await.unwrap();
+    assert_words(&words(&world).await);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+/// Leaves both tables as they are.
+fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let word = Written { shape: None, columns: batch.tables[1].columns.clone() };
+    Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, word], ..Outcome::default() })
+}
+
+/// `words` is made empty, and a later step takes it together with `desired_lrps`.
+async fn with_words_beside_apps(apps: usize) -> World {
+    let mut world = World::with_rows(apps).await;
+    let created = line::manifest(2, "creates-words", vec![Change::CreateTable(words_table())]);
+    let joined =
+        vec![line::access("desired_lrps", &["guid"], &[], false), line::access("words", &["word"], &["word"], false)];
+    let joined = Manifest { up: joined, ..line::manifest(3, "reads-both", Vec::new()) };
+    world.context.migrations =
+        vec![Arc::clone(&all()[0]), line::native(created, line::none), line::native(joined, pass)];
+    world.up(3).await.unwrap();
+    for unit in ["app-00001", "before-all", "zzz-after-all"] {
+        world.execute(&format!("INSERT INTO words (guid, word) VALUES ('{unit}', 'word of {unit}')")).await;
+    }
+    world
+}
+
+#[tokio::test]
+async fn units_only_in_a_dropped_table_are_restored() {
+    let world = with_words_beside_apps(3).await;
+    let before = world.everything().await;
+    world.down(1).await.unwrap();
+    assert_eq!(world.count("bbs_residue").await, 3);
+    world.up(3).await.unwrap();
+    assert_eq!(world.everything().await["words"], before["words"]);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
+async fn units_only_in_a_dropped_table_are_restored_by_partial_runs() {
+    let world = with_words_beside_apps(3).await;
+    let before = words(&world).await;
+    world.down(1).await.unwrap();
+    let mut parts = 0;
+    loop {
+        let fence = Fence::raise(&world.context.database).await.unwrap();
+        match run_part(&world.context, &fence, Intent::Up { wanted: 3 }, Some(1)).await.unwrap() {
+            Progressed::Part(_) => parts += 1,
+            Progressed::Done(_) => break,
+        }
+    }
+    assert_eq!(words(&world).await, before);
+    assert_eq!(parts, 4, "three apps and two words alone, the last of which leaves nothing to do");
+}
+
+#[tokio::test]
+async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
+    let world = with_words_beside_apps(3).await;
+    world.down(1).await.unwrap();
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let online::Start::Follow(online) = online::start(&world.context, &fence, Intent::Up { wanted: 3 }).await.unwrap()
+    else {
+        panic!("there is something to follow")
+    };
+    // A client makes the unit's other row while nothing is copied yet, and with it what was kept comes back.
+    let mirror = online.mirror();
+    let unit = b"before-all".to_vec();
+    let held = mirror.hold(vec!["desired_lrps"], &unit).await;
+    let mut tx = fence.begin().await.unwrap();
+    let insert = "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
+                  SELECT 'before-all', domain, routes, run_info FROM desired_lrps WHERE guid = 'app-00000'";
+    tx.execute(crate::database::sql(insert)).await.unwrap();
+    mirror.changed(&mut tx, &[("desired_lrps".to_owned(), unit)]).await.unwrap();
+    tx.commit().await.unwrap();
+    drop(held);
+    online.copy(&world.context, &fence).await.unwrap();
+    online.cut_over(&world.context, &fence).await.unwrap();
+    online.clean_up(&world.context, &fence).await.unwrap();
+    let found = words(&world).await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["app-00001", "before-all", "zzz-after-all"]);
+    assert_eq!(world.count("desired_lrps").await, 4);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
