@@ -58,12 +58,6 @@ MUTATIONS = [
         MIGRATE,
     ),
     (
-        "migrate/residue.rs",
-        "        (0, _) => Ok(BTreeSet::new()),\n",
-        "",
-        MIGRATE,
-    ),
-    (
         "migrate/decide.rs",
         "(Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere)",
         "(Found::Fresh, Intent::Down { .. }) => Decision::Serve",
