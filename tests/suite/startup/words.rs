@@ -37,6 +37,8 @@ async fn a_migration_that_is_given_up_is_said_to_be_and_keys_rotate_then(kind: K
     let said = installation.succeed(&["migrate", "up", "--to", &OLDEST.to_string()]);
     assert!(said.contains(&format!("The migration to {NEWEST} that had begun was given up")), "{said}");
     assert_eq!(version(&installation), OLDEST);
+    let text = installation.succeed(&["migrate", "status"]);
+    assert!(text.contains(&format!("a migration to {NEWEST} began and was given up")), "{text}");
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "n" });
     let rotating = installation.set("encryption_keys", keys).set("active_key_label", "new");
     rotating.succeed(&["keys", "rotate"]);
