@@ -23,9 +23,39 @@ SANDBOX = ["--test", "suite", "sandbox::"]
 MUTATIONS = [
     (
         "migrate/decide.rs",
-        "(Found::Fresh, Intent::Up { wanted }) => Decision::Begin { from: 0, to: wanted }",
-        "(Found::Fresh, Intent::Up { .. }) => Decision::Serve",
+        "Decision::Begin { from: 0, to: wanted }",
+        "{ let _ = wanted; Decision::Serve }",
         DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        "came_down && current == back_to",
+        "current == back_to",
+        DECIDE,
+    ),
+    (
+        "migrate/decide.rs",
+        " && current < wanted && target == current",
+        " && current < wanted",
+        DECIDE,
+    ),
+    (
+        "migrate/state.rs",
+        "is_down && version.unsigned_abs() > current",
+        "is_down",
+        MIGRATE,
+    ),
+    (
+        "migrate/look.rs",
+        "        check_record_versions(&mut reader, line, from).await?;",
+        "",
+        MIGRATE,
+    ),
+    (
+        "migrate/prepare.rs",
+        "        fresh::forget(&mut tx).await?;",
+        "",
+        MIGRATE,
     ),
     (
         "migrate/decide.rs",
@@ -118,25 +148,25 @@ MUTATIONS = [
         DECIDE,
     ),
     (
-        "migrate.rs",
+        "migrate/prepare.rs",
         "found.phase == Phase::Copying\n            && ",
         "",
         MIGRATE,
     ),
     (
-        "migrate.rs",
+        "migrate/prepare.rs",
         "            && found.fingerprint == work.fingerprint()\n",
         "",
         MIGRATE,
     ),
     (
-        "migrate.rs",
+        "migrate/prepare.rs",
         "            && (found.token == work.token || found.token + 1 == work.token)",
         "",
         MIGRATE,
     ),
     (
-        "migrate.rs",
+        "migrate/prepare.rs",
         "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let phase",
         "    }\n    let phase",
         MIGRATE,
@@ -154,14 +184,14 @@ MUTATIONS = [
         MIGRATE,
     ),
     (
-        "migrate.rs",
-        "            check_history(context, &applied)?;\n            let going_down",
-        "            let going_down",
+        "migrate/look.rs",
+        "        check_history(context, &state::applied(&mut reader).await?)?;",
+        "",
         MIGRATE,
     ),
     (
         "migrate/cut_over.rs",
-        "        super::same_schema(name, found, &plan.table)?;",
+        "        super::same_schema(dialect, name, found, &plan.table)?;",
         "        let _ = found;",
         MIGRATE,
     ),
@@ -173,8 +203,8 @@ MUTATIONS = [
     ),
     (
         "migrate/copy.rs",
-        "        .bind(batch.last.to_text())",
-        "        .bind(None::<String>)",
+        "batch.last.to_text().into()",
+        "None::<String>.into()",
         MIGRATE,
     ),
     (

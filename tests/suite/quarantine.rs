@@ -221,8 +221,7 @@ async fn a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done(kind: Kind
     assert_eq!(part.status.code(), Some(3), "{}", said(&part));
     let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
     says(&done, &["Finished the migration from 1722634733 to 1795000200 that had begun."]);
-    let refused = installation.run(&["migrate", "up", "--max-count", "0"]);
-    assert_eq!(refused.status.code(), Some(2), "nothing at all is no part");
+    says(&installation.succeed(&["migrate", "up", "--max-count", "0"]), &["Nothing to migrate"]);
 
     let part = installation.run(&["migrate", "down", "--to", "1795000000", "--max-count", "299"]);
     assert_eq!(part.status.code(), Some(3), "{}", said(&part));

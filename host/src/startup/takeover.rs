@@ -17,6 +17,8 @@ use crate::migrate::{self, Decision, Intent, Reason};
 use crate::modules::catalog::Catalog;
 use crate::progress::Wait;
 
+/// Far above what it takes on a large database.
+const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);
 /// A host that has not got the lock by then is waiting for another one.
 const BEFORE_FIRST_LINE: Duration = Duration::from_millis(500);
 /// Until the next line; doubled with each, up to the longest.
@@ -59,7 +61,7 @@ impl Prepared {
     ) -> Result<(Held, Fence), StartupError> {
         let lock = self.lock(Purpose::Command).await?;
         if lock.is_free_lease().await? {
-            look().await?;
+            for_a_while(look()).await?;
         }
         let lock = lock.try_take().await?.ok_or(StartupError::Locked)?;
         let fenced = async {
@@ -83,7 +85,7 @@ impl Prepared {
         let ttl_in_seconds = self.config.lock.ttl.as_secs();
         tracing::info!(name: "locket-lock.started", ttl_in_seconds, "taking the lock, or waiting for it");
         if lock.is_free_lease().await? {
-            self.may_serve().await?;
+            for_a_while(self.may_serve()).await?;
         }
         tokio::select! {
             taken = lock.take() => Ok(taken?),
@@ -121,6 +123,11 @@ pub(super) fn check_version(catalog: &Catalog, what: &'static str, version: Data
         return Ok(());
     }
     Err(StartupError::UnknownVersion { what, version, known: versions.collect() })
+}
+
+/// A look that takes longer, because a table is locked, comes once the lock is held: until then clients learn nothing.
+async fn for_a_while(look: impl Future<Output = Result<(), StartupError>>) -> Result<(), StartupError> {
+    tokio::time::timeout(LONGEST_FIRST_LOOK, look).await.unwrap_or(Ok(()))
 }
 
 /// A line when it begins to wait, and then ever more seldom.

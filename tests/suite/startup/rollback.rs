@@ -5,9 +5,14 @@ use crate::first_light::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Host;
-use crate::lock::{host, standby};
+use crate::lock::standby;
 
 use super::*;
+
+/// A lease that is not lost on a busy machine. Whoever ends gives it back, and a killed holder is known to be dead.
+fn host(database: &TestDatabase, name: &str) -> Installation {
+    crate::lock::host(database, name).set("lock_ttl", "60s")
+}
 
 fn told(database: &TestDatabase, name: &str) -> Installation {
     host(database, name).set("rollback_on_drain_to_version", VERSION)

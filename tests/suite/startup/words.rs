@@ -4,7 +4,6 @@ use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Host;
 use crate::harness::locket::Locket;
-use crate::lock::host;
 use crate::lock::locket::under;
 
 use super::*;
@@ -18,11 +17,12 @@ async fn status_counts_what_a_copy_has_written(kind: Kind) {
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let output = installation.run(&["migrate", "up", "--max-count", "120"]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("Migrated 120 of 600 units"), "{}", said(&output));
     let found = status(&installation);
     let (done, total) = (&found["copied"]["migrated"], &found["copied"]["total"]);
-    assert_eq!((done.as_u64(), total.as_u64()), (Some(120), Some(360)), "{found}");
+    assert_eq!((done.as_u64(), total.as_u64()), (Some(120), Some(600)), "{found}");
     let text = installation.succeed(&["migrate", "status"]);
-    assert!(text.contains("in the phase copying: 120 of 360 units are copied"), "{text}");
+    assert!(text.contains("in the phase copying: 120 of 600 units are copied"), "{text}");
     // None of it is bounded: Ironic's word for all.
     installation.succeed(&["migrate", "up", "--max-count", "0"]);
     assert_eq!(version(&installation), NEWEST);
@@ -37,6 +37,8 @@ async fn a_migration_that_is_given_up_is_said_to_be_and_keys_rotate_then(kind: K
     let said = installation.succeed(&["migrate", "up", "--to", &OLDEST.to_string()]);
     assert!(said.contains(&format!("The migration to {NEWEST} that had begun was given up")), "{said}");
     assert_eq!(version(&installation), OLDEST);
+    let text = installation.succeed(&["migrate", "status"]);
+    assert!(text.contains(&format!("a migration to {NEWEST} began and was given up")), "{text}");
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "n" });
     let rotating = installation.set("encryption_keys", keys).set("active_key_label", "new");
     rotating.succeed(&["keys", "rotate"]);
@@ -76,6 +78,10 @@ async fn status_looks_at_the_version_that_is_pinned() {
     assert_eq!(status(&installation)["decision"], "serve");
     let text = installation.succeed(&["migrate", "status"]);
     assert!(text.contains("`bbs serve` serves at once"), "{text}");
+}
+
+fn host(database: &TestDatabase, name: &str) -> Installation {
+    crate::lock::host(database, name).set("lock_ttl", "60s")
 }
 
 async fn assert_says_what_it_waits_for(master: Installation, standby: Installation, holder: &str) {

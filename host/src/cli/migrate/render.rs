@@ -16,7 +16,7 @@ macro_rules! line {
 pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> String {
     let mut out = String::new();
     line!(out, "Database   {}", database);
-    line!(out, "Version    {}", found(&status.found));
+    line!(out, "Version    {}", found(&status.found, status.underway.is_some()));
     line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
     if let Some(phase) = &status.underway {
         let copied = status.copied.map_or_else(String::new, |Part { migrated, total, .. }| {
@@ -67,11 +67,14 @@ fn serde_text(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn found(found: &Found) -> String {
+fn found(found: &Found, is_underway: bool) -> String {
     match found {
         Found::Fresh => "none yet: the database is empty".into(),
         Found::Unversioned { tables } => format!("none, although there are rows in {}", tables.join(", ")),
         Found::Versioned { current, going_down: Some(to), .. } => format!("{current}, on its way down to {to}"),
+        Found::Versioned { current, target, .. } if current != target && !is_underway => {
+            format!("{current}; a migration to {target} began and was given up")
+        }
         Found::Versioned { current, target, .. } if current != target => {
             format!("{current}; a migration to {target} began and has not ended")
         }

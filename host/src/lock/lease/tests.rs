@@ -73,10 +73,27 @@ async fn a_holder_of_this_machine_that_died_is_not_waited_for() {
     // The same name as a host that was started again has, of a process that is no more.
     let dead = host.owner.replace(&format!(" {} ", std::process::id()), &format!(" {} ", child.id()));
     child.wait().unwrap();
+    host.create_table().await.unwrap();
     let hours = 3_600_000;
     world.execute(&format!("INSERT INTO bbs_lease VALUES (1, '{dead}', 7, 9, {hours})")).await;
     let _held = host.try_take().await.unwrap().expect("its holder is dead");
     assert_eq!(world.claim().await.unwrap().token, 8);
+}
+
+#[tokio::test]
+async fn whether_it_is_free_is_seen_without_a_trace() {
+    let world = World::new().await;
+    let (one, other) = (world.host("one").await, world.host("other").await);
+    assert!(one.is_free().await.unwrap());
+    assert!(!schema::exists(&mut world.database.read().await.unwrap(), LEASE_TABLE).await.unwrap());
+    let held = one.take().await.unwrap();
+    assert!(!other.is_free().await.unwrap());
+    let wanted = format!("one (pid {} on this machine)", std::process::id());
+    assert_eq!(other.holder().await, Some(wanted));
+    held.release().await;
+    let released = world.claim().await;
+    assert!(other.is_free().await.unwrap());
+    assert_eq!((other.holder().await, world.claim().await), (None, released));
 }
 
 #[tokio::test]
