@@ -48,9 +48,9 @@ fn line(message: &str, level: i64, data: Value) -> (String, i64, Value) {
 
 #[test]
 fn notice_of_the_database_is_no_error() {
-    let lines = said(|| tracing::warn!(target: "sqlx::postgres::notice", "there is no transaction in progress"));
+    let lines = said(|| tracing::warn!(target: "driver::postgres::notice", "there is no transaction in progress"));
     let data = json!({"text": "there is no transaction in progress"});
-    assert_eq!(lines, [line("bbs.sqlx.postgres.notice", 1, data)]);
+    assert_eq!(lines, [line("bbs.driver.postgres.notice", 1, data)]);
 }
 
 #[test]
