@@ -2,11 +2,15 @@
 //! gone when the process that started them is gone, however it went.
 
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bbs::database::sql;
+use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use tracing_subscriber::layer::SubscriberExt;
 
-use crate::harness::database::{Kind, TestDatabase, on_each_server};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::proxy::Proxy;
 
@@ -102,4 +106,46 @@ fn a_server_does_not_outlive_a_killed_test() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// What the server says besides answers, as lines.
+#[derive(Clone, Default)]
+struct Notices(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Notices {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// On one thread, since the subscriber is this thread's. Each commit is abandoned when it was sent and not yet answered,
+/// as those of a host are that is told to end.
+#[tokio::test]
+async fn abandoned_commit_is_carried_through_and_nothing_is_sent_after_it() {
+    let test = TestDatabase::new(Kind::Postgres);
+    let database = test.open().await;
+    execute(&database, "CREATE TABLE abandoned (id INTEGER PRIMARY KEY)").await;
+    let notices = Notices::default();
+    let place = notices.clone();
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || place.clone());
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines));
+    let (mut rows, mut abandoned) = (0_i32, 0);
+    while abandoned < 10 {
+        let mut tx = database.write().await.unwrap();
+        tx.execute(sql("INSERT INTO abandoned VALUES (?)").bind(rows)).await.unwrap();
+        rows += 1;
+        // A server may answer before it is looked whether it has.
+        abandoned += i32::from(tx.commit().now_or_never().is_none());
+    }
+    while texts(&database, "SELECT CAST(id AS VARCHAR(9)) FROM abandoned").await.len() < rows as usize {
+        tokio::task::yield_now().await;
+    }
+    database.close().await;
+    let said = String::from_utf8(notices.0.lock().unwrap().clone()).unwrap();
+    assert!(!said.contains("sqlx::postgres::notice"), "{said}");
 }

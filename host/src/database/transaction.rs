@@ -2,12 +2,16 @@
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
+use tokio::runtime::Handle;
 
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, Query};
@@ -199,14 +203,53 @@ impl Transaction {
         self.fetch_optional(statement).await?.ok_or(SqlError::RowNotFound)
     }
 
+    /// Carried through to its end, also where the caller stops waiting for it.
     pub async fn commit(self) -> Result<(), SqlError> {
         let query = self.query();
-        query.end(match self.inner {
+        let Self { inner, kept, .. } = self;
+        query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Turn(turn) => turn.commit().await,
-            Inner::Postgres(tx) => tx.commit().await,
-            Inner::Mysql(tx) => tx.commit().await,
+            Inner::Postgres(tx) => Commit::of(tx, kept).await,
+            Inner::Mysql(tx) => Commit::of(tx, kept).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
         })
+    }
+}
+
+/// A commit on its way to a server. The drivers take one that was abandoned after it was sent for a transaction that is
+/// still open, and send a `ROLLBACK` after it, of which PostgreSQL warns; so its rest runs in a task of its own.
+struct Commit(Option<BoxFuture<'static, Result<(), SqlError>>>);
+
+impl Commit {
+    fn of<DB: Sqlx>(tx: Held<DB>, kept: Option<Kept>) -> Self
+    where
+        Held<DB>: Send + 'static,
+    {
+        Self(Some(Box::pin(async move {
+            let _kept = kept;
+            tx.commit().await
+        })))
+    }
+}
+
+impl Future for Commit {
+    type Output = Result<(), SqlError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(commit) = &mut self.0 else { return Poll::Ready(Err(SqlError::WorkerCrashed)) };
+        let done = commit.as_mut().poll(context);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        if let (Some(rest), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(rest);
+        }
     }
 }

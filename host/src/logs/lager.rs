@@ -23,6 +23,9 @@ use crate::config::TimeFormat;
 /// How the name of an event begins that was given none.
 const UNNAMED: &str = "event ";
 
+/// How the target ends under which the driver of PostgreSQL logs what the server sends besides answers.
+const NOTICES: &str = "::postgres::notice";
+
 pub(super) struct Lager {
     source: String,
     times: TimeFormat,
@@ -86,6 +89,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         event.record(&mut fields);
         let severity = match *event.metadata().level() {
             _ if event.metadata().target() == FATAL => Severity::Fatal,
+            // What failed is an error of the statement, and logged where that was run.
+            _ if event.metadata().target().ends_with(NOTICES) => Severity::Info,
             Level::ERROR | Level::WARN => Severity::Error,
             Level::INFO => Severity::Info,
             Level::DEBUG | Level::TRACE => Severity::Debug,

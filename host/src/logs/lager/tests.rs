@@ -47,6 +47,13 @@ fn line(message: &str, level: i64, data: Value) -> (String, i64, Value) {
 }
 
 #[test]
+fn notice_of_the_database_is_no_error() {
+    let lines = said(|| tracing::warn!(target: "driver::postgres::notice", "there is no transaction in progress"));
+    let data = json!({"text": "there is no transaction in progress"});
+    assert_eq!(lines, [line("bbs.driver.postgres.notice", 1, data)]);
+}
+
+#[test]
 fn a_name_is_the_message_and_a_sentence_is_data() {
     let lines = said(|| {
         tracing::info!(name: "started", "serving");
