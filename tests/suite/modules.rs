@@ -13,8 +13,8 @@ use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::{guest, modules, modules_with_split, sandbox};
 
-const SPLIT: &str = "1795000100-split_desired_lrps.wasm";
-const CREDENTIALS: &str = "1795000200-image_credentials.wasm";
+const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
+const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
 
 /// A folder of its own with the default modules in `modules`.
 struct Workbench(tempfile::TempDir);
@@ -213,10 +213,6 @@ fn migration_that_does_not_fit_the_layout_is_not_added() {
     // The second of two, without the first, whose tables it changes.
     let words = ["would be refused by a host", "do not build on each other"];
     let credentials = finished(CREDENTIALS).display().to_string();
-    let output = bench.run(&["add", &credentials, "--into", "modules"]);
-    if output.status.success() {
-        panic!("it fits after all: choose another module for this test");
-    }
     bench.refused(&["add", &credentials, "--into", "modules"], &words);
 }
 

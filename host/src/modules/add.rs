@@ -97,6 +97,9 @@ fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sand
         result.added.push(candidate.entry.file.clone());
         new.push(candidate);
     }
+    if new.is_empty() {
+        return Ok(result);
+    }
     rehearse(into, &result.entries, &new, native, sandbox)?;
     let mut placed = Vec::new();
     let written = write(into, &result.entries, &new, &mut placed);
@@ -188,8 +191,5 @@ fn write(into: &Path, entries: &[Entry], new: &[Candidate], placed: &mut Vec<Pat
         place::put(into, &candidate.entry, &candidate.source.bytes)?;
     }
     // Last, so that a catalog never lists a file that is not there.
-    if !new.is_empty() {
-        catalog::write(into, entries)?;
-    }
-    Ok(())
+    catalog::write(into, entries).map(drop)
 }
