@@ -29,8 +29,9 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
     }
     // The order of a directory is the file system's; the order of the output must not be.
     files.sort();
-    let mut code =
-        String::from("/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n");
+    let mut code = String::from(
+        "/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n",
+    );
     for file in &files {
         let name = file.strip_prefix(&sdk)?.to_str().ok_or("a file of the SDK has no plain name")?;
         writeln!(code, "    ({name:?}, include_str!({file:?})),")?;
