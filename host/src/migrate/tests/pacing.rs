@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::line::{self, all};
 use super::world::World;
 use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::manifest::Manifest;
+use crate::layout::manifest::{Direction, Manifest};
 use crate::migrate::*;
 
 /// The first size of a batch, below which none shrinks.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::line::{self, all};
 use super::world::World;
 use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
-use crate::layout::manifest::{Access, Change, Manifest};
+use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{ColumnType, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::migrate::*;
