@@ -357,7 +357,7 @@ pub async fn texts(database: &Database, query: &str) -> Vec<String> {
     rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
 }
 
-/// The tables of a database, whoever made them.
+/// All tables of a database.
 pub async fn tables(database: &Database) -> Vec<String> {
     let query = match database.dialect() {
         Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name",

@@ -124,7 +124,7 @@ impl std::io::Write for Notices {
 }
 
 /// On one thread, since the subscriber is this thread's. Each commit is abandoned when it was sent and not yet answered,
-/// as those of a host are that is told to end.
+/// as those of a host are that ends.
 #[tokio::test]
 async fn abandoned_commit_is_carried_through_and_nothing_is_sent_after_it() {
     let test = TestDatabase::new(Kind::Postgres);

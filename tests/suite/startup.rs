@@ -1,5 +1,5 @@
 //! What a start finds and what it makes of it: databases begun anew, starts that end before anything is written,
-//! rollbacks that several hosts were told of, and versions that nothing can be at.
+//! rollbacks by several hosts, and versions that nothing can be at.
 
 mod fresh;
 mod refusals;

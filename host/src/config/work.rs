@@ -26,7 +26,7 @@ pub struct Convergence {
     pub repeat_interval: Duration,
     /// What a pass does at a time.
     pub workers: usize,
-    /// Containers of a desired LRP that are told of an update, at a time.
+    /// Containers of a desired LRP that an update is sent to, at a time.
     pub update_workers: usize,
 }
 

@@ -36,7 +36,7 @@ struct Inner {
 pub struct Policy {
     /// How often a task may be rejected before it fails.
     pub max_task_retries: i32,
-    /// Containers of a desired LRP that are told of an update at once.
+    /// Containers of a desired LRP that an update is sent to at once.
     pub update_workers: usize,
     /// Ends of tasks that are told at once.
     pub task_callback_workers: usize,

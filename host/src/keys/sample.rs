@@ -1,7 +1,7 @@
 //! Whether the keys of the configuration open what is under their labels, tried on a few texts of each table. Owns what
 //! is tried and what it proves; writes nothing.
 //!
-//! A passphrase can be wrong under a label that is right, and no label tells: only a text that opens does. The texts are
+//! A passphrase can be wrong under a label that is right, and the label does not show it: only a text that opens does. The texts are
 //! those of the first and the last rows of each table by its primary key, which every database finds by the key's index.
 //! A rotation walks in that order, so that between them they are under the key before it and under the one after it.
 
@@ -40,7 +40,7 @@ pub struct WrongKey {
 #[derive(Default)]
 struct Tried {
     opened: bool,
-    /// By what tells a text from any other: near the middle of a small table a row is tried twice.
+    /// By the key that identifies a text: near the middle of a small table a row is tried twice.
     failed: BTreeSet<String>,
     tables: BTreeSet<String>,
 }

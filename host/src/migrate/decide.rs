@@ -13,7 +13,7 @@ use crate::layout::manifest::DataVersion;
 pub enum Intent {
     /// Serve at `wanted`, migrating up to it first.
     Up { wanted: DataVersion },
-    /// The same, and take the database down to `back_to` when the host is told to end. A database that such a host has
+    /// The same, and take the database down to `back_to` when the host ends. A database that such a host has
     /// taken down already stays there.
     UpUntilDrained { wanted: DataVersion, back_to: DataVersion },
     /// Take the database down to a version and stop.
@@ -92,7 +92,7 @@ pub enum Reason {
 }
 
 impl Decision {
-    /// Tells a database that is newer than the whole catalog from one that is above the version asked for.
+    /// Distinguishes a database that is newer than the whole catalog from one that is above the version asked for.
     pub(super) fn explained(self, is_known: impl Fn(DataVersion) -> bool) -> Self {
         match self {
             Self::ShutDown(Reason::Newer { current, wanted }) if is_known(current) => {
@@ -127,7 +127,7 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
     }
 }
 
-/// The seed's table, cell by cell. Only a host that is told the same `down` finishes an unfinished one.
+/// The seed's table, cell by cell. Only a host with the same `down` finishes an unfinished one.
 fn decide_up(
     current: DataVersion,
     target: DataVersion,

@@ -1,7 +1,7 @@
 //! A database that is begun anew: it has no version, and the tables of an earlier life are there without a row. Owns what
 //! becomes of these: tables of the catalog make way, and what the host kept beside their records is forgotten with them.
 //!
-//! The fence and the lease stay, since earlier masters are told by them; so does the promise of the key label, since
+//! The fence and the lease stay, since they keep earlier masters from writing; so does the promise of the key label, since
 //! nothing is sealed that could break it. Whatever is not of the catalog belongs to others.
 
 use super::own_tables::{QUARANTINE, RESIDUE};

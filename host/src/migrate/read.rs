@@ -384,7 +384,7 @@ pub(super) async fn load_one(
 pub(super) struct Places<'a> {
     exactly: HashMap<&'a Key, usize>,
     /// Where keys are compared by a collation, rows of one unit may spell its key in upper or lower case. If the database
-    /// tells the two apart, each is a unit of its own and found exactly.
+    /// distinguishes the two, each is a unit of its own and found exactly.
     in_any_case: HashMap<Key, usize>,
 }
 

@@ -120,7 +120,7 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
     state::found(&mut database.read().await?).await
 }
 
-/// Whether there may be copies of records beside them. A target that was given up is only a number: whoever serves below
+/// Whether there may be copies of records beside them. A target that was given up is only a number: a host that serves below
 /// it has removed its copies.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;

@@ -381,7 +381,7 @@ async fn a_table_that_somebody_changed_meanwhile_is_not_cut_over_to() {
 }
 
 #[tokio::test]
-async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_anyone() {
+async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_any_host() {
     let world = World::with_rows(2).await;
     world.up(3).await.unwrap();
     world.down(2).await.unwrap();
@@ -392,6 +392,7 @@ async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_anyone() {
              VALUES (1, 3, 2, FALSE, '', 1, 'cleaning-up')",
         )
         .await;
+    world.execute("INSERT INTO bbs_side_table (table_name) VALUES ('desired_lrps__3')").await;
     assert_eq!(world.up(2).await.unwrap(), Decision::Serve);
     assert!(world.leftovers().await.is_empty());
     assert_eq!(world.count("bbs_migration").await, 0);

@@ -66,7 +66,7 @@ pub enum StartupError {
     Admin(#[from] AdminError),
     #[error(
         "a second signal ended this host before the database was back at {to}; nothing is lost. Finish with \
-         `bbs migrate down --to {to}`, or with a host that is told the same"
+         `bbs migrate down --to {to}`, or with a host that has the same setting"
     )]
     RollbackCutShort { to: DataVersion },
     #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]

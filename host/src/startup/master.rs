@@ -98,7 +98,7 @@ async fn work_and_serve(
         MigrationMode::Offline => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
     };
     let (following, data_version) = match started {
-        // What this host, or one told the same, had begun when it was ended.
+        // What this host, or one with the same setting, had begun when it was ended.
         Err(StartupError::ShutDown(Reason::GoingDown { to }))
             if prepared.config.migration.rollback_on_drain_to == Some(to) =>
         {

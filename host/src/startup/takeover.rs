@@ -44,7 +44,7 @@ impl Prepared {
         }
     }
 
-    /// The same for a host, which also finishes a way back that it is told of.
+    /// The same for a host, which also finishes the way back that its configuration names.
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
         match self.may_begin(self.intent()).await {

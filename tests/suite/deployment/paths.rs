@@ -14,7 +14,7 @@ fn with_relative_paths() -> Deployment {
     files.into_iter().fold(Deployment::new(Kind::Sqlite), |deployment, (key, file)| deployment.set(key, file))
 }
 
-/// Serves from this working directory until it is told to end; gives all that it said.
+/// Serves from this working directory until it is ended; returns all that it logged.
 async fn served_from(deployment: &Deployment, working: &std::path::Path) -> String {
     let mut command = deployment.command();
     command.current_dir(working);

@@ -1,5 +1,5 @@
-//! Hosts that were told to take the database back when they end: the first that ends does, and the others leave it there
-//! until a host that is not told so comes.
+//! Hosts that take the database back when they end: the first that ends does, and the others leave it there until a host
+//! without that setting migrates it.
 
 use crate::first_light::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database};
@@ -9,12 +9,12 @@ use crate::lock::standby;
 
 use super::*;
 
-/// A lease that is not lost on a busy machine. Whoever ends gives it back, and a killed holder is known to be dead.
+/// A lease that is not lost on a busy machine. A host that ends gives it back, and a killed holder is known to be dead.
 fn host(database: &TestDatabase, name: &str) -> Installation {
     crate::lock::host(database, name).set("lock_ttl", "60s")
 }
 
-fn told(database: &TestDatabase, name: &str) -> Installation {
+fn rolling_back(database: &TestDatabase, name: &str) -> Installation {
     host(database, name).set("rollback_on_drain_to_version", VERSION)
 }
 
@@ -23,11 +23,11 @@ async fn end(host: Host) {
     assert!(ended.success(), "{ended}");
 }
 
-on_each_database!(a_standby_that_is_told_to_roll_back_serves_what_the_first_host_took_back);
-async fn a_standby_that_is_told_to_roll_back_serves_what_the_first_host_took_back(kind: Kind) {
+on_each_database!(standby_with_the_same_setting_serves_what_the_first_host_took_back);
+async fn standby_with_the_same_setting_serves_what_the_first_host_took_back(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let (one, other) = (told(&database, "one"), told(&database, "other"));
+    let (one, other) = (rolling_back(&database, "one"), rolling_back(&database, "other"));
     // Before any of them has ended, the version to go back to is one to migrate from.
     let first = one.serve();
     assert_eq!(version(&one), NEWEST);
@@ -47,7 +47,7 @@ async fn a_standby_that_is_told_to_roll_back_serves_what_the_first_host_took_bac
     let text = one.succeed(&["migrate", "status"]);
     assert!(text.contains(&format!("`bbs serve` serves {VERSION} through a lens")), "{text}");
 
-    // The later word is that of a host that is not told so.
+    // A host without the setting migrates up.
     let other = other.set("rollback_on_drain_to_version", Value::Null);
     end(other.serve()).await;
     assert_eq!(version(&other), NEWEST);
@@ -61,12 +61,12 @@ on_each_database!(an_older_bbs_that_served_in_between_does_not_end_the_rollback)
 async fn an_older_bbs_that_served_in_between_does_not_end_the_rollback(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let told = told(&database, "one");
-    end(told.serve()).await;
-    assert_eq!(version(&told), VERSION);
+    let newer = rolling_back(&database, "one");
+    end(newer.serve()).await;
+    assert_eq!(version(&newer), VERSION);
     end(host(&database, "older").set("pin_data_version", VERSION).serve()).await;
-    let again = told.serve();
-    assert_eq!(version(&told), VERSION);
+    let again = newer.serve();
+    assert_eq!(version(&newer), VERSION);
     answers_as_diego_did(again.address).await;
 }
 

@@ -20,7 +20,7 @@ const REQUESTS: usize = 32;
 /// Containers that wait, over all cells: some 300 bytes each.
 const PLACES: usize = 50_000;
 
-/// What a cell is asked with. The row, with all that the container was told, is not kept for it.
+/// What a request to a cell needs. The whole row is not kept for it.
 #[derive(Debug)]
 struct Container {
     key: LrpKey,

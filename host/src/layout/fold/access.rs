@@ -87,7 +87,7 @@ fn check_access(
     if !access.reshapes && access.writes.contains(partition) {
         return Err(Problem::WritesPartitionKey { direction, table: name(), column: partition.clone() });
     }
-    // A table that the step makes has no rows but those that are added. Of another only what comes back tells.
+    // A table that the step makes has no rows but those that are added. For any other table, only the answer of the module shows it.
     if access.reshapes
         && source.is_none()
         && let Some(column) = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))

@@ -18,7 +18,7 @@ fn up(found: &Found) -> Decision {
     decide(found, Intent::Up { wanted: MID })
 }
 
-/// As a host that goes back to `LOW` when it is told to end.
+/// As a host that goes back to `LOW` when it ends.
 fn up_until_drained(found: &Found) -> Decision {
     decide(found, Intent::UpUntilDrained { wanted: MID, back_to: LOW })
 }
@@ -139,7 +139,7 @@ fn rows_without_a_version_are_refused_by_name() {
 #[test]
 fn a_host_told_to_roll_back_stays_where_a_rollback_left_the_database() {
     assert_eq!(up_until_drained(&came_down(LOW, LOW, None)), Decision::Stay { at: LOW });
-    // A host that is not told so migrates up, and so ends the rollback.
+    // A host without the setting migrates up, and so ends the rollback.
     assert_eq!(up(&came_down(LOW, LOW, None)), Decision::Begin { from: LOW, to: MID });
     assert_eq!(down(&came_down(MID, MID, None)), Decision::Serve);
 }

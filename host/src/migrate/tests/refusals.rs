@@ -203,7 +203,7 @@ async fn a_database_that_was_emptied_is_begun_anew_without_what_was_kept_of_its_
     world.assert_layout(5).await;
     assert_eq!(world.up(5).await.unwrap(), Decision::Serve);
     assert_eq!((world.count("bbs_residue").await, world.count("bbs_history").await), (0, 5));
-    assert_eq!(world.leftovers().await, ["things__7"], "it is somebody else's");
+    assert_eq!(world.leftovers().await, ["things__7"], "it is a foreign table");
     world.up(7).await.unwrap();
     world.down(1).await.unwrap();
 }
@@ -234,21 +234,21 @@ async fn a_record_of_a_version_that_no_module_leads_to_is_refused_before_anythin
 }
 
 #[tokio::test]
-async fn a_rollback_stays_until_a_host_that_is_told_of_none_comes() {
+async fn rollback_lasts_until_a_host_without_the_setting_migrates() {
     let world = World::with_rows(3).await;
-    let told = async || {
+    let run = async || {
         let fence = Fence::raise(&world.context.database).await.unwrap();
         run(&world.context, &fence, Intent::UpUntilDrained { wanted: 5, back_to: 2 }).await.unwrap()
     };
-    assert_eq!(told().await, Decision::Begin { from: 1, to: 5 });
-    assert_eq!(told().await, Decision::Serve);
+    assert_eq!(run().await, Decision::Begin { from: 1, to: 5 });
+    assert_eq!(run().await, Decision::Serve);
     world.down(2).await.unwrap();
-    assert_eq!([told().await, told().await], [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]);
+    assert_eq!([run().await, run().await], [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]);
     // Another BBS that keeps no history migrated up in between: the rollback is over.
     world.up(3).await.unwrap();
     world.execute("DELETE FROM bbs_history WHERE version = 3 AND direction = 'up' AND seq > 5").await;
-    assert_eq!(told().await, Decision::Begin { from: 3, to: 5 });
+    assert_eq!(run().await, Decision::Begin { from: 3, to: 5 });
     world.down(2).await.unwrap();
     assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 2, to: 5 });
-    assert_eq!(told().await, Decision::Serve);
+    assert_eq!(run().await, Decision::Serve);
 }
