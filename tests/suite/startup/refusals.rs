@@ -96,7 +96,7 @@ async fn a_version_that_is_not_in_the_catalog_is_refused_before_the_lock(kind: K
         ("pin_data_version", 0.into(), "`pin_data_version` is 0"),
         ("rollback_on_drain_to_version", 5.into(), "`rollback_on_drain_to_version` is 5, and the catalog has no"),
         ("rollback_on_drain_to_version", 0.into(), "`rollback_on_drain_to_version` is 0"),
-        ("pin_api_version", "3.0".into(), "cannot pin the API to 3.0: this host serves 0.9 to 1.1"),
+        ("pin_api_version", "3.0".into(), "cannot pin the API to 3.0: this host serves 0.9, 0.10, 1.1"),
         ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
     ] {
         // Another host has the lock: nothing is waited for.
@@ -120,7 +120,7 @@ async fn a_version_that_is_not_in_the_catalog_is_refused_before_the_lock(kind: K
         assert!(said.contains("no migration to 7") && said.contains("1772581987, 1795000000"), "{said}");
     }
     let said = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
-    assert!(said.contains("this host serves 0.9 to 1.1"), "{said}");
+    assert!(said.contains("this host serves 0.9, 0.10, 1.1"), "{said}");
 }
 
 /// One way only, so that a rollback across it can never succeed.
