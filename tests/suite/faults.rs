@@ -12,7 +12,7 @@ use bbs::lens::transform::{Transform, TransformError};
 use bbs::migrate::{Decision, fault};
 
 use super::crash::{OLDEST, command, look, points, run, with_fixture};
-use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, on_each_database, on_each_server};
+use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, on_each_database, on_each_server, texts};
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules::chain;
@@ -172,6 +172,34 @@ async fn a_lock_that_somebody_holds_only_delays(kind: Kind) {
             assert!(look(&database, version).await == wanted, "{direction}, {lock}");
         }
     }
+}
+
+/// Goal: the cut-over is in no deadlock with an autovacuum, which locks a table and then waits for its indexes. Method:
+/// another session takes the same locks in the same order, the second once the cut-over waits for the table.
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_over_locks_a_table_before_its_indexes() {
+    const WAITING: &str = "SELECT c.relname::text FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
+                           WHERE NOT l.granted AND c.relname = 'desired_lrps' \
+                           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let database = with_fixture(Kind::Postgres).await;
+    let undisturbed = database.copy();
+    migrate(&undisturbed, "down", OLDEST).await.unwrap();
+    let other = database.open().await;
+    let mut vacuum = other.write().await.unwrap();
+    vacuum.execute(sql("LOCK TABLE desired_lrps IN SHARE UPDATE EXCLUSIVE MODE")).await.unwrap();
+    let migration = tokio::spawn({
+        let database = database.clone();
+        async move { migrate(&database, "down", OLDEST).await }
+    });
+    while texts(&other, WAITING).await.is_empty() {
+        assert!(!migration.is_finished(), "nothing was waited for: {:?}", migration.await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    vacuum.execute(sql("COMMENT ON INDEX desired_lrps_domain_idx IS 'visited'")).await.expect("the index is free");
+    vacuum.commit().await.unwrap();
+    other.close().await;
+    migration.await.unwrap().expect("the cut-over comes to its end");
+    assert!(look(&database, OLDEST).await == look(&undisturbed, OLDEST).await);
 }
 
 on_each_database!(a_full_disk_stops_a_migration_and_room_lets_it_go_on);

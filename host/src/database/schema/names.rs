@@ -39,19 +39,23 @@ pub fn waiting(index: &str, table: &Table, staged: &str) -> String {
 }
 
 /// Gives a table, with its indexes, another name. Not for MySQL, which renames all tables at once.
+///
+/// On PostgreSQL the table comes first: an autovacuum holds a lock on the table while it waits for the rows of its indexes in
+/// the catalog, so a transaction that has renamed an index and then wants the table is in a deadlock with it.
 pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
-    let mut statements: Vec<_> = match dialect {
+    let renamed = rename_table(dialect, &table.name, aside);
+    let indexes = table.indexes.iter();
+    match dialect {
         Dialect::Sqlite | Dialect::Mysql => {
-            table.indexes.iter().map(|index| drop_index(dialect, &table.name, &index.name)).collect()
+            let dropped = indexes.map(|index| drop_index(dialect, &table.name, &index.name));
+            dropped.chain([renamed]).collect()
         }
         Dialect::Postgres => {
-            let indexes = table.indexes.iter();
             let indexes = indexes.map(|index| rename_index(&index.name, &waiting(&index.name, table, aside)));
-            indexes.chain([rename_index(&key_name(&table.name), &key_name(aside))]).collect()
+            let key = rename_index(&key_name(&table.name), &key_name(aside));
+            [renamed].into_iter().chain(indexes).chain([key]).collect()
         }
-    };
-    statements.push(rename_table(dialect, &table.name, aside));
-    statements
+    }
 }
 
 /// Gives a table that waited under another name its own, with its indexes. Not for MySQL either.
