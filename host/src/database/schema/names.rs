@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn on_postgresql_everything_of_a_table_changes_its_name_with_it() {
+    fn postgresql_renames_a_table_first_and_its_indexes_and_key_with_it() {
         assert_eq!(
             set_aside(Dialect::Postgres, &apps(), "apps__1"),
             [
+                r#"ALTER TABLE "apps" RENAME TO "apps__1""#,
                 r#"ALTER INDEX IF EXISTS "apps_idx" RENAME TO "apps_idx__1""#,
                 r#"ALTER INDEX IF EXISTS "apps_pkey" RENAME TO "apps__1_pkey""#,
-                r#"ALTER TABLE "apps" RENAME TO "apps__1""#,
             ]
         );
         assert_eq!(
