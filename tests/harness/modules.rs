@@ -93,6 +93,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// The target folder of crates outside the workspace, shared so that each test finds the SDK compiled.
+pub fn authors_target() -> PathBuf {
+    folder().join("authors")
+}
+
 /// The folder of compiled components, for every sandbox and host that a test starts.
 pub fn cache() -> PathBuf {
     folder().join("cache")

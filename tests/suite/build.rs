@@ -6,17 +6,12 @@ use std::process::{Command, Output};
 use bbs::lens::transform::Transform;
 use bbs::modules::catalog::Catalog;
 
-use crate::harness::modules::{guest, guests, modules, sandbox};
+use crate::harness::modules::{authors_target, guest, guests, modules, sandbox};
 use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(bbs());
-    command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target()).output().unwrap()
-}
-
-/// What crates outside the workspace are built in, so that each test finds the SDK compiled.
-fn target() -> PathBuf {
-    workspace().join("target/test-modules/authors")
+    command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", authors_target()).output().unwrap()
 }
 
 #[track_caller]
@@ -38,7 +33,7 @@ fn refused(output: Output, words: &[&str]) {
 fn cargo_test(folder: &Path) -> Output {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--offline"]).current_dir(folder);
-    command.env("CARGO_TARGET_DIR", target()).output().unwrap()
+    command.env("CARGO_TARGET_DIR", authors_target()).output().unwrap()
 }
 
 fn sdk() -> String {

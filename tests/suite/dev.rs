@@ -86,6 +86,7 @@ fn status(installation: &Installation) -> serde_json::Value {
 #[track_caller]
 fn module(folder: &Path, arguments: &[&str]) {
     let mut command = Command::new(harness::bbs());
-    let output = command.arg("module").args(arguments).current_dir(folder).output().expect("the executable starts");
+    command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", modules::authors_target());
+    let output = command.output().expect("the executable starts");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
