@@ -81,7 +81,7 @@ impl From<StoreError> for DomainError {
             StoreError::Fence(_)
             | StoreError::Units { .. }
             | StoreError::Raced
-            | StoreError::Mirror(_)
+            | StoreError::DualWrite(_)
             | StoreError::Database(_)
             | StoreError::Statement { .. }
             | StoreError::Commit { .. } => Self::Store(error),

@@ -1,15 +1,15 @@
 //! The lens: the migrations between two data versions, applied to units in memory.
 //! Owns composition and the bisection of failing batches; reads and writes no database.
 //!
-//! One walk over the steps serves both for planning and for rows: planning walks with no rows at all and notes
-//! which columns were asked for, so a plan cannot differ from what is then done.
+//! One walk over the steps serves planning and transforming alike: planning walks without rows and records which columns
+//! are read, so a plan cannot differ from what is done later.
 
 mod bisect;
 mod frame;
-mod keep;
+mod residue;
 mod step;
 pub mod transform;
-mod whole;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,58 +20,58 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
 
 use frame::{Content, Frame};
-pub use keep::{Entry, Kept, Left};
-use step::{Scope, Step};
+pub use residue::{Residue, ResidueEntry, ResidueValue};
+use step::{Step, StepScope};
 use transform::Transform;
 
-/// Units at the near end: the plain values of every column that [`Lens::needed`] names.
+/// Units at the source of a lens: the plain values of every column that [`Lens::needed`] names.
 #[derive(Debug, Clone, Default)]
-pub struct Source {
+pub struct LensInput {
     pub units: usize,
-    pub tables: BTreeMap<String, SourceTable>,
+    pub tables: BTreeMap<String, InputTable>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct SourceTable {
+pub struct InputTable {
     pub unit_offsets: Vec<u32>,
     pub columns: BTreeMap<String, ColumnData>,
 }
 
-/// Units at the far end, and what the steps lost on the way.
+/// Units at the target of a lens, and what the steps would lose of them.
 #[derive(Debug, Default)]
 pub struct Applied {
     pub tables: BTreeMap<String, AppliedTable>,
-    pub kept: Vec<Kept>,
-    /// How many entries of [`Left`] were for records that have changed since.
+    pub residue: Vec<ResidueEntry>,
+    /// The number of entries of [`Residue`] whose records have changed since.
     pub stale: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct AppliedTable {
     pub unit_offsets: Vec<u32>,
-    /// In the order of [`Composed::sources`]: the row of it that each row continues.
+    /// For each of [`Composed::sources`], in that order: the source row that each row continues.
     pub origins: Vec<Vec<u32>>,
     /// By name, plain.
     pub computed: BTreeMap<String, ColumnData>,
 }
 
-/// Where a column of the far end gets its value.
+/// The origin of a target column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Provenance {
-    /// It travels as it is, unopened.
+    /// A source column that no step reads: it passes as it is stored.
     Raw { table: String, column: String },
     /// The same in every row.
     Fill(Option<Literal>),
-    /// The lens gives it, plain.
+    /// The lens computes it, plain.
     Computed,
 }
 
-/// What the lens makes one table of the far end of.
+/// How one table of the target is composed.
 #[derive(Debug, Clone)]
 pub struct Composed {
     pub table: Table,
     pub group: usize,
-    /// The tables of the near end whose rows its rows continue.
+    /// The source tables whose rows its rows continue.
     pub sources: Vec<String>,
     pub columns: Vec<(Column, Provenance)>,
     /// Whether a row function may have removed, added or reordered rows.
@@ -80,18 +80,18 @@ pub struct Composed {
     pub transformed: Option<DataVersion>,
 }
 
-/// Tables that the lens takes together, unit by unit.
+/// Tables that the lens transforms together, unit by unit.
 #[derive(Debug, Clone, Default)]
-pub struct Group {
+pub struct TableGroup {
     pub sources: Vec<String>,
     pub targets: Vec<String>,
-    /// Tables that a step makes and for which rows were kept; by the version of the step.
+    /// Tables that a step creates and for which the other direction left rows, with the version of the step.
     pub restored: Vec<(DataVersion, String)>,
-    /// Whether units have to be read: something is computed, or would otherwise be lost.
+    /// Whether units have to be read: a step computes something, or saves what it would lose.
     pub visits_units: bool,
-    /// Where the steps may keep something of the units: versions and tables; no table for row functions.
+    /// Where the steps may leave residue: versions and tables; an empty table name for that of a row function.
     pub keeps: BTreeSet<(DataVersion, String)>,
-    scopes: Vec<Scope>,
+    scopes: Vec<StepScope>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -105,10 +105,8 @@ pub enum LensError {
         digest: String,
         direction: Direction,
         reason: String,
-        /// What the module was given, for a replay.
+        /// The module's input for this unit, for a replay.
         batch: Box<Batch>,
-        /// Where the module came back and named the units that it refuses: the others that it named in the same call.
-        others: Option<Vec<RefusedUnit>>,
     },
     #[error(
         "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
@@ -117,41 +115,21 @@ pub enum LensError {
     Counterpart { unit: usize, version: DataVersion, direction: Direction, from: String, to: String },
 }
 
-/// A unit that a module refuses by name.
-#[derive(Debug)]
-pub struct RefusedUnit {
-    /// Its place in the batch.
-    pub unit: usize,
-    pub reason: String,
-    /// What the module was given of it.
-    pub batch: Box<Batch>,
-}
-
 impl LensError {
-    /// Each unit that was refused by name, with an error of its own. None if no unit was: then others, too, may fail.
-    pub fn refused(&self) -> Option<Vec<Self>> {
-        let Self::Unit { module, version, digest, direction, unit, reason, batch, others: Some(others) } = self else {
-            return None;
-        };
-        let alone = |unit: usize, reason: &str, batch: &Batch| Self::Unit {
-            unit,
-            module: module.clone(),
-            version: *version,
-            digest: digest.clone(),
-            direction: *direction,
-            reason: reason.to_owned(),
-            batch: Box::new(batch.clone()),
-            others: Some(Vec::new()),
-        };
-        let first = std::iter::once(alone(*unit, reason, batch));
-        Some(first.chain(others.iter().map(|other| alone(other.unit, &other.reason, &other.batch))).collect())
-    }
-
     pub fn unit(&self) -> usize {
         match self {
             Self::Unit { unit, .. } | Self::Counterpart { unit, .. } => *unit,
         }
     }
+}
+
+/// Which of the units that cannot be transformed are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Search {
+    /// One, with the fewest calls. Others that a module named in the same call are returned with it.
+    First,
+    /// Every unit that fails at the first step at which one fails.
+    Every,
 }
 
 /// The arguments of each migration of the lens, by version.
@@ -160,11 +138,11 @@ pub type Arguments = BTreeMap<DataVersion, RunArguments>;
 pub struct Lens {
     steps: Vec<Step>,
     pub direction: Direction,
-    pub near: Layout,
-    pub far: Layout,
+    pub source: Layout,
+    pub target: Layout,
     pub tables: BTreeMap<String, Composed>,
-    pub groups: Vec<Group>,
-    /// By source table, the columns that have to be opened and handed over.
+    pub groups: Vec<TableGroup>,
+    /// By source table, the columns that the steps read, and which therefore have to be opened.
     pub needed: BTreeMap<String, BTreeSet<String>>,
     restorable: BTreeSet<(DataVersion, String)>,
 }
@@ -177,40 +155,40 @@ impl std::fmt::Debug for Lens {
 }
 
 impl Lens {
-    /// Composes the migrations above the lower end up to the upper one. Both ends are versions of the line.
-    /// `restorable` names what earlier steps in the other direction have left, by version and table.
+    /// Composes the migrations above the lower version up to the upper one. The history has both versions. `restorable`
+    /// names the residue that earlier steps in the other direction have left, by version and table.
     pub fn new(
         line: &Line,
         migrations: &[Arc<dyn Transform>],
-        near: DataVersion,
-        far: DataVersion,
+        source: DataVersion,
+        target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
-        let steps = steps_between(line, migrations, near, far);
-        Self::of_steps(steps, line, near, far, restorable)
+        let steps = steps_between(line, migrations, source, target);
+        Self::of_steps(steps, line, source, target, restorable)
     }
 
-    /// The same for a lens that gives back whatever the other direction could have kept, so that one lens serves
-    /// however much of it there will be.
-    pub fn restoring(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersion, far: DataVersion) -> Self {
-        let steps = steps_between(line, migrations, near, far);
+    /// The same for a lens that gives back whatever residue the other direction could have left, so that one lens serves
+    /// a database in which residue comes and goes.
+    pub fn restoring(line: &Line, migrations: &[Arc<dyn Transform>], source: DataVersion, target: DataVersion) -> Self {
+        let steps = steps_between(line, migrations, source, target);
         let restorable = steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table)));
         let restorable = restorable.collect();
-        Self::of_steps(steps, line, near, far, restorable)
+        Self::of_steps(steps, line, source, target, restorable)
     }
 
     fn of_steps(
         steps: Vec<Step>,
         line: &Line,
-        near: DataVersion,
-        far: DataVersion,
+        source: DataVersion,
+        target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
         let mut lens = Self {
             steps,
-            direction: direction(near, far),
-            near: line_at(line, near).clone(),
-            far: line_at(line, far).clone(),
+            direction: direction(source, target),
+            source: line_at(line, source).clone(),
+            target: line_at(line, target).clone(),
             tables: BTreeMap::new(),
             groups: Vec::new(),
             needed: BTreeMap::new(),
@@ -225,24 +203,29 @@ impl Lens {
         self.steps.iter().map(|step| &step.transform)
     }
 
-    /// What earlier steps in the other direction left and this lens gives back.
+    /// The residue of the other direction that this lens gives back.
     pub fn restorable(&self) -> &BTreeSet<(DataVersion, String)> {
         &self.restorable
     }
 
-    /// Takes one batch of a group's units to the other end.
+    /// Transforms one batch of a group's units.
+    ///
+    /// # Errors
+    /// The units that cannot be transformed: at least one, and as many as `search` asks for. Any other unit may still be
+    /// refused by a later step.
     pub fn apply(
         &self,
         group: usize,
-        source: &Source,
-        left: &Left,
+        input: &LensInput,
+        left: &Residue,
         arguments: &Arguments,
-    ) -> Result<Applied, LensError> {
+        search: Search,
+    ) -> Result<Applied, Vec<LensError>> {
         let group = &self.groups[group];
-        let mut frame = Frame::new(&self.near, Some(&group.sources), source);
+        let mut frame = Frame::new(&self.source, Some(&group.sources), input);
         let mut applied = Applied::default();
         for (step, scope) in self.steps.iter().zip(&group.scopes) {
-            step.take(&mut frame, scope, Some((left, arguments)), &self.restorable, &mut applied)?;
+            step.take(&mut frame, scope, Some((left, arguments, search)), &self.restorable, &mut applied)?;
         }
         for target in &group.targets {
             let composed = &self.tables[target];
@@ -261,32 +244,32 @@ impl Lens {
         Ok(applied)
     }
 
-    /// Walks the steps without a row and notes what happens to every table and column.
+    /// Walks the steps without rows and records what happens to every table and column.
     fn compose(&mut self) {
-        let nothing = Source::default();
-        let mut frame = Frame::new(&self.near, None, &nothing);
+        let nothing = LensInput::default();
+        let mut frame = Frame::new(&self.source, None, &nothing);
         let mut scopes = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
-            let scope = Scope::everything(step);
+            let scope = StepScope::everything(step);
             let walked = step.take(&mut frame, &scope, None, &self.restorable, &mut Applied::default());
             walked.expect("no row, so none can fail");
             scopes.push(scope);
         }
         let mut classes: BTreeMap<usize, usize> = BTreeMap::new();
-        let sources: Vec<_> = self.near.tables.keys().map(|name| (name.clone(), frame.source_class(name))).collect();
+        let sources: Vec<_> = self.source.tables.keys().map(|name| (name.clone(), frame.source_class(name))).collect();
         for &(_, class) in &sources {
             let next = classes.len();
             classes.entry(class).or_insert(next);
         }
-        for target in self.far.tables.keys() {
+        for target in self.target.tables.keys() {
             let next = classes.len();
             classes.entry(frame.find(frame.table(target).class)).or_insert(next);
         }
-        self.groups = vec![Group::default(); classes.len()];
+        self.groups = vec![TableGroup::default(); classes.len()];
         for (name, class) in sources {
             self.groups[classes[&class]].sources.push(name);
         }
-        for (name, table) in &self.far.tables {
+        for (name, table) in &self.target.tables {
             let group = classes[&frame.find(frame.table(name).class)];
             let columns: Vec<_> =
                 table.columns.iter().map(|column| (column.clone(), provenance(&frame, name, column))).collect();
@@ -304,7 +287,7 @@ impl Lens {
             };
             self.tables.insert(name.clone(), composed);
         }
-        // A table that is made and dropped on the way is in no group, and never has a row.
+        // A table that one step creates and a later one drops is in no group and never has a row.
         for group in frame.losing().iter().filter_map(|class| classes.get(class)) {
             self.groups[*group].visits_units = true;
         }
@@ -329,14 +312,19 @@ impl Lens {
     }
 }
 
-fn direction(near: DataVersion, far: DataVersion) -> Direction {
-    if far >= near { Direction::Up } else { Direction::Down }
+fn direction(source: DataVersion, target: DataVersion) -> Direction {
+    if target >= source { Direction::Up } else { Direction::Down }
 }
 
-/// The steps from one end to the other, in the order in which they run.
-fn steps_between(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersion, far: DataVersion) -> Vec<Step> {
-    let direction = direction(near, far);
-    let between = near.min(far) + 1..=near.max(far);
+/// The steps between two versions, in the order in which they run.
+fn steps_between(
+    line: &Line,
+    migrations: &[Arc<dyn Transform>],
+    source: DataVersion,
+    target: DataVersion,
+) -> Vec<Step> {
+    let direction = direction(source, target);
+    let between = source.min(target) + 1..=source.max(target);
     let mut steps: Vec<Step> = migrations
         .iter()
         .filter(|migration| between.contains(&migration.manifest().version))
@@ -344,11 +332,11 @@ fn steps_between(line: &Line, migrations: &[Arc<dyn Transform>], near: DataVersi
             let manifest = migration.manifest();
             let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
             let [changes, back] = [direction, direction.opposite()].map(|way| travel(lower, manifest, way));
-            let (near, far) = match direction {
+            let (source, target) = match direction {
                 Direction::Up => (lower, *upper),
                 Direction::Down => (*upper, lower),
             };
-            Step::new(Arc::clone(migration), direction, changes, &back, (near.clone(), far.clone()))
+            Step::new(Arc::clone(migration), direction, changes, &back, (source.clone(), target.clone()))
         })
         .collect();
     if direction == Direction::Down {
@@ -361,7 +349,7 @@ fn line_at(line: &Line, version: DataVersion) -> &Layout {
     line.at(version).expect("both ends of a lens are versions of the line")
 }
 
-/// Reading a column here is what makes its source one of the needed.
+/// Reading a column here adds its source column to [`Lens::needed`].
 fn provenance(frame: &Frame<'_>, table: &str, column: &Column) -> Provenance {
     match &frame.column(table, &column.name).content {
         Content::Source { table, column: name, sealing } if *sealing == column.sealing => {

@@ -25,7 +25,7 @@ pub mod pace;
 pub mod progress;
 pub mod quiet;
 pub mod record;
+pub mod rows;
 pub mod startup;
 pub mod store;
 pub mod tls;
-pub mod units;

@@ -1,32 +1,30 @@
-//! Migrations: what to do about the versions found, and doing it. Owns the order of the steps, each of which is
-//! durable and safe to repeat; what each does is in a file of its own.
+//! Migrations: decides what to do about the versions that were found, and does it. Owns the order of the steps, each of
+//! which is durable and safe to repeat; each step has a file of its own.
 
 mod check;
+mod checksum;
 mod copy;
 mod cut_over;
 mod decide;
 mod error;
 pub mod fault;
 mod fresh;
-mod key;
 mod look;
 pub mod online;
 mod own_tables;
-mod part;
+mod partial_run;
 mod plan;
 mod prepare;
 mod quarantine;
-mod read;
 mod replay;
 mod residue;
 mod state;
 mod status;
-mod tally;
 mod transform;
+mod unit_locks;
 mod verify;
-mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,19 +42,21 @@ use crate::lock::fence::Fence;
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
+use crate::rows::digest::to_hex;
+use crate::rows::{ByteLimits, Place, RowsError, WantedColumns};
 
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
+use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
 use look::look_along;
 pub use look::{check_way_back, look};
 pub use own_tables::tables as own_tables;
-use part::Allowance;
-pub use part::{Part, Progressed};
+pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use plan::TablePlan;
 use prepare::{begin, prepare, start_over};
-pub use quarantine::{Entry as QuarantineEntry, Fate, list as quarantined, retry};
+pub use quarantine::{Fate, QuarantineEntry, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::Phase;
 pub use status::{Migration, Plan, Status, TableChange, found, is_between, plan, status};
@@ -69,11 +69,11 @@ pub struct Context {
     pub migrations: Vec<Arc<dyn Transform>>,
     pub keyring: Arc<Keyring>,
     pub progress: Progress,
-    /// How fast it may go: asked before each batch.
+    /// Limits the rate; awaited before each batch.
     pub pace: Pace,
-    /// When this run began, in nanoseconds since 1970: what history and first uses are stamped with.
+    /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
-    /// Where a unit that cannot be transformed is saved, sealed. Nowhere if absent.
+    /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are not saved.
     pub replays: Option<PathBuf>,
     pub tuning: Tuning,
 }
@@ -92,21 +92,27 @@ impl std::fmt::Debug for Context {
 pub struct Tuning {
     pub batch_bytes: u64,
     pub batch_units: u64,
-    /// A batch grows or shrinks until writing it takes about this long.
+    /// The time that writing a batch should take; batches grow or shrink towards it.
     pub batch_time: Duration,
-    /// A unit above this is refused by name: it has to fit in memory, and in a module's.
+    /// A larger unit is refused by name: it has to fit into memory, and into that of a module.
     pub unit_bytes: u64,
     pub refused_units: RefusedUnits,
 }
 
-/// What becomes of a unit that a migration cannot take.
+/// What a migration does with a unit that it cannot transform.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RefusedUnits {
-    /// The migration stops and names it.
+    /// Stops and names the unit.
     #[default]
     Stop,
-    /// It is left out and kept whole, until it is put back.
+    /// Leaves the unit out and keeps it whole in quarantine until an operator puts it back.
     Quarantine,
+}
+
+impl Tuning {
+    fn limits(&self) -> ByteLimits {
+        ByteLimits { batch: self.batch_bytes, unit: self.unit_bytes }
+    }
 }
 
 impl Default for Tuning {
@@ -121,12 +127,16 @@ impl Default for Tuning {
     }
 }
 
-/// One migration of this database between two versions, worked out.
+/// One migration of this database between two versions: the lens, the plan of each table, and what both work with.
 pub(crate) struct Work {
     lens: Lens,
     plans: Vec<TablePlan>,
-    /// Columns that are read, by table: what the lens needs, and what goes along unopened.
-    loads: BTreeMap<String, BTreeSet<String>>,
+    /// The tables that units are read from.
+    originals: Place,
+    /// The tables that they are copied to.
+    copies: Place,
+    /// By group, the columns that are read: what the lens needs, and what passes it unread.
+    wanted: Vec<WantedColumns>,
     arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
@@ -136,8 +146,8 @@ pub(crate) struct Work {
     token: i64,
     tuning: Tuning,
     now_ns: i64,
-    /// Where clients write while rows are copied.
-    following: Option<online::Following>,
+    /// Present if clients write while rows are copied.
+    dual_writes: Option<online::DualWrites>,
 }
 
 impl std::fmt::Debug for Work {
@@ -158,10 +168,10 @@ impl Work {
         Self::through(context, line, lens, (from, to), None)
     }
 
-    /// The same for a migration during which clients write: they may come to need any of what the way back kept.
-    fn following(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
+    /// The same for a migration during which clients write: they may need any residue that the other direction left.
+    fn with_dual_writes(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
         let lens = Lens::restoring(line, &context.migrations, from, to);
-        Self::through(context, line, lens, (from, to), Some(online::Following::new(context.database.dialect())))
+        Self::through(context, line, lens, (from, to), Some(online::DualWrites::new(context.database.dialect())))
     }
 
     fn through(
@@ -169,22 +179,20 @@ impl Work {
         line: &Line,
         lens: Lens,
         (from, to): (DataVersion, DataVersion),
-        following: Option<online::Following>,
+        dual_writes: Option<online::DualWrites>,
     ) -> Self {
         let mut plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
         for plan in &mut plans {
-            plan.is_shared = following.is_some();
+            plan.is_shared = dual_writes.is_some();
         }
-        let mut loads = lens.needed.clone();
-        for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
-            for (table, column) in plan.kept_columns() {
-                loads.entry(table.clone()).or_default().insert(column.clone());
-            }
-        }
+        let staged = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
+        let staged = staged.map(|plan| (plan.table.name.clone(), plan.staged(to))).collect();
         Self {
+            originals: Place::new(lens.source.clone()),
+            copies: Place::new(lens.target.clone()).named(staged),
+            wanted: wanted(&lens, &plans),
             lens,
             plans,
-            loads,
             arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
@@ -194,22 +202,17 @@ impl Work {
             token: 0,
             tuning: context.tuning.clone(),
             now_ns: context.now_ns,
-            following,
+            dual_writes,
         }
     }
 
-    fn locks(&self) -> Option<&online::UnitLocks> {
-        self.following.as_ref().map(|following| &following.locks)
+    fn locks(&self) -> Option<&unit_locks::UnitLocks> {
+        self.dual_writes.as_ref().map(|dual_writes| &dual_writes.locks)
     }
 
     /// The tables of a group that units are read from.
     fn sources(&self, group: usize) -> Vec<&Table> {
-        self.lens.groups[group].sources.iter().map(|name| &self.lens.near.tables[name]).collect()
-    }
-
-    fn loads_of(&self, table: &str) -> &BTreeSet<String> {
-        static NOTHING: BTreeSet<String> = BTreeSet::new();
-        self.loads.get(table).unwrap_or(&NOTHING)
+        self.lens.groups[group].sources.iter().map(|name| &self.lens.source.tables[name]).collect()
     }
 
     fn copied(&self, table: &str) -> Option<&TablePlan> {
@@ -220,21 +223,21 @@ impl Work {
         self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     }
 
-    /// Tables beside the real ones: copies on their way, and originals that were replaced.
+    /// Tables beside the real ones: unfinished copies, and originals that were replaced.
     fn side_tables(&self) -> Vec<String> {
         let copies = self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy).map(|plan| plan.staged(self.to));
-        let originals = self.lens.near.tables.keys().map(|table| format!("{table}__{}", self.from));
+        let originals = self.lens.source.tables.keys().map(|table| format!("{table}__{}", self.from));
         copies.chain(originals).collect()
     }
 
-    /// A table as it may be found: an earlier start may have added some of what this migration adds to it.
-    fn with_what_is_added(&self, near: &Table, found: Option<&PhysicalTable>) -> Table {
-        let mut table = near.clone();
-        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == near.name), found) else {
+    /// A source table as it may be found: an earlier start may have added some of what this migration adds to it.
+    fn with_what_is_added(&self, source: &Table, found: Option<&PhysicalTable>) -> Table {
+        let mut table = source.clone();
+        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == source.name), found) else {
             return table;
         };
         if plan.strategy == Strategy::InPlace {
-            let (columns, new, old) = plan.additions(Some(near));
+            let (columns, new, old) = plan.additions(Some(source));
             let has_column = |name: &str| found.columns.iter().any(|column| column.name == name);
             let has_index = |name: &str| found.indexes.iter().any(|index| index.name == name);
             table.columns.extend(columns.into_iter().filter(|column| has_column(&column.name)));
@@ -244,8 +247,8 @@ impl Work {
         table
     }
 
-    /// Whether a group's units have to be read: something is computed or would be lost, or rows come together
-    /// from several tables.
+    /// Whether a group's units have to be read: a step computes something or saves what it would lose, or rows of
+    /// several tables come together.
     fn visits_units(&self, group: usize) -> bool {
         let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
         self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
@@ -260,25 +263,31 @@ impl Work {
         format!("{} {} to {}", self.lens.direction, self.from, self.to)
     }
 
-    /// Of the ends, of every module between them, and of whether clients write to the copies, too: then these hold rows
-    /// that lie ahead of the cursor, and only a copier that expects them may take the work up.
+    /// A digest of the two versions, of every module between them, and of whether clients write to the copies too: then
+    /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy.
     fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.describe());
-        if self.following.is_some() {
+        if self.dual_writes.is_some() {
             hash.update(" online");
         }
         for step in self.lens.steps() {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
         }
-        key::to_hex(&hash.finalize())
+        to_hex(&hash.finalize())
     }
 
-    /// Names the unit that a lens failed at, and saves it.
-    fn at_fault(&self, fault: LensError, units: &[String]) -> MigrateError {
-        let unit = units[fault.unit()].clone();
+    /// Names the unit that cannot be transformed, and saves it where a module failed.
+    fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
+        let fault = match fault {
+            RowsError::Lens(fault) => fault,
+            RowsError::Sealed { table, column, source } => {
+                return MigrateError::Record { unit, table, column, source };
+            }
+            fault => return fault.into(),
+        };
         let replay = self.replays.as_ref().and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
-        MigrateError::Unit { unit, replay, source: Box::new(fault) }
+        MigrateError::Unit { unit, replay, source: fault }
     }
 
     fn replay(&self, unit: &str, fault: &LensError) -> Option<Replay> {
@@ -287,6 +296,19 @@ impl Work {
         let step = steps.find(|step| step.manifest().version == *version)?;
         Replay::of(&self.arguments, step.manifest().accesses(*direction), unit, fault)
     }
+}
+
+/// By group, the columns that are read of each of its tables.
+fn wanted(lens: &Lens, plans: &[TablePlan]) -> Vec<WantedColumns> {
+    let needed = |table: &String| (table.clone(), lens.needed.get(table).cloned().unwrap_or_default());
+    let mut wanted: Vec<WantedColumns> =
+        lens.groups.iter().map(|group| group.sources.iter().map(needed).collect()).collect();
+    for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
+        for (table, column) in plan.unread_columns() {
+            wanted[plan.group].entry(table.clone()).or_default().insert(column.clone());
+        }
+    }
+    wanted
 }
 
 fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<DataVersion> {
@@ -298,7 +320,7 @@ pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
     Line::new(migrations.iter().map(|migration| migration.manifest()))
 }
 
-/// What the migrations of some versions are given from outside: drawn and stored at first use, the same ever after.
+/// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
 pub async fn arguments(
     context: &Context,
     fence: &Fence,
@@ -314,21 +336,21 @@ pub async fn arguments(
     Ok(arguments)
 }
 
-/// Reads the version, decides, and does what was decided. Serving is the caller's.
+/// Reads the version, decides, and does what was decided. Does not serve.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
-    match run_part(context, fence, intent, None).await? {
-        Progressed::Done(decision) => Ok(decision),
-        Progressed::Part(_) => unreachable!("nothing bounds it"),
+    match run_partially(context, fence, intent, None).await? {
+        RunOutcome::Done(decision) => Ok(decision),
+        RunOutcome::Partial(_) => unreachable!("nothing bounds it"),
     }
 }
 
-/// The same for at most so many units; the next run goes on from there.
-pub async fn run_part(
+/// The same for a limited number of units; the next run continues from there.
+pub async fn run_partially(
     context: &Context,
     fence: &Fence,
     intent: Intent,
     most: Option<u64>,
-) -> Result<Progressed, MigrateError> {
+) -> Result<RunOutcome, MigrateError> {
     let line = line(&context.migrations)?;
     let decision = decided(context, fence, &line, intent).await?;
     match decision {
@@ -336,20 +358,20 @@ pub async fn run_part(
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
-            let allowance = Arc::new(Allowance::of(most));
-            let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &allowance).await?;
+            let budget = Arc::new(UnitBudget::of(most));
+            let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &budget).await?;
             if !complete {
-                return Ok(Progressed::Part(part::counted(context, &work).await?));
+                return Ok(RunOutcome::Partial(partial_run::counted(context, &work).await?));
             }
             finish(context, fence, &work, going_down).await?;
         }
     }
-    Ok(Progressed::Done(decision))
+    Ok(RunOutcome::Done(decision))
 }
 
-/// What is to be done, once nothing is left between two names.
+/// Decides once no renaming is unfinished.
 async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
-    // Again, now that no other host writes: what was seen before the fence was raised may have changed since.
+    // Looks again, now that no other host writes: what was seen before the fence was raised may have changed since.
     let decision = look_along(context, line, intent).await?;
     if !matches!(decision, Decision::ShutDown(_)) {
         state::create_tables(context, fence).await?;
@@ -358,8 +380,8 @@ async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) 
     Ok(decision)
 }
 
-/// Before serving: a finished migration is cleaned up, and an unfinished one is of no use once the
-/// originals are written to.
+/// Before serving: cleans up after a finished migration, and discards an unfinished one, which is useless once clients
+/// write to the originals.
 async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
@@ -367,14 +389,14 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
-/// Everything up to a finished copy, from wherever an earlier start got to, or up to where it has to stop.
+/// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of units.
 async fn bring_across(
     context: &Context,
     fence: &Fence,
     line: &Line,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-    allowance: &Arc<Allowance>,
+    budget: &Arc<UnitBudget>,
 ) -> Result<(Arc<Work>, bool), MigrateError> {
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, from, to).await?;
@@ -385,7 +407,7 @@ async fn bring_across(
     if !resumed {
         prepare(context, fence, &work, going_down).await?;
     }
-    let complete = copy::copy(context, fence, &work, allowance).await?;
+    let complete = copy::copy(context, fence, &work, budget).await?;
     if complete {
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &work).await?;
@@ -394,7 +416,7 @@ async fn bring_across(
     Ok((work, complete))
 }
 
-/// Makes a finished copy real, if it is what it has to be.
+/// Makes a finished copy real once it is verified.
 async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: bool) -> Result<(), MigrateError> {
     match verify::verify(context, work).await {
         Err(fault @ MigrateError::Verify { .. }) => {

@@ -5,13 +5,13 @@
 
 mod access;
 mod actual_lrps;
-mod cells;
+mod column_values;
 mod desired_lrps;
 mod direct;
 mod domains;
+mod dual_write;
 mod filter;
 mod lensed;
-mod mirror;
 mod reader;
 mod record;
 mod tasks;
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use access::Access;
 pub use actual_lrps::Seen;
+pub use dual_write::{DualWrite, DualWriteError};
 pub use lensed::Lenses;
-pub use mirror::{Mirror, MirrorError};
 pub use reader::{Key, Listed, Range, Reader};
 pub use record::RecordProblem;
 pub use writer::Writer;
@@ -36,7 +36,7 @@ use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 use crate::quiet::gets_a_line;
 use crate::record::Keyring;
-use crate::units::UnitsError;
+use crate::rows::RowsError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -59,7 +59,7 @@ pub enum StoreError {
     #[error("cannot {what}; see the database's own log")]
     Statement { what: &'static str, source: SqlError },
     #[error("cannot {what}")]
-    Units { what: &'static str, source: Box<UnitsError> },
+    Units { what: &'static str, source: Box<RowsError> },
     #[error(
         "the database is at data version {version}, which has no place for {fields}; leave it out, or ask again once \
          the pin is raised or the migration is done"
@@ -68,7 +68,7 @@ pub enum StoreError {
     #[error("another transaction wrote the same record first")]
     Raced,
     #[error(transparent)]
-    Mirror(#[from] MirrorError),
+    DualWrite(#[from] DualWriteError),
     #[error("cannot tell whether the change was kept: the database did not confirm it; read the record to find out")]
     Commit { source: SqlError },
 }
@@ -81,7 +81,7 @@ impl StoreError {
             Self::Statement { source, .. } | Self::Commit { source } => database::is_transient(source),
             Self::Fence(FenceError::Read(source)) => database::is_transient(source),
             Self::Units { source, .. } => source.is_transient(),
-            Self::Mirror(fault) => fault.is_transient,
+            Self::DualWrite(fault) => fault.is_transient,
             Self::Raced => true,
             Self::Exists
             | Self::Unreadable { .. }
@@ -102,7 +102,7 @@ impl StoreError {
         let source = match self {
             Self::Statement { source, .. } | Self::Commit { source } | Self::Fence(FenceError::Read(source)) => source,
             Self::Units { source, .. } => match &**source {
-                UnitsError::Rows { source, .. } | UnitsError::Residue(source) => source,
+                RowsError::Rows { source, .. } | RowsError::Residue(source) => source,
                 _ => return None,
             },
             _ => return None,
@@ -201,8 +201,8 @@ impl Store {
     /// Writes as the master, or not at all, what belongs together by this key.
     pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
         let access = self.access().await;
-        let held = match &access.mirror {
-            Some(mirror) => Some(mirror.hold(access.stored_tables(), key).await),
+        let held = match &access.dual_write {
+            Some(dual_write) => Some(dual_write.hold(access.stored_tables(), key).await),
             None => None,
         };
         Ok(Writer::new(self.clone(), access, held, self.0.fence.begin().await?))

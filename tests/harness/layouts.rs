@@ -10,8 +10,8 @@ use bbs::lock::fence::Fence;
 use bbs::migrate::online::{self, Online, Start};
 use bbs::migrate::{self, Context, Intent, MigrateError};
 use bbs::model::TraceId;
+use bbs::rows::RecordVersions;
 use bbs::store::{Access, Lenses, Store};
-use bbs::units::RecordVersions;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
@@ -144,7 +144,7 @@ impl Prepared {
         let Start::Follow(online) = online::start(&context, &fence, Intent::Up { wanted: SPLIT }).await.unwrap() else {
             panic!("the split is a migration to follow");
         };
-        let access = access.mirrored(online.mirror());
+        let access = access.writing_also(online.dual_write());
         Self { context, fence, access, online: Some(online) }
     }
 }

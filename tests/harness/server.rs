@@ -20,8 +20,8 @@ use bbs::modules::translate::Translate;
 use bbs::pace::Pace;
 use bbs::progress::Progress;
 use bbs::record::Keyring;
+use bbs::rows::RecordVersions;
 use bbs::store::{Access, Lenses, Store};
-use bbs::units::RecordVersions;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

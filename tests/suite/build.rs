@@ -11,7 +11,13 @@ use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(bbs());
-    command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", authors_target()).output().unwrap()
+    command
+        .arg("module")
+        .args(arguments)
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", authors_target())
+        .output()
+        .unwrap()
 }
 
 #[track_caller]

@@ -7,7 +7,7 @@ use bbs::database::{Database, Transaction, sql};
 use bbs::lock::fence::Fence;
 use bbs::migrate::online::{self, Online, Start};
 use bbs::migrate::{Context, Intent};
-use bbs::store::{Mirror, MirrorError};
+use bbs::store::{DualWrite, DualWriteError};
 use bbs_proto::models as proto;
 use futures_util::future::BoxFuture;
 
@@ -44,7 +44,7 @@ impl Notes {
     }
 }
 
-impl Mirror for Notes {
+impl DualWrite for Notes {
     fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>> {
         Box::pin(async move {
             let unit = format!("{}/{}", tables.join("+"), String::from_utf8_lossy(key));
@@ -57,7 +57,7 @@ impl Mirror for Notes {
         &'a self,
         tx: &'a mut Transaction,
         touched: &'a [(String, Vec<u8>)],
-    ) -> BoxFuture<'a, Result<(), MirrorError>> {
+    ) -> BoxFuture<'a, Result<(), DualWriteError>> {
         Box::pin(async move {
             for (table, key) in touched {
                 let unit = format!("{table}/{}", String::from_utf8_lossy(key));
@@ -65,7 +65,8 @@ impl Mirror for Notes {
                 self.note(format!("changed {unit}"));
             }
             let fault = self.faults.lock().unwrap().pop();
-            fault.map_or(Ok(()), |is_transient| Err(MirrorError { source: "as the test wants".into(), is_transient }))
+            fault
+                .map_or(Ok(()), |is_transient| Err(DualWriteError { source: "as the test wants".into(), is_transient }))
         })
     }
 }
@@ -75,7 +76,7 @@ async fn followed(kind: Kind) -> (Server, Notes) {
     server.sql("CREATE TABLE notes (unit VARCHAR(255))").await;
     let notes = Notes::default();
     let mut access = server.store.switch().await;
-    let mirrored = std::mem::take(&mut *access).mirrored(Arc::new(notes.clone()));
+    let mirrored = std::mem::take(&mut *access).writing_also(Arc::new(notes.clone()));
     *access = mirrored;
     drop(access);
     (server, notes)
@@ -164,7 +165,7 @@ async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &s
     let mut tx = fence.begin().await.unwrap();
     let update = sql("UPDATE desired_lrps SET run_info = ? WHERE process_guid = ?");
     assert_eq!(tx.execute(update.bind(run_info.to_owned()).bind(guid.to_owned())).await.unwrap(), 1);
-    online.mirror().changed(&mut tx, &unit).await.unwrap();
+    online.dual_write().changed(&mut tx, &unit).await.unwrap();
     tx
 }
 
@@ -180,10 +181,10 @@ async fn write_after_an_undone_abandonment_survives_the_next_start(kind: Kind) {
     let wanted = column(database, "run_info", "desired_lrps", &other).await;
     assert_ne!(wanted, column(database, "run_info", "desired_lrps", &written).await);
 
-    let held = online.mirror().hold(vec!["desired_lrps"], poison.as_bytes()).await;
+    let held = online.dual_write().hold(vec!["desired_lrps"], poison.as_bytes()).await;
     drop(write_run_info(&fence, &online, &poison, "02 opens with no key").await);
     drop(held);
-    let held = online.mirror().hold(vec!["desired_lrps"], written.as_bytes()).await;
+    let held = online.dual_write().hold(vec!["desired_lrps"], written.as_bytes()).await;
     write_run_info(&fence, &online, &written, &wanted).await.commit().await.unwrap();
     drop((held, online));
     assert_eq!(column(database, "run_info", "desired_lrps", &poison).await, intact);
@@ -206,7 +207,7 @@ on_each_database!(abandoned_migration_says_why_each_time_and_is_not_resumed);
 async fn abandoned_migration_says_why_each_time_and_is_not_resumed(kind: Kind) {
     let (stored, fence, online) = copied(kind).await;
     let [poison] = some_guids();
-    let held = online.mirror().hold(vec!["desired_lrps"], poison.as_bytes()).await;
+    let held = online.dual_write().hold(vec!["desired_lrps"], poison.as_bytes()).await;
     write_run_info(&fence, &online, &poison, "02 opens with no key").await.commit().await.unwrap();
     drop(held);
     for look in ["first", "second"] {

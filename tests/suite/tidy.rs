@@ -29,11 +29,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("locket", &["config"]),
     ("modules", &["layout", "lens", "progress", "quiet"]),
     ("tls", &[]),
-    ("units", &["database", "layout", "lens", "record"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "quiet", "record", "units"]),
+    ("rows", &["database", "layout", "lens", "record"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "quiet", "record", "rows"]),
     (
         "migrate",
-        &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "units"],
+        &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "rows"],
     ),
     ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
     ("domain", &["clients", "clock", "events", "metrics", "model", "quiet", "store"]),
@@ -46,7 +46,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("aes_gcm", &["record"]),
     ("axum", &["http", "startup"]),
     ("prometheus_client", &["metrics"]),
-    ("sea_query", &["database", "keys", "lock", "migrate", "store", "units"]),
+    ("sea_query", &["database", "keys", "lock", "migrate", "store", "rows"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];

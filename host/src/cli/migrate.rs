@@ -16,7 +16,7 @@ use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
-use crate::migrate::{self, Intent, Progressed};
+use crate::migrate::{self, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError};
 
 /// See where a database is, what would be done to it, and do it.
@@ -222,8 +222,8 @@ async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow:
     let (progressed, waiting) = done?;
     print!("{}", render::progressed(&progressed, &before, waiting));
     Ok(match progressed {
-        Progressed::Done(_) => ExitCode::SUCCESS,
-        Progressed::Part(_) => ExitCode::from(NOT_YET),
+        RunOutcome::Done(_) => ExitCode::SUCCESS,
+        RunOutcome::Partial(_) => ExitCode::from(NOT_YET),
     })
 }
 
@@ -233,10 +233,10 @@ async fn bring_part(
     fence: &Fence,
     intent: Intent,
     most: Option<u64>,
-) -> anyhow::Result<(Progressed, usize)> {
+) -> anyhow::Result<(RunOutcome, usize)> {
     let _admin = prepared.open_admin().await?;
     let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
-    if matches!(progressed, Progressed::Done(_)) {
+    if matches!(progressed, RunOutcome::Done(_)) {
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
     }
     Ok((progressed, migrate::quarantined(&prepared.context()).await?.len()))

@@ -1,8 +1,8 @@
-//! Running a row function over a batch, and halving a batch that fails until the unit at fault
-//! stands alone. A batch that is merely too much for one call passes in halves.
+//! Calls a row function for a batch, and halves a batch that fails until each unit at fault is alone: the only search
+//! for failing units there is. A batch that is only too large for one call passes in halves.
 
 use super::transform::Transform;
-use super::{LensError, RefusedUnit};
+use super::{LensError, Search};
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
 use crate::layout::manifest::Direction;
 use crate::layout::values::{ColumnBuilder, Encoding};
@@ -19,23 +19,24 @@ pub(super) fn run(
     direction: Direction,
     run: &RunArguments,
     encodings: &[Encodings],
-    batch: Batch,
-    units: usize,
-) -> Result<Outcome, LensError> {
-    let call = Call { transform, direction, run, encodings };
+    (batch, units): (Batch, usize),
+    search: Search,
+) -> Result<Outcome, Vec<LensError>> {
+    let call = RowFunctionCall { transform, direction, run, encodings, search };
     call.over(batch, units, 0)
 }
 
-struct Call<'a> {
+struct RowFunctionCall<'a> {
     transform: &'a dyn Transform,
     direction: Direction,
     run: &'a RunArguments,
     encodings: &'a [Encodings],
+    search: Search,
 }
 
-impl Call<'_> {
-    /// `first` is the place of the batch's first unit in the batch that was asked for.
-    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, LensError> {
+impl RowFunctionCall<'_> {
+    /// `first` is the place of the batch's first unit in the whole batch.
+    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, Vec<LensError>> {
         if units == 0 {
             return Ok(self.over_nothing());
         }
@@ -45,16 +46,25 @@ impl Call<'_> {
             Err(failed) => failed,
         };
         if units == 1 {
-            return Err(self.at_fault(batch, first, failed.reason, None));
+            return Err(vec![self.at_fault(batch, first, failed.reason)]);
         }
         let middle = units / 2;
         let (front, back) = (self.slice(&batch, 0..middle), self.slice(&batch, middle..units));
         drop(batch);
         let rows: Vec<_> =
             front.tables.iter().zip(&back.tables).map(|(front, back)| (rows(front), rows(back))).collect();
-        let front = self.over(front, middle, first)?;
-        let back = self.over(back, units - middle, first + middle)?;
-        Ok(self.join(front, back, &rows, (middle, units - middle)))
+        let front = self.over(front, middle, first);
+        if front.is_err() && self.search == Search::First {
+            return front;
+        }
+        match (front, self.over(back, units - middle, first + middle)) {
+            (Ok(front), Ok(back)) => Ok(self.join(front, back, &rows, (middle, units - middle))),
+            (Err(mut faults), Err(more)) => {
+                faults.extend(more);
+                Err(faults)
+            }
+            (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
+        }
     }
 
     fn over_nothing(&self) -> Outcome {
@@ -66,18 +76,17 @@ impl Call<'_> {
         Outcome { tables: written.collect(), ..Outcome::default() }
     }
 
-    /// The first of the units that were refused, and beside it the others.
-    fn refused(&self, batch: &Batch, mut refusals: Vec<Refusal>, first: usize) -> LensError {
+    /// The units that the module refused by name.
+    fn refused(&self, batch: &Batch, mut refusals: Vec<Refusal>, first: usize) -> Vec<LensError> {
         refusals.sort_by_key(|refusal| refusal.unit);
-        let mut refused = refusals.into_iter().map(|Refusal { unit, reason }| {
+        let refused = refusals.into_iter().map(|Refusal { unit, reason }| {
             let at = unit as usize;
-            RefusedUnit { unit: first + at, reason, batch: Box::new(self.slice(batch, at..at + 1)) }
+            self.at_fault(self.slice(batch, at..at + 1), first + at, reason)
         });
-        let RefusedUnit { unit, reason, batch } = refused.next().expect("one unit at least is refused");
-        self.at_fault(*batch, unit, reason, Some(refused.collect()))
+        refused.collect()
     }
 
-    fn at_fault(&self, batch: Batch, unit: usize, reason: String, others: Option<Vec<RefusedUnit>>) -> LensError {
+    fn at_fault(&self, batch: Batch, unit: usize, reason: String) -> LensError {
         let manifest = self.transform.manifest();
         LensError::Unit {
             unit,
@@ -87,7 +96,6 @@ impl Call<'_> {
             direction: self.direction,
             reason,
             batch: Box::new(batch),
-            others,
         }
     }
 
@@ -106,7 +114,7 @@ impl Call<'_> {
         Batch { tables, residue }
     }
 
-    /// `given` is how many rows the front half was given of each table.
+    /// `given` is the number of input rows of each table in the front half.
     fn join(&self, front: Outcome, back: Outcome, given: &[(usize, usize)], units: (usize, usize)) -> Outcome {
         let tables = front.tables.into_iter().zip(back.tables).zip(self.encodings).zip(given);
         let tables = tables.map(|(((front, back), encodings), &given)| {

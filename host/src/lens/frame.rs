@@ -1,11 +1,11 @@
-//! Units on their way: tables whose columns are still those of the near end, or were given by a
-//! step, or are the same in every row. Owns what a layout change does to rows in memory.
+//! Units between two steps: tables whose columns are still those of the source, were written by a step, or are the same
+//! in every row. Owns what a layout change does to rows in memory.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Source;
+use super::LensInput;
 use crate::layout::columns::{ColumnData, NEW_ROW, Shape};
 use crate::layout::manifest::{Change, DataVersion};
 use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
@@ -14,7 +14,7 @@ use crate::layout::values::{Encoding, Value};
 /// What a column of the frame holds.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    /// As it rests at the near end, under that sealing.
+    /// A column of the source, with the sealing that it has there.
     Source {
         table: String,
         column: String,
@@ -33,15 +33,15 @@ pub(super) struct FrameColumn {
 #[derive(Debug, Clone)]
 pub(super) struct FrameTable {
     pub(super) unit_offsets: Vec<u32>,
-    /// By source table: the row of it that each row continues.
+    /// By source table: the source row that each row continues.
     pub(super) origins: BTreeMap<String, Vec<u32>>,
     pub(super) columns: Vec<FrameColumn>,
-    /// Columns that the step at hand takes away, until what they held is kept.
+    /// Columns that the current step drops, until their values are saved.
     pub(super) leaving: Vec<FrameColumn>,
     pub(super) primary_key: Vec<String>,
-    /// Tables whose very rows, in their order, this one took in the step at hand.
+    /// Tables whose rows, in their order, this one adopted in the current step.
     same_rows_as: BTreeSet<String>,
-    /// Source tables whose rows came by moved columns in the step at hand.
+    /// Source tables whose rows came with moved columns in the current step.
     continues: BTreeSet<String>,
     pub(super) reshaped: bool,
     pub(super) transformed: Option<DataVersion>,
@@ -73,17 +73,17 @@ impl FrameTable {
     }
 }
 
-/// A row of one table that has none in another to which it gives a column.
+/// Units with a row that has no counterpart in the table that a column moves to, or the other way round.
 #[derive(Debug)]
 pub(super) struct NoCounterpart {
-    pub(super) unit: usize,
+    pub(super) units: Vec<usize>,
     pub(super) from: String,
     pub(super) to: String,
 }
 
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    source: &'a Source,
+    input: &'a LensInput,
     tables: BTreeMap<String, FrameTable>,
     needed: RefCell<BTreeMap<String, BTreeSet<String>>>,
     /// Union-find over tables that share units.
@@ -94,10 +94,10 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The tables of the near end, or those of one group.
-    pub(super) fn new(near: &Layout, group: Option<&[String]>, source: &'a Source) -> Self {
+    /// The tables of the source, or those of one group.
+    pub(super) fn new(source: &Layout, group: Option<&[String]>, input: &'a LensInput) -> Self {
         let mut frame = Self {
-            source,
+            input,
             tables: BTreeMap::new(),
             needed: RefCell::default(),
             classes: Vec::new(),
@@ -105,7 +105,7 @@ impl<'a> Frame<'a> {
             notes: BTreeMap::new(),
             losing: BTreeSet::new(),
         };
-        for (name, table) in &near.tables {
+        for (name, table) in &source.tables {
             if group.is_some_and(|group| !group.contains(name)) {
                 continue;
             }
@@ -115,7 +115,7 @@ impl<'a> Frame<'a> {
                 sealing: column.sealing,
             };
             let mut traced = frame.start(table, content);
-            if let Some(loaded) = source.tables.get(name) {
+            if let Some(loaded) = input.tables.get(name) {
                 traced.unit_offsets.clone_from(&loaded.unit_offsets);
             }
             let rows = u32::try_from(traced.rows()).expect("batches are bounded");
@@ -130,7 +130,7 @@ impl<'a> Frame<'a> {
         let class = self.classes.len();
         self.classes.push(class);
         FrameTable {
-            unit_offsets: vec![0; self.source.units + 1],
+            unit_offsets: vec![0; self.input.units + 1],
             origins: BTreeMap::new(),
             columns: table
                 .columns
@@ -148,7 +148,7 @@ impl<'a> Frame<'a> {
     }
 
     pub(super) fn units(&self) -> usize {
-        self.source.units
+        self.input.units
     }
 
     pub(super) fn has(&self, table: &str) -> bool {
@@ -186,7 +186,7 @@ impl<'a> Frame<'a> {
             }
             Content::Source { table: source, column: name, .. } => {
                 self.needed.borrow_mut().entry(source.clone()).or_default().insert(name.clone());
-                let Some(loaded) = self.source.tables.get(source) else {
+                let Some(loaded) = self.input.tables.get(source) else {
                     return Cow::Owned(ColumnData::repeat(encoding, Value::Null, 0));
                 };
                 let data = &loaded.columns[name];
@@ -200,7 +200,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Makes one change to the tables that are here. `creates` tells which new tables belong.
+    /// Applies one change to the tables of the frame. `creates` selects the new tables that belong to it.
     pub(super) fn change(
         &mut self,
         version: DataVersion,
@@ -254,7 +254,7 @@ impl<'a> Frame<'a> {
                     table.primary_key.clone_from(columns);
                 }
             }
-            // Dropping waits until what the table held is kept; indexes hold nothing.
+            // A table is dropped once its rows are saved; indexes have no rows.
             Change::CreateTable(_)
             | Change::DropTable { .. }
             | Change::CreateIndex { .. }
@@ -263,7 +263,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Forgets what held only within one step.
+    /// Clears the state of one step.
     pub(super) fn settle(&mut self) {
         for table in self.tables.values_mut() {
             table.leaving.clear();
@@ -272,13 +272,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Takes a table away. What it held has been kept, or is nothing.
+    /// Removes a table. The caller has saved its rows.
     pub(super) fn remove(&mut self, table: &str) {
         self.tables.remove(table);
     }
 
-    /// A table without rows takes those of the table that gives it a column; otherwise each row gives to
-    /// the one with the same key. Values that nobody opened stay unopened.
+    /// Moves a column. A table without rows adopts those of the table that the column comes from; otherwise each value
+    /// moves to the row with the same key. Values that were not opened stay sealed.
     fn move_column(&mut self, column: &str, from: &str, to: &str) -> Result<(), NoCounterpart> {
         self.join(from, to);
         let giver = self.table(from).clone();
@@ -312,8 +312,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A column of `giver` over the rows of `to`. One that still rests at the near end stays there, unless
-    /// the taker's rows already continue other rows of that very table.
+    /// A column of `giver` over the rows of `to`. A source column stays one, unless the rows of `to` already continue other
+    /// rows of the same source table.
     fn give(&mut self, giver: &FrameTable, moved: FrameColumn, to: &str, rows: &[u32]) -> Content {
         if let Content::Source { table, .. } = &moved.content {
             let taker = self.table_mut(to);
@@ -333,18 +333,24 @@ impl<'a> Frame<'a> {
         let (giver, taker) = (self.table(from), self.table(to));
         let (given, taken) = (self.keys(from), self.keys(to));
         let mut rows = vec![NEW_ROW; taker.rows()];
+        let mut without = Vec::new();
         for unit in 0..self.units() {
             let here: BTreeMap<_, _> = giver.rows_of(unit).map(|row| (&given[row], row)).collect();
-            let missing = || NoCounterpart { unit, from: from.to_owned(), to: to.to_owned() };
+            let mut complete = giver.rows_of(unit).len() == taker.rows_of(unit).len();
             for row in taker.rows_of(unit) {
-                let found = here.get(&taken[row]).ok_or_else(missing)?;
-                rows[row] = u32::try_from(*found).expect("batches are bounded");
+                match here.get(&taken[row]) {
+                    Some(&found) => rows[row] = u32::try_from(found).expect("batches are bounded"),
+                    None => complete = false,
+                }
             }
-            if giver.rows_of(unit).len() != taker.rows_of(unit).len() {
-                return Err(missing());
+            if !complete {
+                without.push(unit);
             }
         }
-        Ok(rows)
+        match without.is_empty() {
+            true => Ok(rows),
+            false => Err(NoCounterpart { units: without, from: from.to_owned(), to: to.to_owned() }),
+        }
     }
 
     /// The primary key of every row, encoded.
@@ -381,7 +387,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Notes that two tables have their units in common.
+    /// Records that two tables share their units.
     pub(super) fn join(&mut self, one: &str, other: &str) {
         let (one, other) = (self.find(self.table(one).class), self.find(self.table(other).class));
         self.classes[one] = other;
@@ -402,7 +408,7 @@ impl<'a> Frame<'a> {
         self.notes.insert((version, table.to_owned()), self.table(table).class);
     }
 
-    /// Notes every table that is here, with what it held before the step or holds after it.
+    /// Records the group of every table, before a step and after it.
     pub(super) fn note_all(&mut self, version: DataVersion) {
         let classes: Vec<_> = self.tables.iter().map(|(name, table)| (name.clone(), table.class)).collect();
         for (name, class) in classes {

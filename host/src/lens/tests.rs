@@ -1,4 +1,4 @@
-//! The lens without a database: what it asks for, where columns come from, and how a batch that fails is halved.
+//! The lens without a database: which columns it reads, where columns come from, and how a failing batch is halved.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,15 +9,15 @@ use crate::layout::manifest::{Access, Change, Manifest};
 use crate::layout::schema::{ColumnType, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
-type Function = fn(&Batch) -> Result<Outcome, String>;
+type RowFunction = fn(&Batch) -> Result<Outcome, String>;
 
-struct Native {
+struct NativeStep {
     manifest: Manifest,
-    function: Function,
+    function: RowFunction,
     calls: AtomicUsize,
 }
 
-impl Transform for Native {
+impl Transform for NativeStep {
     fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -57,7 +57,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: Function) -> Arc<Native> {
+fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: RowFunction) -> Arc<NativeStep> {
     let manifest = Manifest {
         version,
         name: format!("step-{version}"),
@@ -68,7 +68,7 @@ fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: F
         reversible: true,
         leaves_residue: version == RESIDUAL,
     };
-    Arc::new(Native { manifest, function, calls: AtomicUsize::new(0) })
+    Arc::new(NativeStep { manifest, function, calls: AtomicUsize::new(0) })
 }
 
 const RESIDUAL: DataVersion = 3;
@@ -77,8 +77,8 @@ fn nothing(_: &Batch) -> Result<Outcome, String> {
     Err("it has no row function".to_owned())
 }
 
-/// Version 1: `apps` with two text columns, one boolean and one sealed column nobody ever asks for.
-fn first() -> Arc<Native> {
+/// Version 1: `apps` with two text columns, one boolean and one sealed column that no step reads.
+fn first() -> Arc<NativeStep> {
     let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
     let apps = table(
         "apps",
@@ -95,10 +95,10 @@ fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
     Access { table: "apps".into(), reads: names(reads), writes: names(writes), reshapes }
 }
 
-fn lens(steps: &[Arc<Native>], near: DataVersion, far: DataVersion) -> Lens {
+fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
     let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
     let line = Line::new(steps.iter().map(|step| step.manifest())).expect("a sound line");
-    Lens::new(&line, &steps, near, far, BTreeSet::new())
+    Lens::new(&line, &steps, source, target, BTreeSet::new())
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -108,7 +108,7 @@ fn texts(values: &[&str]) -> ColumnData {
 }
 
 /// Units of one row each.
-fn source(words: &[&str]) -> Source {
+fn source(words: &[&str]) -> LensInput {
     let guids: Vec<_> = (0..words.len()).map(|number| format!("g{number}")).collect();
     let guids: Vec<_> = guids.iter().map(String::as_str).collect();
     let mut flags = ColumnBuilder::new(Encoding::Boolean);
@@ -116,8 +116,8 @@ fn source(words: &[&str]) -> Source {
     let columns = [("guid", texts(&guids)), ("word", texts(words)), ("flag", flags.finish())];
     let columns = columns.map(|(name, data)| (name.to_owned(), data)).into();
     let rows = u32::try_from(words.len()).unwrap();
-    let apps = SourceTable { unit_offsets: (0..=rows).collect(), columns };
-    Source { units: words.len(), tables: [("apps".to_owned(), apps)].into() }
+    let apps = InputTable { unit_offsets: (0..=rows).collect(), columns };
+    LensInput { units: words.len(), tables: [("apps".to_owned(), apps)].into() }
 }
 
 fn arguments() -> Arguments {
@@ -145,7 +145,7 @@ fn rows(batch: &Batch) -> usize {
     *batch.tables[0].unit_offsets.last().unwrap() as usize
 }
 
-/// Turns words into capitals and flags round; breaks off at "bad", refuses "no", and takes at most three units.
+/// Changes words to capitals and negates flags; fails over "bad", refuses "no", and takes at most three units.
 fn shout(batch: &Batch) -> Result<Outcome, String> {
     if batch.tables[0].unit_offsets.len() - 1 > 3 {
         return Err("too much for one call".to_owned());
@@ -169,12 +169,12 @@ fn shout(batch: &Batch) -> Result<Outcome, String> {
     Ok(Outcome { tables: vec![written], refused, residue })
 }
 
-fn shouting(version: DataVersion) -> [Arc<Native>; 2] {
+fn shouting(version: DataVersion) -> [Arc<NativeStep>; 2] {
     [first(), step(version, Vec::new(), vec![access(&["word", "flag"], &["word", "flag"], false)], shout)]
 }
 
 #[test]
-fn only_declared_columns_are_asked_for_and_the_rest_travels_unopened() {
+fn only_declared_columns_are_read_and_others_pass_sealed() {
     let lens = lens(&shouting(2), 1, 2);
     assert_eq!(lens.needed, [("apps".to_owned(), names(&["flag", "word"]).into_iter().collect())].into());
     let of = |column: &str| {
@@ -212,13 +212,13 @@ fn steps_are_chained_in_memory_in_both_directions() {
     );
     let mut manifest = twice.manifest.clone();
     manifest.leaves_residue = false;
-    let twice = Arc::new(Native { manifest, function: twice.function, calls: AtomicUsize::new(0) });
+    let twice = Arc::new(NativeStep { manifest, function: twice.function, calls: AtomicUsize::new(0) });
     let steps = [one, two, twice, rename];
     let up = lens(&steps, 1, 4);
-    assert!(up.needed["apps"].contains("secret"), "it is sealed otherwise at the far end");
+    assert!(up.needed["apps"].contains("secret"), "it is sealed otherwise at the target");
     let mut units = source(&["a", "b"]);
     units.tables.get_mut("apps").unwrap().columns.insert("secret".into(), texts(&["s", "t"]));
-    let applied = up.apply(up.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    let applied = apply(&up, &units, Search::First).unwrap();
     assert_eq!(words(&applied, "loud"), ["AA", "BB"]);
     assert_eq!(words(&applied, "secret"), ["s", "t"]);
     let down = lens(&steps, 4, 1);
@@ -227,19 +227,27 @@ fn steps_are_chained_in_memory_in_both_directions() {
     assert_eq!(lens(&steps, 4, 4).steps().count(), 0);
 }
 
+fn apply(lens: &Lens, units: &LensInput, search: Search) -> Result<Applied, Vec<LensError>> {
+    lens.apply(lens.tables["apps"].group, units, &Residue::default(), &arguments(), search)
+}
+
+fn first_fault(applied: Result<Applied, Vec<LensError>>) -> LensError {
+    applied.unwrap_err().remove(0)
+}
+
 #[test]
-fn a_batch_that_is_too_much_for_one_call_passes_in_halves() {
+fn batch_too_large_for_one_call_passes_in_halves() {
     let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
     let words_in: Vec<_> = (0..11).map(|number| format!("w{number}")).collect();
     let words_in: Vec<_> = words_in.iter().map(String::as_str).collect();
-    let applied = lens.apply(lens.tables["apps"].group, &source(&words_in), &Left::default(), &arguments()).unwrap();
+    let applied = apply(&lens, &source(&words_in), Search::First).unwrap();
     let expected: Vec<_> = words_in.iter().map(|word| word.to_uppercase()).collect();
     assert_eq!(words(&applied, "word"), expected);
     let flags = &applied.tables["apps"].computed["flag"];
     for row in 0..11 {
         assert_eq!(flags.get(Encoding::Boolean, row), Value::Boolean(row % 3 != 0), "row {row}");
     }
-    let kept: Vec<_> = applied.kept.iter().map(|kept| (kept.unit, kept.entry.bytes.clone())).collect();
+    let kept: Vec<_> = applied.residue.iter().map(|kept| (kept.unit, kept.value.bytes.clone())).collect();
     assert!(kept.contains(&(0, b"w0".to_vec())), "{kept:?}");
     for (unit, bytes) in kept {
         assert_eq!(bytes, format!("w{unit}").into_bytes(), "residue stays with its unit");
@@ -247,15 +255,14 @@ fn a_batch_that_is_too_much_for_one_call_passes_in_halves() {
 }
 
 #[test]
-fn the_unit_at_fault_is_found_wherever_it_is() {
+fn unit_at_fault_is_found_at_any_place() {
     for (word, reason) in [("bad", "it broke off"), ("no", "not that word")] {
         for place in 0..9 {
             let steps = shouting(2);
             let lens = lens(&steps, 1, 2);
             let mut all = vec!["fine"; 9];
             all[place] = word;
-            let error =
-                lens.apply(lens.tables["apps"].group, &source(&all), &Left::default(), &arguments()).unwrap_err();
+            let error = first_fault(apply(&lens, &source(&all), Search::First));
             assert_eq!(error.unit(), place);
             let LensError::Unit { reason: found, batch, version, direction, digest, .. } = error else {
                 panic!("a unit")
@@ -269,11 +276,24 @@ fn the_unit_at_fault_is_found_wherever_it_is() {
 }
 
 #[test]
-fn the_first_of_several_refusals_is_named() {
+fn first_of_several_refusals_is_named() {
     let lens = lens(&shouting(2), 1, 2);
     let units = source(&["fine", "no", "no"]);
-    let error = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap_err();
+    let error = first_fault(apply(&lens, &units, Search::First));
     assert_eq!(error.unit(), 1);
+}
+
+/// Goal: one search returns every unit that fails at a step, whether the module names it or fails over it.
+#[test]
+fn search_for_every_unit_returns_those_that_are_named_and_those_that_fail() {
+    let lens = lens(&shouting(2), 1, 2);
+    let units = source(&["fine", "no", "bad", "fine", "fine", "bad", "no", "fine", "no"]);
+    let places = |search| apply(&lens, &units, search).unwrap_err().iter().map(LensError::unit).collect::<Vec<_>>();
+    assert_eq!(places(Search::Every), [1, 2, 5, 6, 8]);
+    assert_eq!(places(Search::First), [1]);
+    let named = source(&["no", "fine", "no"]);
+    let refused = apply(&lens, &named, Search::First).unwrap_err();
+    assert_eq!(refused.iter().map(LensError::unit).collect::<Vec<_>>(), [0, 2], "named in one call");
 }
 
 /// Drops rows whose word is empty and doubles those whose word is "twin".
@@ -309,7 +329,7 @@ fn reshaped_rows_keep_their_origins_across_halves() {
     let lens = lens(&steps, 1, 2);
     assert!(lens.tables["apps"].reshaped);
     let units = source(&["a", "", "twin", "b", "twin"]);
-    let applied = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    let applied = apply(&lens, &units, Search::First).unwrap();
     assert_eq!(words(&applied, "guid"), ["g0", "g2", "g2'", "g3", "g4", "g4'"]);
     let table = &applied.tables["apps"];
     assert_eq!(table.origins, [[0, 2, NEW_ROW, 3, 4, NEW_ROW]]);
@@ -317,7 +337,7 @@ fn reshaped_rows_keep_their_origins_across_halves() {
 }
 
 #[test]
-fn a_moved_column_without_a_counterpart_names_the_unit() {
+fn moved_column_without_a_counterpart_names_the_unit() {
     let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
     let other = step(
         2,
@@ -328,14 +348,14 @@ fn a_moved_column_without_a_counterpart_names_the_unit() {
     let lens = lens(&[first(), other], 1, 2);
     assert_eq!(lens.tables["apps"].group, lens.tables["others"].group, "one unit now");
     let moved = lens.tables["apps"].columns.iter().find(|(known, _)| *known == text("x")).unwrap();
-    assert_eq!(moved.1, Provenance::Raw { table: "others".into(), column: "x".into() }, "nobody opens it");
+    assert_eq!(moved.1, Provenance::Raw { table: "others".into(), column: "x".into() }, "it passes sealed");
     let mut units = source(&["a", "b", "c"]);
     let columns = [("guid".to_owned(), texts(&["g0", "g2"]))].into();
-    units.tables.insert("others".into(), SourceTable { unit_offsets: vec![0, 1, 1, 2], columns });
-    let error = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap_err();
-    assert!(matches!(&error, LensError::Counterpart { unit: 1, version: 2, .. }), "{error}");
+    units.tables.insert("others".into(), InputTable { unit_offsets: vec![0, 1, 1, 2], columns });
+    let errors = apply(&lens, &units, Search::First).unwrap_err();
+    assert!(matches!(&errors[..], [LensError::Counterpart { unit: 1, version: 2, .. }]), "{errors:?}");
     let columns = [("guid".to_owned(), texts(&["g0", "g1", "g2"]))].into();
-    units.tables.insert("others".into(), SourceTable { unit_offsets: vec![0, 1, 2, 3], columns });
-    let applied = lens.apply(lens.tables["apps"].group, &units, &Left::default(), &arguments()).unwrap();
+    units.tables.insert("others".into(), InputTable { unit_offsets: vec![0, 1, 2, 3], columns });
+    let applied = apply(&lens, &units, Search::First).unwrap();
     assert_eq!(applied.tables["apps"].origins, [[0, 1, 2], [0, 1, 2]]);
 }

@@ -1,5 +1,5 @@
-//! The seam between the lens and whatever runs a migration's row function. In production that is
-//! a sandboxed component; unit tests of the lens put plain functions here.
+//! The interface between the lens and a migration's row function: a sandboxed component in production, a plain function
+//! in unit tests of the lens.
 
 use crate::layout::columns::{Batch, Outcome, RunArguments};
 use crate::layout::manifest::{Direction, Manifest};
@@ -8,15 +8,18 @@ use crate::layout::manifest::{Direction, Manifest};
 pub trait Transform: Send + Sync {
     fn manifest(&self) -> &Manifest;
 
-    /// The sha256 of what runs, in hexadecimal: what the history table remembers.
+    /// The sha256 of the component, in hexadecimal, as the history table records it.
     fn digest(&self) -> &str;
 
-    /// Runs the row function over one batch. The outcome has passed every structural check: columns of
-    /// the declared number and the right length, offsets in range and ascending, one residue a unit.
+    /// Calls the row function for one batch. The outcome has passed every structural check: columns of the declared number
+    /// and the right length, offsets in range and ascending, one residue for each unit.
+    ///
+    /// # Errors
+    /// The call failed. Units that the function refuses by name are part of the outcome.
     fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError>;
 }
 
-/// Why a batch came back without an outcome. The caller halves the batch until one unit is left.
+/// A call without an outcome. The caller halves the batch until one unit is left.
 #[derive(Debug, thiserror::Error)]
 #[error("{direction} of migration {version} ({module}, sha256 {digest}) failed: {reason}")]
 pub struct TransformError {

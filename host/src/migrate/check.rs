@@ -1,7 +1,8 @@
-//! `bbs migrate plan --check`: every unit of the database there and back, one migration after another, in memory. Says
-//! which would not go, or not come back as they were, and why. Writes nothing, and reports no value of a record.
+//! `bbs migrate plan --check`: takes every unit of the database through each migration and back, in memory, and reports
+//! the units that cannot be transformed or do not come back as they were, with the reasons. Writes nothing and reports
+//! no value of a record.
 
-mod trip;
+mod round_trip;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,36 +10,30 @@ use std::sync::Arc;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::key::Key;
 use super::look::check_ends;
-use super::read::{Loaded, Measure, Range, Room, bounds, load};
 use super::state::{self, current_of};
-use super::transform::open_text;
 use super::{Context, MigrateError, Work, line, residue};
-use crate::database::Transaction;
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::{Arguments, Left, Source, SourceTable};
-use crate::record::Keyring;
-use trip::{Loss, Trip, only};
+use crate::lens::Residue;
+use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
+use round_trip::{Loss, RoundTrip};
 
-/// Units that are read before it is known how many fit.
+/// The first batch, before the size of a unit is known.
 const FIRST_BATCH: u64 = 100;
-/// Units that are named for one reason; the others are counted.
+/// The units that are named for one reason; the others are counted.
 const EXAMPLES: usize = 3;
-/// Different reasons that are told apart for one migration.
+/// The different reasons that are reported for one migration; further ones are counted together.
 const REASONS: usize = 20;
 const OTHER_REASONS: &str = "other reasons";
 
-/// What going to a version and back would do to the rows that are there now.
+/// What migrating to a version and back would do to the present rows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Checked {
     pub from: DataVersion,
     pub to: DataVersion,
     pub units: u64,
-    /// Records that a migration needs and that do not open: they would stop it before any module runs.
+    /// Records that a migration reads and that do not open. They would stop the migration before any module runs.
     pub unreadable: Vec<Trouble>,
     /// In the order in which they run.
     pub migrations: Vec<CheckedMigration>,
@@ -50,14 +45,14 @@ pub struct CheckedMigration {
     pub name: String,
     pub direction: Direction,
     pub reversible: bool,
-    /// Units that have rows in tables that it changes, as far as the migrations before it let them through.
+    /// Units that have rows in tables that it changes, without those that an earlier migration cannot transform.
     pub units: u64,
-    /// Of them, those that would not go or not come back.
+    /// Of those, the units that cannot be transformed or do not come back as they were.
     pub lost: u64,
     pub troubles: Vec<Trouble>,
 }
 
-/// Units that have the same trouble.
+/// Units with the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trouble {
     pub reason: String,
@@ -101,9 +96,9 @@ impl Troubles {
     }
 }
 
-/// One migration of the walk, and what was found out about it so far.
-struct Tally {
-    trip: Arc<Trip>,
+/// One migration of the check and its results so far.
+struct CheckedStep {
+    round_trip: Arc<RoundTrip>,
     units: u64,
     lost: u64,
     troubles: Troubles,
@@ -127,12 +122,12 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let steps = work.lens.steps().map(|step| {
         let version = step.manifest().version;
         let found = restorable.iter().filter(|(of, _)| *of == version).cloned();
-        let trip = Trip::new(&line, &context.migrations, step, direction, found);
-        Tally { trip: Arc::new(trip), units: 0, lost: 0, troubles: Troubles::default() }
+        let round_trip = RoundTrip::new(&line, &context.migrations, step, direction, found);
+        CheckedStep { round_trip: Arc::new(round_trip), units: 0, lost: 0, troubles: Troubles::default() }
     });
-    let mut walk = Walk { tallies: steps.collect(), unreadable: Troubles::default(), units: 0 };
+    let mut walk = Walk { steps: steps.collect(), unreadable: Troubles::default(), units: 0 };
     let mut total = 0;
-    for table in work.lens.near.tables.keys() {
+    for table in work.lens.source.tables.keys() {
         if state::exists(&mut reader, table).await? {
             total += state::count(&mut reader, table).await?.unsigned_abs();
         }
@@ -147,169 +142,97 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
 }
 
 struct Walk {
-    tallies: Vec<Tally>,
+    steps: Vec<CheckedStep>,
     unreadable: Troubles,
     units: u64,
 }
 
 impl Walk {
     async fn group(&mut self, context: &Context, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
-        let mut after: Option<Key> = None;
+        let mut after: Option<UnitKey> = None;
         let mut fitting = FIRST_BATCH;
-        let sources: Vec<&Table> =
-            work.lens.groups[group].sources.iter().map(|name| &work.lens.near.tables[name]).collect();
+        let sources = work.sources(group);
+        let wanted = rows::whole(sources.iter().copied());
+        let limits = context.tuning.limits();
         loop {
             let mut reader = context.database.read().await?;
-            let mut units = bounds(&mut reader, &sources, after.as_ref(), fitting, Measure::Rows).await?.units;
+            let units = rows::next_units(&mut reader, &sources, after.as_ref(), fitting, Measure::Rows).await?.units;
             if units.is_empty() {
                 return Ok(());
             }
-            let mut room = Room::new(&context.tuning, units.len());
-            let loaded = read(&mut reader, &sources, after.as_ref(), &mut units, &mut room).await?;
-            let rows: usize = loaded.iter().map(Loaded::rows).sum();
-            let full = context.tuning.batch_bytes.saturating_mul(units.len() as u64);
-            fitting = (full / room.bytes(units.len()).max(1)).clamp(1, context.tuning.batch_units);
-            let names: Vec<_> = units.iter().map(Key::name).collect();
+            let range = KeyRange { after: after.as_ref(), units: &units, is_shared: true };
+            let (batch, bytes) = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
+            let full = limits.batch.saturating_mul(batch.units.len() as u64);
+            fitting = (full / bytes.max(1)).clamp(1, context.tuning.batch_units);
             let from = work.lens.direction.opposite();
             let left = match work.lens.restorable().is_empty() {
-                true => Left::default(),
-                false => residue::load(&mut reader, &work.keyring, from, work.versions(), &names).await?,
+                true => Residue::default(),
+                false => {
+                    let versions = work.versions();
+                    let names = batch.names();
+                    rows::residue::load(&mut reader, &work.keyring, from, &versions, &names).await?.into()
+                }
             };
             drop(reader);
-            self.units += units.len() as u64;
-            let (names, source, left) = self.open(work, &sources, &loaded, names, left);
-            self.take(work, names, source, left).await?;
-            context.progress.advance(rows as u64);
-            after = units.pop();
+            self.units += batch.units.len() as u64;
+            let count = batch.rows() as u64;
+            after = batch.units.last().cloned();
+            let (batch, left) = self.open(work, batch, left);
+            self.take(work, batch, left).await?;
+            context.progress.advance(count);
         }
     }
 
-    /// The units plain. Those of which a needed record does not open are noted and left out.
-    fn open(
-        &mut self,
-        work: &Work,
-        tables: &[&Table],
-        loaded: &[Loaded],
-        names: Vec<String>,
-        left: Left,
-    ) -> (Vec<String>, Source, Left) {
-        let mut source = Source { units: names.len(), ..Source::default() };
-        let mut closed: BTreeMap<usize, String> = BTreeMap::new();
-        for (table, loaded) in tables.iter().zip(loaded) {
-            let needed = |column: &Column| work.lens.needed.get(&table.name).is_some_and(|n| n.contains(&column.name));
-            let columns = table.columns.iter().map(|column| {
-                let opened = open(&work.keyring, table, column, loaded, |unit, reason| {
-                    if needed(column) {
-                        closed.entry(unit).or_insert(reason);
-                    }
-                });
-                (column.name.clone(), opened)
-            });
-            let columns = columns.collect();
-            let unit_offsets = loaded.unit_offsets.clone();
-            source.tables.insert(table.name.clone(), SourceTable { unit_offsets, columns });
-        }
+    /// Opens what the migrations read. Units of which such a record does not open are noted and left out.
+    fn open(&mut self, work: &Work, mut batch: UnitBatch, left: Residue) -> (UnitBatch, Residue) {
+        let closed = batch.open(&work.lens.needed, &work.keyring);
         if closed.is_empty() {
-            return (names, source, left);
+            return (batch, left);
         }
-        closed.iter().for_each(|(unit, reason)| self.unreadable.note(reason, &names[*unit], None));
-        let kept: Vec<_> = (0..names.len()).filter(|unit| !closed.contains_key(unit)).collect();
-        let names = kept.iter().map(|&unit| names[unit].clone()).collect();
-        (names, only(&work.lens.near, &source, &kept), left.only(&kept))
+        for (unit, fault) in &closed {
+            if let RowsError::Sealed { table, column, source } = fault {
+                self.unreadable.note(&format!("`{column}` of `{table}`: {source}"), &batch.units[*unit].name(), None);
+            }
+        }
+        let others: Vec<_> = (0..batch.units.len()).filter(|unit| !closed.contains_key(unit)).collect();
+        (batch.only(&work.lens.source, &others), left.only(&others))
     }
 
-    /// Takes units over every migration; those that do not go over one are not shown to the next.
-    async fn take(
-        &mut self,
-        work: &Arc<Work>,
-        mut names: Vec<String>,
-        mut source: Source,
-        mut left: Left,
-    ) -> Result<(), MigrateError> {
-        for tally in &mut self.tallies {
-            tally.units += tally.trip.concerns(&source);
-            let (trip, work) = (Arc::clone(&tally.trip), Arc::clone(work));
-            let (taken, unused) = tokio::task::spawn_blocking(move || {
-                let arguments: &Arguments = &work.arguments;
-                (trip.take(&source, &left, arguments), left)
+    /// Takes units through every migration; a unit that one of them cannot transform is not given to the next.
+    async fn take(&mut self, work: &Arc<Work>, mut batch: UnitBatch, mut left: Residue) -> Result<(), MigrateError> {
+        for step in &mut self.steps {
+            step.units += step.round_trip.concerns(&batch);
+            let (round_trip, work) = (Arc::clone(&step.round_trip), Arc::clone(work));
+            let (source, taken, unused) = tokio::task::spawn_blocking(move || {
+                let taken = round_trip.take(&batch, &left, &work.arguments, &work.keyring);
+                (batch, taken, left)
             })
             .await
             .map_err(|_| MigrateError::Interrupted)?;
             for Loss { unit, reason, detail } in taken.losses {
-                tally.lost += 1;
-                tally.troubles.note(&reason, &names[unit], detail);
+                step.lost += 1;
+                step.troubles.note(&reason, &source.units[unit].name(), detail);
             }
-            names = taken.went.iter().map(|&unit| names[unit].clone()).collect();
-            left = unused.only(&taken.went);
-            source = taken.far;
+            left = unused.only(&taken.units);
+            batch = taken.target;
         }
         Ok(())
     }
 
     fn finish(self, from: DataVersion, to: DataVersion, direction: Direction) -> Checked {
-        let migrations = self.tallies.into_iter().map(|tally| {
-            let manifest = tally.trip.migration.manifest();
+        let migrations = self.steps.into_iter().map(|step| {
+            let manifest = step.round_trip.migration.manifest();
             CheckedMigration {
                 version: manifest.version,
                 name: manifest.name.clone(),
                 direction,
                 reversible: manifest.reversible,
-                units: tally.units,
-                lost: tally.lost,
-                troubles: tally.troubles.finish(),
+                units: step.units,
+                lost: step.lost,
+                troubles: step.troubles.finish(),
             }
         });
         let migrations = migrations.collect();
         Checked { from, to, units: self.units, unreadable: self.unreadable.finish(), migrations }
     }
-}
-
-/// Whole units as they rest, of which fewer are left if there is no room for all.
-async fn read(
-    reader: &mut Transaction,
-    tables: &[&Table],
-    after: Option<&Key>,
-    units: &mut Vec<Key>,
-    room: &mut Room<'_>,
-) -> Result<Vec<Loaded>, MigrateError> {
-    let mut all = Vec::with_capacity(tables.len());
-    for table in tables {
-        let columns = table.columns.iter().map(|column| column.name.clone()).collect();
-        let range = Range { after, units: &*units, is_shared: true };
-        let loaded = load(reader, table, &columns, range, room).await?;
-        units.truncate(loaded.units());
-        all.push(loaded);
-    }
-    all.iter_mut().zip(tables).for_each(|(loaded, table)| loaded.truncate(table, units.len()));
-    Ok(all)
-}
-
-/// A column's plain values; what does not open stays as it rests, and is told.
-fn open(
-    keyring: &Keyring,
-    table: &Table,
-    column: &Column,
-    loaded: &Loaded,
-    mut tell: impl FnMut(usize, String),
-) -> crate::layout::columns::ColumnData {
-    let data = &loaded.columns[&column.name];
-    if column.sealing == Sealing::Plain {
-        return crate::layout::columns::ColumnData::clone(data);
-    }
-    let mut plain = ColumnBuilder::new(Encoding::Text);
-    for row in 0..loaded.rows() {
-        let Value::Text(text) = data.get(Encoding::Text, row) else {
-            plain.push(Value::Null);
-            continue;
-        };
-        match open_text(keyring, column.sealing, text) {
-            Ok(bytes) => plain.push(Value::Text(&bytes)),
-            Err(fault) => {
-                let unit = loaded.unit_offsets.partition_point(|&start| start as usize <= row) - 1;
-                tell(unit, format!("`{}` of `{}`: {fault}", column.name, table.name));
-                plain.push(Value::Text(text));
-            }
-        }
-    }
-    plain.finish()
 }

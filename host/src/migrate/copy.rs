@@ -1,35 +1,32 @@
-//! The copy: group by group, batch by batch, in the order of unit keys. A batch's rows, what its steps would
-//! lose, and the cursor are one fenced transaction, so a crash leaves whole batches only. After the units that have rows
-//! come those of which only what was kept is left.
+//! The copy: group by group, batch by batch, in the order of unit keys. A batch's rows, their residue and the cursor
+//! are written in one fenced transaction, so a crash leaves whole batches only. Units that have rows come first, then
+//! those of which only residue is left.
 //!
-//! While one batch is being written, the next is in the modules and the one after it is being read.
+//! While one batch is written, the next is transformed and the one after it is read.
 
-use std::collections::HashSet;
+mod reader;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::key::{Key, Part};
-use super::online::Held;
-use super::part::Allowance;
+use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
-use super::read::{Bounds, Loaded, Measure, Places, Range, Room, bounds, keys_among, keys_between, load};
-use super::tally::{self, Written};
-use super::transform::{Checksum, Read, Transformed, transform};
-use super::{Context, MigrateError, Work, fault, quarantine, residue, write};
+use super::transform::{ReadBatch, transform};
+use super::{Context, MigrateError, Work, fault, quarantine};
 use crate::database::{SqlError, Transaction, sql, upsert};
-use crate::layout::schema::Table;
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
+use crate::rows::{self, UnitKey, residue};
+use reader::{BatchReader, CopyBatch, Pass};
 
-/// Nor do batches get smaller than the first: what a batch costs however small it is would soon be all that is done.
+/// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
 const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
-/// Before a batch that lost to another transaction is tried again. Who loses every time loses to somebody that will
-/// not end.
+/// Backoff for transient conflicts; after the last pause, the holder of the conflicting lock is assumed stuck.
 const RETRY_PAUSES: [Duration; 6] = [
     Duration::from_millis(50),
     Duration::from_millis(100),
@@ -43,41 +40,34 @@ fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
 }
 
-/// Where reading has come to.
-struct Reading {
-    after: Option<Key>,
-    /// How many units make a full batch, by what those of the last one took.
-    fitting: u64,
+/// The number of units that may still be read.
+#[derive(Debug)]
+pub(super) struct UnitBudget(Option<AtomicU64>);
+
+impl UnitBudget {
+    pub(super) fn of(units: Option<u64>) -> Self {
+        Self(units.map(AtomicU64::new))
+    }
+
+    /// The size of the next batch at most; zero once the budget is spent.
+    pub(super) fn most(&self, batch: u64) -> u64 {
+        self.0.as_ref().map_or(batch, |left| batch.min(left.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn spend(&self, units: u64) {
+        if let Some(left) = &self.0 {
+            left.fetch_sub(units, Ordering::Relaxed);
+        }
+    }
 }
 
-/// Which units of a group are copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
-    /// Those that have rows in the tables of the group, in the order of their keys.
-    Stored,
-    /// Those that have rows in none of them, and of which the way back kept rows of tables that are made again; in the
-    /// order of the digests of their names.
-    Kept,
-}
-
-/// One batch on its way from reading to writing.
-struct Batch {
-    after: Option<Key>,
-    last: Key,
-    units: u64,
-    /// What progress counts: see [`rows_in`].
-    rows: u64,
-    transformed: Transformed,
-    /// Until it is committed, where clients write meanwhile.
-    _held: Option<Held>,
-}
-
-/// Copies every group that has something to copy or to keep. Says whether all of it is copied, or as much as is allowed.
+/// Copies every group that has rows to copy or residue to save. Returns whether all of it is copied; otherwise the
+/// budget is spent.
 pub(super) async fn copy(
     context: &Context,
     fence: &Fence,
     work: &Arc<Work>,
-    allowance: &Arc<Allowance>,
+    budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
@@ -88,14 +78,14 @@ pub(super) async fn copy(
     }
     let mut done = 0;
     for plan in &work.plans {
-        done += tally::written(&mut reader, plan).await?.rows;
+        done += checksum::written(&mut reader, plan).await?.rows;
     }
     drop(reader);
     context.progress.enter("copy", work.describe(), Some(total));
     context.progress.resume_at(done.min(total));
     for group in 0..work.lens.groups.len() {
         for pass in passes(work, group) {
-            let complete = copy_group(context, fence, work, (group, pass), allowance).await?;
+            let complete = copy_group(context, fence, work, (group, pass), budget).await?;
             if !complete {
                 return Ok(false);
             }
@@ -104,20 +94,20 @@ pub(super) async fn copy(
     Ok(true)
 }
 
-/// What there is to copy of a group.
+/// The passes over a group.
 fn passes(work: &Work, group: usize) -> impl Iterator<Item = Pass> + use<> {
     let is_copied = work.has_copies(group) || work.visits_units(group);
     let of_group = &work.lens.groups[group];
     let stored = (is_copied && !of_group.sources.is_empty()).then_some(Pass::Stored);
-    let kept = (is_copied && !of_group.restored.is_empty()).then_some(Pass::Kept);
+    let kept = (is_copied && !of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
     stored.into_iter().chain(kept)
 }
 
-/// Under which number the cursor of a pass rests.
+/// The number under which the cursor of a pass is stored.
 fn cursor_number(work: &Work, (group, pass): (usize, Pass)) -> usize {
     match pass {
-        Pass::Kept if !work.lens.groups[group].sources.is_empty() => work.lens.groups.len() + group,
-        Pass::Stored | Pass::Kept => group,
+        Pass::ResidueOnly if !work.lens.groups[group].sources.is_empty() => work.lens.groups.len() + group,
+        Pass::Stored | Pass::ResidueOnly => group,
     }
 }
 
@@ -130,12 +120,12 @@ async fn rows_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64,
     Ok(rows)
 }
 
-/// The last unit that is written, of a group's units that have rows or of another pass.
-pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<Key>, MigrateError> {
+/// The last unit that a pass has written.
+pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<UnitKey>, MigrateError> {
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
     let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
-    let key = row.text(0).map_err(failed)?.and_then(Key::from_text);
+    let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text);
     key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
 }
 
@@ -144,55 +134,47 @@ async fn copy_group(
     fence: &Fence,
     work: &Arc<Work>,
     (group, pass): (usize, Pass),
-    allowance: &Arc<Allowance>,
+    budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
     let number = cursor_number(work, (group, pass));
-    let reading = Reading { after: cursor(context, number).await?, fitting: u64::MAX };
+    let after = cursor(context, number).await?;
     let size = Arc::new(AtomicU64::new(FIRST_BATCH));
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
-    let (context_of_read, work_of_read, allowance) = (context.clone(), Arc::clone(work), Arc::clone(allowance));
-    let source = Source { context: context_of_read, work: work_of_read, group, pass, allowance, reading };
+    let reader = BatchReader::new(context.clone(), Arc::clone(work), group, pass, after);
     // In tasks of their own, so that one core decodes rows while another encodes them.
-    let read = tokio::spawn(read_batches(source, Arc::clone(&size), to_transform));
+    let read = tokio::spawn(read_batches(reader, context.clone(), Arc::clone(budget), Arc::clone(&size), to_transform));
     let transformed = tokio::spawn(transform_batches(Arc::clone(work), group, from_read, to_write));
-    // Each to its end, whatever happens to another: work on a connection is not left halfway. Who fails, or is not waited
-    // for any more, lets go of its channel, and that ends the others. The last stage knows best what went wrong.
+    // Each stage runs to its end whatever happens to the others: no statement is abandoned on a connection. A stage
+    // that fails or is cancelled drops its channel, which ends the others; the error of the last stage is the most
+    // specific.
     let written = write_batches(context, fence, work, (group, pass), from_transform, &size).await;
     let interrupted = |_| MigrateError::Interrupted;
     let (read, transformed) = (read.await.map_err(interrupted), transformed.await.map_err(interrupted));
     written.and(transformed?).and(read?)
 }
 
-/// What the first stage reads from, and how far it has come.
-struct Source {
-    context: Context,
-    work: Arc<Work>,
-    group: usize,
-    pass: Pass,
-    allowance: Arc<Allowance>,
-    reading: Reading,
-}
-
-/// The first stage. Says whether all there is was read, or as much as is allowed.
+/// The first stage. Returns whether everything was read; otherwise the budget is spent.
 async fn read_batches(
-    mut source: Source,
+    mut reader: BatchReader,
+    context: Context,
+    budget: Arc<UnitBudget>,
     size: Arc<AtomicU64>,
-    to_transform: mpsc::Sender<(Batch, Option<Read>)>,
+    to_transform: mpsc::Sender<(CopyBatch, Option<ReadBatch>)>,
 ) -> Result<bool, MigrateError> {
     loop {
-        source.context.pace.ready(&source.context.progress).await;
-        let most = size.load(Ordering::Relaxed).min(source.context.pace.most_units());
-        let most = source.allowance.most(most);
-        // One is looked for, to see whether anything is left.
-        let Some((batch, read)) = source.read_batch(most.max(1)).await? else {
+        context.pace.ready(&context.progress).await;
+        let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
+        let most = budget.most(most);
+        // One unit is read beyond the budget, to see whether any is left.
+        let Some((batch, read)) = reader.next(most.max(1)).await? else {
             return Ok(true);
         };
         if most == 0 {
             return Ok(false);
         }
-        source.allowance.spend(batch.units);
-        source.context.pace.take(batch.units);
+        budget.spend(batch.units);
+        context.pace.take(batch.units);
         if to_transform.send((batch, read)).await.is_err() {
             return Ok(true);
         }
@@ -202,8 +184,8 @@ async fn read_batches(
 async fn transform_batches(
     work: Arc<Work>,
     group: usize,
-    mut from_read: mpsc::Receiver<(Batch, Option<Read>)>,
-    to_write: mpsc::Sender<Batch>,
+    mut from_read: mpsc::Receiver<(CopyBatch, Option<ReadBatch>)>,
+    to_write: mpsc::Sender<CopyBatch>,
 ) -> Result<(), MigrateError> {
     while let Some((mut batch, read)) = from_read.recv().await {
         if let Some(read) = read {
@@ -218,13 +200,13 @@ async fn transform_batches(
     Ok(())
 }
 
-/// The last stage: a batch after another, as large as what they take allows.
+/// The last stage: writes batch after batch, and sets the size of the next by the time that each takes.
 async fn write_batches(
     context: &Context,
     fence: &Fence,
     work: &Work,
     of: (usize, Pass),
-    mut batches: mpsc::Receiver<Batch>,
+    mut batches: mpsc::Receiver<CopyBatch>,
     size: &AtomicU64,
 ) -> Result<(), MigrateError> {
     let (mut stale, mut left_out) = (0, 0);
@@ -252,193 +234,13 @@ async fn write_batches(
     Ok(())
 }
 
-impl Source {
-    /// The next batch, or nothing at the end. A group in which nothing is computed only has its bounds read.
-    async fn read_batch(&mut self, most: u64) -> Result<Option<(Batch, Option<Read>)>, MigrateError> {
-        let (context, work, group) = (&self.context, &self.work, self.group);
-        let mut reader = context.database.read().await?;
-        let after = self.reading.after.take();
-        let most = most.min(self.reading.fitting);
-        let Some((mut found, last)) = self.next_units(&mut reader, after.as_ref(), most).await? else {
-            return Ok(None);
-        };
-        let held = match work.locks() {
-            None => None,
-            Some(locks) => {
-                // Held before they are read again, in a state that has what their holders before have committed.
-                drop(reader);
-                let held = locks.take(found.units.iter().map(|unit| (group, unit.clone())).collect()).await;
-                reader = context.database.read().await?;
-                if self.pass == Pass::Kept {
-                    leave_out_stored(work, &mut reader, group, &mut found.units).await?;
-                }
-                Some(held)
-            }
-        };
-        let mut last = last;
-        reader.find_by_key().await.map_err(failed)?;
-        let read = match work.visits_units(group) {
-            false => {
-                self.reading.fitting = fitting(context, found.units.len(), found.bytes);
-                None
-            }
-            true if self.pass == Pass::Kept => Some(self.read_kept(&mut reader, &found).await?),
-            true => {
-                let read = self.read_stored(&mut reader, after.as_ref(), &mut found).await?;
-                last = found.units.last().cloned().expect("there is one");
-                Some(read)
-            }
-        };
-        self.reading.after = Some(last.clone());
-        let (units, rows) = (found.units.len() as u64, found.rows);
-        let batch = Batch { after, last, units, rows, transformed: Transformed::default(), _held: held };
-        Ok(Some((batch, read)))
-    }
-
-    /// The units that come next, and the last key that they reach to.
-    async fn next_units(
-        &self,
-        reader: &mut Transaction,
-        after: Option<&Key>,
-        most: u64,
-    ) -> Result<Option<(Bounds, Key)>, MigrateError> {
-        let Self { context, work, group, .. } = self;
-        if self.pass == Pass::Kept {
-            return kept_units(work, reader, *group, after, most).await;
-        }
-        // What is read is bounded when it is read; what the database copies by itself has to be measured before.
-        let measure = match work.visits_units(*group) {
-            true => Measure::Rows,
-            false => Measure::Bytes { most: context.tuning.batch_bytes },
-        };
-        let found = bounds(reader, &work.sources(*group), after, most, measure).await?;
-        Ok(found.units.last().cloned().map(|last| (found, last)))
-    }
-
-    /// The rows of the units that were found, of which fewer are left if there is no room for all.
-    async fn read_stored(
-        &mut self,
-        reader: &mut Transaction,
-        after: Option<&Key>,
-        found: &mut Bounds,
-    ) -> Result<Read, MigrateError> {
-        let (context, work, group) = (&self.context, &self.work, self.group);
-        let mut read = Read::default();
-        let sources = work.sources(group);
-        let mut room = Room::new(&context.tuning, found.units.len());
-        for table in &sources {
-            let range = Range { after, units: &found.units, is_shared: work.locks().is_some() };
-            let loaded = load(reader, table, work.loads_of(&table.name), range, &mut room).await?;
-            found.units.truncate(loaded.units());
-            read.tables.insert(table.name.clone(), loaded);
-        }
-        let units = found.units.len();
-        for table in &sources {
-            read.tables.get_mut(&table.name).expect("it was loaded").truncate(table, units);
-        }
-        found.rows = read.tables.values().map(|loaded| loaded.rows() as u64).sum();
-        self.reading.fitting = fitting(context, units, room.bytes(units));
-        read.units.clone_from(&found.units);
-        if work.locks().is_some() {
-            let there = copied_already(reader, work, group, after, &found.units).await?;
-            read.leave_out(work, &there);
-        }
-        with_left(work, reader, read).await
-    }
-
-    /// Units without a row, for what was kept of them.
-    async fn read_kept(&self, reader: &mut Transaction, found: &Bounds) -> Result<Read, MigrateError> {
-        let of_none = |table: &&Table| {
-            let loaded = Loaded::of_none(table, self.work.loads_of(&table.name), found.units.len());
-            (table.name.clone(), loaded)
-        };
-        let tables = self.work.sources(self.group).iter().map(of_none).collect();
-        let read = Read { units: found.units.clone(), tables, ..Read::default() };
-        with_left(&self.work, reader, read).await
-    }
-}
-
-/// How many units make a full batch if they take as much as these.
-fn fitting(context: &Context, units: usize, bytes: u64) -> u64 {
-    let full = context.tuning.batch_bytes.saturating_mul(units as u64);
-    (full / bytes.max(1)).max(1)
-}
-
-/// The same with what the way back kept of its units.
-async fn with_left(work: &Work, reader: &mut Transaction, mut read: Read) -> Result<Read, MigrateError> {
-    if !work.lens.restorable().is_empty() {
-        let names: Vec<_> = read.units.iter().map(Key::name).collect();
-        let from = work.lens.direction.opposite();
-        read.left = residue::load(reader, &work.keyring, from, work.versions(), &names).await?;
-    }
-    Ok(read)
-}
-
-/// Units of a range that are in the copies, because a client has written them since: they are as they have to be.
-async fn copied_already(
-    tx: &mut Transaction,
-    work: &Work,
-    group: usize,
-    after: Option<&Key>,
-    units: &[Key],
-) -> Result<HashSet<Key>, MigrateError> {
-    let mut there = HashSet::new();
-    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
-        there.extend(keys_between(tx, &plan.table, &plan.staged(work.to), after, units.last()).await?);
-    }
-    Ok(there)
-}
-
-/// The next units of tables that are made again of which only the residue is left, and the last that was looked at.
-async fn kept_units(
-    work: &Work,
-    tx: &mut Transaction,
-    group: usize,
-    after: Option<&Key>,
-    most: u64,
-) -> Result<Option<(Bounds, Key)>, MigrateError> {
-    let restored = &work.lens.groups[group].restored;
-    let from = work.lens.direction.opposite();
-    let mut after = after.map(Key::name);
-    loop {
-        let names = residue::units_of(tx, from, restored, after.as_deref(), most).await?;
-        let key = |unit: String| Key(vec![Part::Text(unit.into_bytes())]);
-        let mut units: Vec<_> = names.into_iter().map(key).collect();
-        let Some(last) = units.last().cloned() else { return Ok(None) };
-        leave_out_stored(work, tx, group, &mut units).await?;
-        if !units.is_empty() {
-            let rows = units.len() as u64;
-            return Ok(Some((Bounds { units, rows, bytes: 0 }, last)));
-        }
-        after = Some(last.name());
-    }
-}
-
-/// Leaves out units that have rows in a table of the group.
-async fn leave_out_stored(
-    work: &Work,
-    tx: &mut Transaction,
-    group: usize,
-    units: &mut Vec<Key>,
-) -> Result<(), MigrateError> {
-    for table in work.sources(group) {
-        if units.is_empty() {
-            break;
-        }
-        let stored = keys_among(tx, table, units).await?;
-        let places = Places::new(&stored, tx.dialect());
-        units.retain(|unit| places.of(unit).is_none());
-    }
-    Ok(())
-}
-
-/// Again where the database gave the batch up for another transaction's sake; nothing of it was kept.
+/// Retries a batch that lost a conflict with another transaction; nothing of it was written.
 async fn until_it_is_written(
     context: &Context,
     fence: &Fence,
     work: &Work,
     of: (usize, Pass),
-    batch: &Batch,
+    batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
@@ -459,26 +261,29 @@ async fn write_batch(
     fence: &Fence,
     work: &Work,
     (group, pass): (usize, Pass),
-    batch: &Batch,
+    batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
-    work.check_mirror()?;
-    // The cursor is in the same log: what a crash of the machine takes with it is copied again. And the cut-over, whose
-    // commit is waited for, comes after it.
+    work.check_copies()?;
+    // The cursor is in the same log, so batches that a crash of the machine loses are copied again. The cut-over, whose
+    // commit is awaited, comes after them.
     let mut tx = fence.begin_at_ease().await?;
     tx.find_by_key().await.map_err(failed)?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
-            if pass == Pass::Kept {
+            if pass == Pass::ResidueOnly {
                 continue;
             }
-            let source = &work.lens.near.tables[&plan.sources[0]];
+            let source = &work.lens.source.tables[&plan.sources[0]];
             let range = (batch.after.as_ref(), &batch.last);
             let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
-            let rows = write::copy_range(&mut tx, plan, source, range, but_for, work.to).await?;
-            tally::add(&mut tx, plan, Written { rows, checksum: Checksum::default() }).await?;
+            let target = plan.staged(work.to);
+            let copied = rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
+            let rows = copied.map_err(plan.failed())?;
+            checksum::add(&mut tx, plan, CopiedRows { rows, checksum: Checksum::default() }).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
-            write::write_rows(&mut tx, plan, work.to, rows).await?;
-            tally::add(&mut tx, plan, Written { rows: rows.count as u64, checksum: *checksum }).await?;
+            let inserted = rows::insert(&mut tx, &plan.staged(work.to), &plan.table, rows).await;
+            inserted.map_err(plan.failed())?;
+            checksum::add(&mut tx, plan, CopiedRows { rows: rows.count() as u64, checksum: *checksum }).await?;
         }
     }
     residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;

@@ -1,9 +1,9 @@
-//! From the copies to the real names, and afterwards the end of what they replaced.
+//! Gives the copies the names of the tables that they replace, and removes the replaced tables.
 //!
-//! Where changes of the schema are part of a transaction, tables, version and history change in one, and the schema is
-//! read back before it commits. MySQL commits each such change by itself: there the version comes first, with a mark
-//! that tables still have their old names, and then all names change in one statement. Whoever finds the mark finishes
-//! the renaming before it does anything else.
+//! Where changes of the schema are transactional, tables, version and history change in one transaction, and the schema
+//! is read back before it commits. MySQL commits each such change by itself: there the version is written first, with a
+//! mark that the tables still have their old names, and then one statement changes all names. A start that finds the
+//! mark completes the renaming before anything else.
 
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
@@ -19,7 +19,7 @@ fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// Builds what has to be there before names change, where that can be done ahead: indexes of the copies.
+/// Builds the indexes of the copies before the names change, where that can be done ahead.
 pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
     let copies = work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
     for plan in copies {
@@ -43,7 +43,7 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work)
     Ok(())
 }
 
-/// Makes the far end real.
+/// Makes the target real.
 pub(super) async fn cut_over(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
     context.progress.enter("cut-over", work.describe(), None);
     match context.database.dialect() {
@@ -56,7 +56,7 @@ async fn at_once(context: &Context, fence: &Fence, work: &Work) -> Result<(), Mi
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
     for name in replaced(&work.lens, &work.plans) {
-        let table = &work.lens.near.tables[&name];
+        let table = &work.lens.source.tables[&name];
         run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", work.from))).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
@@ -86,7 +86,7 @@ async fn run(tx: &mut Transaction, table: &str, statements: Vec<String>) -> Resu
     Ok(())
 }
 
-/// Where each change of the schema commits by itself: makes those that an older host is not disturbed by.
+/// Where each change of the schema commits by itself: makes the additive changes, which do not disturb older hosts.
 pub(super) async fn change_ahead(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
@@ -119,8 +119,8 @@ async fn marked(context: &Context, fence: &Fence, work: &Work) -> Result<(), Mig
     finish_renaming(context, fence, &line(&context.migrations)?).await
 }
 
-/// Reads the schema back once the names have changed, where that was no part of the change: clients wait for the names,
-/// not for this.
+/// Reads the schema back after the names have changed, where that is not part of the transaction: clients wait for the
+/// names only.
 pub(super) async fn check_names(context: &Context, work: &Work) -> Result<(), MigrateError> {
     if context.database.dialect() == Dialect::Mysql {
         for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
@@ -136,7 +136,7 @@ async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> 
     super::same_schema(context.database.dialect(), &plan.table.name, found, &plan.table)
 }
 
-/// Brings a migration that has arrived to its end, before anything else begins.
+/// Completes a migration whose version is durable, before anything else begins.
 pub(super) async fn end_arrived(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
     finish_renaming(context, fence, line).await?;
     let mut reader = context.database.read().await?;
@@ -162,16 +162,18 @@ async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Resul
     tx.commit().await.map_err(failed("bbs_migration"))
 }
 
-/// Tables that have to change their names, as the database shows them: all or none of them.
+/// The tables whose names have to change, as the database shows them: all or none of them.
 async fn old_names(
     tx: &mut Transaction,
     line: &Line,
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
     let ends = (line.at(underway.from), line.at(underway.to));
-    let (Some(near), Some(far)) = ends else { return Err(MigrateError::UnknownVersion { version: underway.from }) };
+    let (Some(source), Some(target)) = ends else {
+        return Err(MigrateError::UnknownVersion { version: underway.from });
+    };
     let mut pairs = Vec::new();
-    for table in far.tables.keys() {
+    for table in target.tables.keys() {
         let (staged, aside) = (format!("{table}__{}", underway.to), format!("{table}__{}", underway.from));
         if state::exists(tx, &staged).await? {
             if state::exists(tx, table).await? {
@@ -180,7 +182,7 @@ async fn old_names(
             pairs.push((staged, table.clone()));
         }
     }
-    for table in near.tables.keys().filter(|table| !far.tables.contains_key(*table)) {
+    for table in source.tables.keys().filter(|table| !target.tables.contains_key(*table)) {
         if state::exists(tx, table).await? {
             pairs.push((table.clone(), format!("{table}__{}", underway.from)));
         }
@@ -193,24 +195,24 @@ fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
     [schema::create_table(dialect, &plan.table, &plan.table.name)].into_iter().chain(indexes).collect()
 }
 
-/// What is still to be changed: all of it, or what a start that was cut short left.
+/// The remaining changes: all of them, or those that an interrupted start did not make.
 fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
     let name = &plan.table.name;
-    let near = work.lens.near.tables.get(name);
-    let (columns, new, old) = plan.additions(near);
+    let source = work.lens.source.tables.get(name);
+    let (columns, new, old) = plan.additions(source);
     let has_column = |name: &String| found.is_some_and(|found| found.columns.iter().any(|column| column.name == *name));
     let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|index| index.name == *name));
     let old = old.iter().filter(|index| found.is_none() || has_index(&index.name));
     let new = new.iter().filter(|index| !has_index(&index.name));
     let columns = columns.iter().filter(|column| !has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(plan.widened(near, dialect).map(|column| schema::alter_column(dialect, name, column)))
+        .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
         .chain(columns.map(|column| schema::add_column(dialect, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))
         .collect()
 }
 
-/// The version and the history: true only now.
+/// Writes the version and the history, which are true from now on.
 async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Phase) -> Result<(), MigrateError> {
     for step in work.lens.steps() {
         let manifest = step.manifest();
@@ -229,7 +231,7 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
     let underway = Underway {
         from: work.from,
         to: work.to,
-        // It has arrived; whoever comes next may clean up.
+        // The version is durable; the next start may clean up.
         going_down: false,
         fingerprint: work.fingerprint(),
         token: work.token,
@@ -238,7 +240,7 @@ async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Pha
     state::write_underway(tx, &underway).await
 }
 
-/// Removes what a finished migration replaced. Safe to repeat, and only ever run once the version is durable.
+/// Removes what a finished migration replaced. Safe to repeat; runs only once the version is durable.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context.progress.enter("clean-up", "tables that were replaced", None);
     state::drop_leftovers(context, fence).await?;
@@ -253,8 +255,8 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     Ok(())
 }
 
-/// What the way back had left has been given back. There may be much of it, and clients write the same units meanwhile:
-/// it goes a few at a time.
+/// Removes the residue that was given back. There may be much of it, and clients write the same units meanwhile, so it
+/// is removed a few units at a time.
 async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let arrived = state::underway(&mut reader).await?.filter(|underway| underway.phase == Phase::CleaningUp);

@@ -1,5 +1,5 @@
-//! What a start may do, given what the database says and what the host was told. The seed's `Version`
-//! table, as a pure function: it reads and writes nothing.
+//! What a start may do, given the state of the database and the intent of the host: the seed's `Version` table as a
+//! pure function. Reads and writes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use crate::layout::manifest::DataVersion;
 
-/// What the host was told to do.
+/// The intent of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
-    /// Serve at `wanted`, migrating up to it first.
+    /// Serve at `wanted`, after migrating up to it.
     Up { wanted: DataVersion },
-    /// The same, and take the database down to `back_to` when the host ends. A database that such a host has
-    /// taken down already stays there.
+    /// The same, and take the database down to `back_to` when the host ends. A database that such a host has already
+    /// taken down stays there.
     UpUntilDrained { wanted: DataVersion, back_to: DataVersion },
     /// Take the database down to a version and stop.
     Down { to: DataVersion },
 }
 
-/// What the database says.
+/// The state of the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
@@ -31,9 +31,9 @@ pub enum Found {
     Versioned {
         current: DataVersion,
         target: DataVersion,
-        /// The version of a `down` that began and has not ended.
+        /// The target of a `down` that has begun and not ended.
         going_down: Option<DataVersion>,
-        /// Whether the last migration that ended here was a `down`, according to the history.
+        /// Whether the last completed migration was a `down`, according to the history.
         came_down: bool,
     },
 }
@@ -43,7 +43,7 @@ pub enum Found {
 pub enum Decision {
     /// Nothing to migrate.
     Serve,
-    /// Serve the database where a rollback left it, below the version wanted, through the lens.
+    /// Serve the database where a rollback left it, below the wanted version, through the lens.
     Stay {
         at: DataVersion,
     },
@@ -114,7 +114,7 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
             decide_up(current, target, going_down, wanted)
         }
         (&Found::Versioned { current, target, going_down, came_down }, Intent::UpUntilDrained { wanted, back_to }) => {
-            // A way up that has begun since is the later intent.
+            // A later `up` that has begun is the later intent.
             let stays = came_down && current == back_to && current < wanted && target == current;
             match decide_up(current, target, going_down, wanted) {
                 Decision::Begin { from, .. } if stays => Decision::Stay { at: from },
@@ -127,7 +127,7 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
     }
 }
 
-/// The seed's table, cell by cell. Only a host with the same `down` finishes an unfinished one.
+/// The seed's table, cell by cell. Only a host with the same `down` completes an unfinished one.
 fn decide_up(
     current: DataVersion,
     target: DataVersion,
@@ -163,7 +163,7 @@ fn decide_down(
         (Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to }),
         (Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target }),
         (Equal, Equal | Greater) => Decision::Serve,
-        // An unfinished way up changed nothing of what is served now.
+        // An unfinished `up` has changed nothing of what is served now.
         (Greater, Equal | Greater) => Decision::Begin { from: current, to },
     }
 }

@@ -10,11 +10,14 @@ use crate::layout::manifest::DataVersion;
 use crate::lens::LensError;
 use crate::lock::fence::FenceError;
 use crate::record::RecordError;
+use crate::rows::{RowsError, residue};
 
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     #[error("cannot read or write {what}; nothing is lost, start again to continue")]
     Sql { what: String, source: SqlError },
+    #[error(transparent)]
+    Rows(RowsError),
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -109,6 +112,23 @@ pub enum MigrateError {
     NotFollowed { source: Arc<MigrateError> },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
+}
+
+impl From<RowsError> for MigrateError {
+    fn from(fault: RowsError) -> Self {
+        match fault {
+            RowsError::Rows { table, source } => Self::Sql { what: format!("rows of {table}"), source },
+            RowsError::Residue(source) => Self::Sql { what: residue::TABLE.to_owned(), source },
+            RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
+            RowsError::SealedResidue { unit, source } => {
+                Self::Record { unit, table: residue::TABLE.to_owned(), column: "sealed".to_owned(), source }
+            }
+            RowsError::UnitTooLarge { unit, bytes, limit } => Self::UnitTooLarge { unit, bytes, limit },
+            RowsError::WrittenMeanwhile { table } => Self::WrittenMeanwhile { table },
+            RowsError::Interrupted => Self::Interrupted,
+            fault @ (RowsError::Sealed { .. } | RowsError::Lens(_) | RowsError::TooLong { .. }) => Self::Rows(fault),
+        }
+    }
 }
 
 impl MigrateError {

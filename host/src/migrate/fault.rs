@@ -1,6 +1,6 @@
-//! The points at which a crash is worth trying. Owns their names; a build for production has none.
+//! The points at which tests crash or stop a host. Owns their names; a production build has none.
 
-/// Every point, in the order in which a migration comes by.
+/// Every point, in the order in which a migration passes them.
 pub const POINTS: [&str; 16] = [
     BEFORE_BEGIN,
     AFTER_BEGIN,
@@ -38,7 +38,7 @@ pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
 pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
-/// Every point of a key rotation, in the order in which one comes by.
+/// Every point of a key rotation, in the order in which it passes them.
 pub const ROTATION_POINTS: [&str; 9] = [
     BEFORE_ROTATION,
     AFTER_ROTATION_BEGIN,
@@ -61,8 +61,8 @@ pub const AFTER_ROTATION_PROOF: &str = "after-rotation-proof";
 pub const BEFORE_LABEL_COMMIT: &str = "before-label-commit";
 pub const AFTER_LABEL: &str = "after-label";
 
-/// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first
-/// time it is come by, `<point>:<n>` for the n-th. After `stop:` it is the process's air that goes, until it is continued.
+/// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first time that
+/// it is reached, `<point>:<n>` for the n-th. With `stop:` before it the process is stopped with SIGSTOP instead.
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
@@ -86,8 +86,8 @@ pub fn point(name: &'static str) {
         *passed
     };
     if passed == nth {
-        // The shell's own `kill`: the program of that name is not on every machine. A stop takes hold thread by thread,
-        // so the shell stays until it has.
+        // The shell's own `kill`: not every machine has the program. A stop takes effect thread by thread, so the shell
+        // waits until it has.
         let process = std::process::id();
         let kill = match signal {
             "STOP" => format!(
@@ -96,7 +96,7 @@ pub fn point(name: &'static str) {
             _ => format!("kill -s KILL {process}"),
         };
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
-        // The signal is on its way; nothing more may happen here, unless somebody continues the process.
+        // The signal is pending: nothing more may happen here until the process is continued.
         if signal == "KILL" {
             loop {
                 std::thread::park();

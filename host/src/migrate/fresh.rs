@@ -1,8 +1,9 @@
-//! A database that is begun anew: it has no version, and the tables of an earlier life are there without a row. Owns what
-//! becomes of these: tables of the catalog make way, and what the host kept beside their records is forgotten with them.
+//! A database that is begun anew: it has no version, and the tables of an earlier use are there without rows. Owns what
+//! happens to these: tables of the catalog are dropped, and the host's own state about their records is removed with
+//! them.
 //!
-//! The fence and the lease stay, since they keep earlier masters from writing; so does the promise of the key label, since
-//! nothing is sealed that could break it. Whatever is not of the catalog belongs to others.
+//! The fence and the lease stay, since they keep earlier masters from writing; so does the key label, since no sealed
+//! record is left. Tables that are not of the catalog are left alone.
 
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state;
@@ -11,12 +12,12 @@ use crate::database::{Transaction, schema, sql};
 use crate::layout::fold::Line;
 use crate::layout::manifest::DataVersion;
 
-/// Tables of this prefix hold nothing of clients: they go even with rows, such as the one of the health probe.
+/// Tables with this prefix hold nothing of clients: they are dropped even with rows, such as that of the health probe.
 const OWN_PREFIX: &str = "bbs_";
-/// What earlier records left behind: what modules ran over them, were given for them, and kept of them.
+/// State about earlier records: the modules that ran over them, their arguments, and their residue.
 const FORGOTTEN: [&str; 4] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE];
 
-/// Refuses a table of the catalog that holds rows: without a version, the host cannot say what they are.
+/// Refuses a table of the catalog that has rows: without a version, the host cannot know their layout.
 pub(super) async fn check(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
     for table in line.table_names() {
         if !table.starts_with(OWN_PREFIX) && state::exists(tx, table).await? {
@@ -33,7 +34,7 @@ async fn is_empty(tx: &mut Transaction, table: &str) -> Result<(), MigrateError>
     }
 }
 
-/// The statements that drop the tables of an earlier life, each safe to repeat.
+/// The statements that drop the tables of an earlier use, each safe to repeat.
 pub(super) async fn clear(
     tx: &mut Transaction,
     line: &Line,
@@ -41,7 +42,7 @@ pub(super) async fn clear(
 ) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
     for table in line.table_names() {
-        // Copies that a migration did not get to remove go only where they are empty: their records are not counted.
+        // Copies that a migration did not remove are dropped only if they are empty: their rows were not counted.
         let copies = versions.clone().map(|version| format!("{table}__{version}"));
         for name in std::iter::once(table.to_owned()).chain(copies) {
             if !state::exists(tx, &name).await? {
@@ -58,7 +59,7 @@ pub(super) async fn clear(
     Ok(statements)
 }
 
-/// Forgets what the host kept of earlier records, so that none of it is given to new ones of the same key.
+/// Removes the residue of earlier records, so that new ones with the same keys do not get it.
 pub(super) async fn forget(tx: &mut Transaction) -> Result<(), MigrateError> {
     let failed = |table: &str| {
         let what = table.to_owned();

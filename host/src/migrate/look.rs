@@ -1,5 +1,5 @@
-//! What a start looks at before it writes anything: the versions, the modules that ran, the way between the two ends,
-//! what stands in that way, and the record versions. Owns every refusal that needs no lock; reads only.
+//! What a start checks before it writes anything: the versions, the modules that ran, the way between the two versions,
+//! obstacles on it, and the record versions. Owns every refusal that needs no lock. Reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::layout::fold::Line;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::values::Encoding;
-use crate::units::RECORD_VERSION;
+use crate::rows::RECORD_VERSION;
 
 /// What a start with this intent may do.
 ///
 /// # Errors
-/// What stands in the way of it, or that the database cannot be read. Nothing has been written then.
+/// An obstacle, or a database that cannot be read. Nothing was written.
 pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
     look_along(context, &line(&context.migrations)?, intent).await
 }
@@ -40,7 +40,7 @@ pub(super) async fn look_along(context: &Context, line: &Line, intent: Intent) -
     Ok(decision)
 }
 
-/// A module that ran here is still the one that ran.
+/// Checks that the catalog's modules are those that ran here.
 fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> Result<(), MigrateError> {
     for migration in &context.migrations {
         let version = migration.manifest().version;
@@ -55,7 +55,7 @@ fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> 
     Ok(())
 }
 
-/// Both ends are in the catalog, and nothing between them is a one-way step against the direction.
+/// Checks that the catalog has both versions, and that no one-way migration lies between them against the direction.
 pub(super) fn check_ends(
     context: &Context,
     line: &Line,
@@ -71,7 +71,7 @@ pub(super) fn check_ends(
     check_way_back(context.migrations.iter().map(|migration| migration.manifest()), from, to)
 }
 
-/// Every migration that going from one version down to another undoes can be undone.
+/// Checks that every migration between a version and a lower one can be reversed.
 pub fn check_way_back<'a>(
     manifests: impl IntoIterator<Item = &'a crate::layout::manifest::Manifest>,
     from: DataVersion,
@@ -84,8 +84,8 @@ pub fn check_way_back<'a>(
     }
 }
 
-/// Every record went through a migration that the catalog knows, or through none: otherwise another catalog wrote it,
-/// and what this one would make of it is anybody's guess. One pass over a narrow column of each table.
+/// Checks that every record went through migrations that the catalog knows. A record of any other version was written
+/// with another catalog, and nothing is known of its layout. One pass over a narrow column of each table.
 pub(super) async fn check_record_versions(
     tx: &mut Transaction,
     line: &Line,
@@ -112,13 +112,13 @@ fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
     layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
 }
 
-/// Where a migration has arrived but its tables have their old names still, the column may not be there.
+/// Between a durable version and the renaming of its tables, the column may be absent.
 async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
     let found = schema::read_back(tx, table).await?;
     Ok(found.is_some_and(|found| found.columns.iter().any(|column| column.name == RECORD_VERSION)))
 }
 
-/// The record versions of a table, without those of records that no row function has gone over.
+/// The record versions of a table, without records that no row function has transformed.
 async fn record_versions(tx: &mut Transaction, table: &str) -> Result<BTreeSet<DataVersion>, MigrateError> {
     let failed = |source: SqlError| MigrateError::Sql { what: format!("{RECORD_VERSION} of {table}"), source };
     let mut query = Query::select();

@@ -1,16 +1,15 @@
-//! A migration while the host serves. The originals stay what counts until the cut-over: reads come from them, and
-//! writes go to them and to the copies in one transaction. Owns the order of steps; who serves, and how the store gets
-//! at the tables, is the caller's.
+//! A migration while the host serves. The originals are authoritative until the cut-over: reads come from them, and
+//! writes go to them and to the copies in one transaction. Owns the order of the steps; serving, and giving the store
+//! access to the tables, is the caller's.
 
-mod keys;
-mod mirror;
+mod dual_write;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub(super) use keys::{Held, UnitLocks};
-pub(super) use mirror::Mirror;
+pub(super) use dual_write::CopyWriter;
 
-use super::part::Allowance;
+use super::copy::UnitBudget;
+use super::unit_locks::UnitLocks;
 use super::{
     Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, line, prepare,
     start_over, state, verify,
@@ -20,23 +19,23 @@ use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::store;
 
-/// A migration that has begun and whose copies are ready to be written to.
+/// A migration that has begun and whose copies are ready for writes.
 #[derive(Debug)]
 pub struct Online {
     work: Arc<Work>,
-    mirror: Arc<Mirror>,
+    copy_writer: Arc<CopyWriter>,
 }
 
-/// How to go on after a migration was begun.
+/// How to continue after a migration has begun.
 #[derive(Debug)]
 pub enum Start {
-    /// The database is where it has to be, or this host has to shut down.
+    /// The database is at its version, or this host has to shut down.
     Done(Decision),
-    /// Serve the version that was found, with this migration following along.
+    /// Serve the version that was found, with dual writes.
     Follow(Online),
 }
 
-/// As [`super::run`], up to where records would be copied.
+/// As [`super::run`], up to where rows would be copied.
 pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<Start, MigrateError> {
     let line = line(&context.migrations)?;
     let decision = decided(context, fence, &line, intent).await?;
@@ -47,14 +46,14 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let mut work = Work::following(context, &line, from, to);
+    let mut work = Work::with_dual_writes(context, &line, from, to);
     let resumed = begin(context, fence, &mut work, going_down).await?;
     let work = Arc::new(work);
     if !resumed {
         prepare(context, fence, &work, going_down).await?;
     }
-    let mirror = Arc::new(Mirror::new(Arc::clone(&work)));
-    Ok(Start::Follow(Online { work, mirror }))
+    let copy_writer = Arc::new(CopyWriter::new(Arc::clone(&work)));
+    Ok(Start::Follow(Online { work, copy_writer }))
 }
 
 impl Online {
@@ -67,25 +66,25 @@ impl Online {
         self.work.to
     }
 
-    /// What takes the writes of clients to the copies.
-    pub fn mirror(&self) -> Arc<dyn store::Mirror> {
-        Arc::clone(&self.mirror) as Arc<dyn store::Mirror>
+    /// Takes the writes of clients to the copies.
+    pub fn dual_write(&self) -> Arc<dyn store::DualWrite> {
+        Arc::clone(&self.copy_writer) as Arc<dyn store::DualWrite>
     }
 
-    /// Everything up to copies that are complete and verified, while clients go on reading and writing.
+    /// Everything up to complete and verified copies, while clients read and write.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        copy::copy(context, fence, &self.work, &Arc::new(Allowance::of(None))).await?;
+        copy::copy(context, fence, &self.work, &Arc::new(UnitBudget::of(None))).await?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &self.work).await?;
         cut_over::change_ahead(context, fence, &self.work).await?;
         verify::verify(context, &self.work).await?;
         fault::point(fault::AFTER_VERIFY);
-        self.work.check_mirror()
+        self.work.check_copies()
     }
 
-    /// Makes the copies real. Only while nobody reads or writes.
+    /// Makes the copies real. Only while no client reads or writes.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        self.work.check_mirror()?;
+        self.work.check_copies()?;
         cut_over::cut_over(context, fence, &self.work).await
     }
 
@@ -95,39 +94,40 @@ impl Online {
         cut_over::clean_up(context, fence).await
     }
 
-    /// Whether the cut-over has become durable, whatever was said of it.
+    /// Whether the version became durable, whatever the cut-over returned.
     pub async fn has_arrived(&self, context: &Context) -> Result<bool, MigrateError> {
         let mut reader = context.database.read().await?;
         let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
         Ok(matches!(phase, None | Some(Phase::Renaming | Phase::CleaningUp)))
     }
 
-    /// Gives the copies up: from here on only the originals are written. Only while nobody writes.
+    /// Abandons the copies: from here on only the originals are written. Only while no client writes.
     pub async fn give_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         start_over(context, fence, &self.work, self.work.to < self.work.from).await
     }
 }
 
 impl Work {
-    /// What broke the mirror, if anything did: the copies are worth nothing any more.
-    pub(super) fn check_mirror(&self) -> Result<(), MigrateError> {
-        match &self.following {
+    /// The fault that ended the dual writes, if any: the copies are out of date then.
+    pub(super) fn check_copies(&self) -> Result<(), MigrateError> {
+        match &self.dual_writes {
             None => Ok(()),
-            Some(following) => following.fault(),
+            Some(dual_writes) => dual_writes.fault(),
         }
     }
 }
 
-/// What the copier and the writes of clients have in common.
+/// The state that the copier shares with the writes of clients.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct DualWrites {
     pub(super) locks: UnitLocks,
     broken: OnceLock<Arc<MigrateError>>,
-    /// A row that a copy has refused, until a transaction gives the copies up. The one in which it was refused cannot.
+    /// A row that a copy has refused, until a later transaction abandons the copies: the transaction in which it was
+    /// refused can do nothing more.
     refusal: Mutex<Option<MigrateError>>,
 }
 
-impl Following {
+impl DualWrites {
     pub(super) fn new(dialect: Dialect) -> Self {
         Self { locks: UnitLocks::new(dialect == Dialect::Mysql), broken: OnceLock::new(), refusal: Mutex::default() }
     }
@@ -136,7 +136,7 @@ impl Following {
         self.broken.get().is_some()
     }
 
-    /// The first fault is what counts.
+    /// Keeps the first fault.
     fn broken_by(&self, fault: MigrateError) {
         let _ = self.broken.set(Arc::new(fault));
     }

@@ -1,16 +1,17 @@
-//! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their columns; they are
-//! declared as any layout is, so that they are the same on every database. No key is longer than MySQL allows.
+//! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their columns, declared as
+//! any layout is, so that they are the same on every database. No key is longer than MySQL allows.
 
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::rows::residue;
 
-pub(super) use crate::units::residue::TABLE as RESIDUE;
+pub(super) use crate::rows::residue::TABLE as RESIDUE;
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 
 const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
 const TEXT: ColumnType = ColumnType::LongText;
 
-/// All of them, with what is sealed marked as such: a key rotation goes by that.
+/// All of them. Sealed columns are marked as such, which key rotation relies on.
 pub fn tables() -> Vec<Table> {
     vec![
         Table { columns: vec![column("id", KEY), optional("value", KEY)], ..table("configurations", &["id"], &[]) },
@@ -46,32 +47,12 @@ pub fn tables() -> Vec<Table> {
         table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
-        residue(),
+        residue::table(),
         quarantine(),
     ]
 }
 
-/// Units and rows are found by digests of their keys, which may be of any length.
-pub(super) fn residue() -> Table {
-    let mut residue = table(
-        RESIDUE,
-        &["unit_digest", "table_name", "row_digest", "version", "direction"],
-        &[
-            ("unit_digest", ColumnType::Varchar(64)),
-            ("table_name", ColumnType::Varchar(64)),
-            ("row_digest", ColumnType::Varchar(64)),
-            ("version", NUMBER),
-            ("direction", ColumnType::Varchar(4)),
-            ("unit", TEXT),
-            ("row_key", TEXT),
-            ("digest", KEY),
-        ],
-    );
-    residue.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
-    residue
-}
-
-/// A unit is found by the digest of its key; the table tells units of the same key apart.
+/// A unit is found by the digest of its key; the table distinguishes units with the same key.
 pub(super) fn quarantine() -> Table {
     let mut quarantine = table(
         QUARANTINE,

@@ -1,20 +1,23 @@
-//! What a migration does to each table: nothing, a change in place, or a copy. A pure reading of
-//! the lens; the steps that follow do what it says.
+//! What a migration does to each table: nothing, a change in place, or a copy. A pure function of the lens; the steps
+//! that follow execute it.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::database::Dialect;
+use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
+use crate::database::{Dialect, SqlError};
 use crate::layout::fold::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use crate::layout::values::Encoding;
 use crate::lens::transform::Transform;
 use crate::lens::{Composed, Lens, Provenance};
+use crate::record::Keyring;
+use crate::rows::{BatchColumn, TableRows};
 
-/// How a table gets to the far end.
+/// How a table gets to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
@@ -23,11 +26,11 @@ pub enum Strategy {
     InPlace,
     /// New and without rows.
     Create,
-    /// Into a table beside it, which takes its name at cut-over.
+    /// Into a table beside it, which gets its name at the cut-over.
     Copy,
 }
 
-/// One table of the far end.
+/// One table of the target.
 #[derive(Debug, Clone)]
 pub(super) struct TablePlan {
     pub table: Table,
@@ -35,11 +38,11 @@ pub(super) struct TablePlan {
     pub group: usize,
     pub sources: Vec<String>,
     pub columns: Vec<(Column, Provenance)>,
-    /// Rows are not those of the source, or cannot be told by the source's key: then everything they hold
-    /// goes into the digest that `verify` compares. Otherwise the database compares what travelled unopened.
+    /// Rows are not those of the source, or cannot be matched by the source's key: then all their values go into the
+    /// checksum that `verify` compares. Otherwise the database compares the columns that no step has read.
     pub digests_all: bool,
-    /// Rows are taken out of the database even where nothing is computed: clients write to it meanwhile, so that not
-    /// every row of a range is the copier's.
+    /// Clients write meanwhile, so the rows of a range need not all be the copier's: they are read even where nothing
+    /// is computed.
     pub is_shared: bool,
 }
 
@@ -56,7 +59,7 @@ impl TablePlan {
         self.columns.iter().filter(|(_, provenance)| *provenance == Provenance::Computed).map(|(column, _)| column)
     }
 
-    /// Columns that are part of a row's digest, in order.
+    /// The columns that are part of a row's checksum, in order.
     pub(super) fn digested(&self) -> Vec<&(Column, Provenance)> {
         let digested = |(column, provenance): &&(Column, Provenance)| match provenance {
             Provenance::Computed => true,
@@ -66,38 +69,61 @@ impl TablePlan {
         self.columns.iter().filter(digested).collect()
     }
 
-    /// Source columns that go along unopened, by table.
-    pub(super) fn kept_columns(&self) -> impl Iterator<Item = (&String, &String)> {
+    /// Source columns that pass the lens unread, by table.
+    pub(super) fn unread_columns(&self) -> impl Iterator<Item = (&String, &String)> {
         self.columns.iter().filter_map(|(_, provenance)| match provenance {
             Provenance::Raw { table, column } => Some((table, column)),
             Provenance::Computed | Provenance::Fill(_) => None,
         })
     }
 
-    /// The columns that get more room where they are.
-    pub(super) fn widened<'a>(&'a self, near: Option<&'a Table>, dialect: Dialect) -> impl Iterator<Item = &'a Column> {
+    /// The columns that are widened in place.
+    pub(super) fn widened<'a>(
+        &'a self,
+        source: Option<&'a Table>,
+        dialect: Dialect,
+    ) -> impl Iterator<Item = &'a Column> {
         self.table.columns.iter().filter(move |column| {
-            let before = near.and_then(|near| near.column(&column.name));
+            let before = source.and_then(|source| source.column(&column.name));
             before.is_some_and(|before| schema::column_change(dialect, before, column) == ColumnChange::Widening)
         })
     }
 
-    /// What has to be added to the table where it is.
-    pub(super) fn additions(&self, near: Option<&Table>) -> (Vec<Column>, Vec<Index>, Vec<Index>) {
-        let Some(near) = near else { return Default::default() };
-        let columns = self.table.columns.iter().filter(|column| near.column(&column.name).is_none());
-        let new = self.table.indexes.iter().filter(|index| !near.indexes.contains(index));
-        let old = near.indexes.iter().filter(|index| !self.table.indexes.contains(index));
+    /// What has to be added to the table in place: columns, indexes to create, indexes to drop.
+    pub(super) fn additions(&self, source: Option<&Table>) -> (Vec<Column>, Vec<Index>, Vec<Index>) {
+        let Some(source) = source else { return Default::default() };
+        let columns = self.table.columns.iter().filter(|column| source.column(&column.name).is_none());
+        let new = self.table.indexes.iter().filter(|index| !source.indexes.contains(index));
+        let old = source.indexes.iter().filter(|index| !self.table.indexes.contains(index));
         (columns.cloned().collect(), new.cloned().collect(), old.cloned().collect())
     }
 
-    /// The name of the table under way.
+    /// Rows as the table stores them: sealed, and with the plan's record version.
+    pub(super) fn stored(&self, mut rows: TableRows, keyring: &Keyring) -> TableRows {
+        let count = rows.count();
+        for (column, provenance) in &self.columns {
+            let values = match provenance {
+                Provenance::Fill(value) => BatchColumn::repeated(column, value.as_ref(), count),
+                Provenance::Raw { .. } | Provenance::Computed => rows.columns[&column.name].clone(),
+            };
+            rows.columns.insert(column.name.clone(), values.sealed(count, column, keyring));
+        }
+        rows
+    }
+
+    /// What an error of a statement on the copy is about.
+    pub(super) fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError + use<> {
+        let what = format!("copied rows of {}", self.table.name);
+        move |source| MigrateError::Sql { what, source }
+    }
+
+    /// The name of the copy until the cut-over.
     pub(super) fn staged(&self, to: DataVersion) -> String {
         format!("{}__{to}", self.table.name)
     }
 }
 
-/// The plans of all tables of the far end, by name.
+/// The plans of all tables of the target, by name.
 pub(super) fn tables(
     lens: &Lens,
     line: &Line,
@@ -136,36 +162,35 @@ fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
         let empty = !composed.reshaped && !restored;
         return if empty { Strategy::Create } else { Strategy::Copy };
     }
-    let Some(near) = lens.near.tables.get(name).filter(|_| composed.sources == [name.clone()]) else {
+    let Some(source) = lens.source.tables.get(name).filter(|_| composed.sources == [name.clone()]) else {
         return Strategy::Copy;
     };
-    let kept = near.columns.iter().all(|column| {
-        composed.columns.iter().any(|(far, provenance)| {
+    let kept = source.columns.iter().all(|column| {
+        composed.columns.iter().any(|(target, provenance)| {
             *provenance == Provenance::Raw { table: name.clone(), column: column.name.clone() }
-                && far.name == column.name
-                && schema::column_change(dialect, column, far) != ColumnChange::Other
+                && target.name == column.name
+                && schema::column_change(dialect, column, target) != ColumnChange::Other
         })
     });
-    let widened = composed
-        .columns
-        .iter()
-        .any(|(far, _)| near.column(&far.name).is_some_and(|column| !schema::same_column(dialect, column, far)));
-    let added = composed.columns.iter().filter(|(column, _)| near.column(&column.name).is_none());
+    let widened = composed.columns.iter().any(|(target, _)| {
+        source.column(&target.name).is_some_and(|column| !schema::same_column(dialect, column, target))
+    });
+    let added = composed.columns.iter().filter(|(column, _)| source.column(&column.name).is_none());
     let additive = kept
         && !composed.reshaped
-        && near.primary_key == composed.table.primary_key
+        && source.primary_key == composed.table.primary_key
         && added.clone().all(|(column, provenance)| {
             *provenance == Provenance::Fill(column.default.clone()) && (column.nullable || column.default.is_some())
         });
     if !additive {
         return Strategy::Copy;
     }
-    let same_indexes = near.indexes.iter().collect::<Vec<_>>() == composed.table.indexes.iter().collect::<Vec<_>>();
+    let same_indexes = source.indexes.iter().collect::<Vec<_>>() == composed.table.indexes.iter().collect::<Vec<_>>();
     if added.count() == 0 && !widened && same_indexes { Strategy::Untouched } else { Strategy::InPlace }
 }
 
-/// Whether rows can be told by what of their primary key came unopened from the one table that they continue. A part
-/// of the key that is the same in every row tells nothing, and costs nothing.
+/// Whether rows can be matched by those columns of their primary key that come unread from their only source table. A
+/// key column with the same value in every row does not matter.
 fn keyed_by_source(composed: &Composed) -> bool {
     let provenance =
         |key: &String| composed.columns.iter().find(|(column, _)| column.name == *key).map(|(_, from)| from);
@@ -175,8 +200,8 @@ fn keyed_by_source(composed: &Composed) -> bool {
         && keys.iter().all(|from| !matches!(from, Provenance::Computed))
 }
 
-/// What a copied row gets as its record version, if a row function ran over it. On the way down that is
-/// the last one it still has been through since there is such a column.
+/// The record version of a copied row, if a row function ran over it. On the way down that is the last version which
+/// the row still has been through since the column exists.
 fn stamp(
     lens: &Lens,
     composed: &Composed,
@@ -209,10 +234,10 @@ fn integer(version: DataVersion) -> Literal {
     Literal::Integer(super::state::signed(version))
 }
 
-/// Source tables that are gone or replaced after cut-over.
+/// Source tables that are dropped or replaced at the cut-over.
 pub(super) fn replaced(lens: &Lens, plans: &[TablePlan]) -> BTreeSet<String> {
     let copied = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
-    let same_name = copied.map(|plan| &plan.table.name).filter(|name| lens.near.tables.contains_key(*name));
-    let gone = lens.near.tables.keys().filter(|name| !lens.far.tables.contains_key(*name));
+    let same_name = copied.map(|plan| &plan.table.name).filter(|name| lens.source.tables.contains_key(*name));
+    let gone = lens.source.tables.keys().filter(|name| !lens.target.tables.contains_key(*name));
     same_name.chain(gone).cloned().collect()
 }

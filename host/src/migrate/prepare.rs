@@ -1,5 +1,5 @@
-//! The first steps of a migration: writing where it goes, making the tables that rows are copied into, and throwing away
-//! a copy that is not to be trusted. Each is durable, and safe to repeat.
+//! The first steps of a migration: recording its target, creating the tables that rows are copied into, and discarding
+//! a copy that cannot be trusted. Each is durable and safe to repeat.
 
 use super::plan::Strategy;
 use super::state::{self, Phase, Underway};
@@ -13,8 +13,8 @@ fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what: what.to_owned(), source }
 }
 
-/// Writes where it goes. Work that was begun is taken up only if the same modules did it, and if no
-/// other host has held the lock since: it may have written to the originals.
+/// Records the target. A copy that was begun is resumed only if the same modules made it and no other host has held the
+/// lock since, which might have written to the originals.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
@@ -31,7 +31,7 @@ pub(super) async fn begin(
             && (found.token == work.token || found.token + 1 == work.token)
     });
     if let Some(found) = found.filter(|_| !resumed) {
-        // Said before the first of its tables goes: what is left of them is not to be taken up.
+        // Recorded before the first of its tables is dropped: what is left of them must not be resumed.
         state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
     }
     tx.commit().await.map_err(failed("bbs_migration"))?;
@@ -79,7 +79,7 @@ pub(super) async fn write_phase(
     state::write_side_tables(tx, &work.side_tables()).await
 }
 
-/// Makes the tables that rows are copied into, once the originals are what their version says.
+/// Creates the tables that rows are copied into, once the originals are what their version says.
 pub(super) async fn prepare(
     context: &Context,
     fence: &Fence,
@@ -89,7 +89,7 @@ pub(super) async fn prepare(
     context.progress.enter("prepare", work.describe(), None);
     let mut reader = context.database.read().await?;
     let dialect = reader.dialect();
-    for (name, table) in &work.lens.near.tables {
+    for (name, table) in &work.lens.source.tables {
         let found = schema::read_back(&mut reader, name).await?;
         let table = work.with_what_is_added(table, found.as_ref());
         same_schema(dialect, name, found, &table)?;
@@ -127,7 +127,7 @@ pub(super) async fn prepare(
     Ok(())
 }
 
-/// An empty table of the same name may go; one with rows is somebody's.
+/// An empty table of the same name is dropped; one with rows is an error.
 async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, MigrateError> {
     if !state::exists(tx, table).await? {
         return Ok(None);
@@ -138,7 +138,7 @@ async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, M
     Ok(Some(schema::drop_table(tx.dialect(), table)))
 }
 
-/// Throws away a copy that is not to be trusted.
+/// Discards a copy that cannot be trusted.
 pub(super) async fn start_over(
     context: &Context,
     fence: &Fence,

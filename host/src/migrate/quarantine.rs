@@ -1,8 +1,9 @@
-//! Units that would not go over a migration and were left out of it, kept whole. Owns `bbs_quarantine`: an entry is sealed
-//! with the active key and says which step failed and why. Nothing leaves it but by going back into the tables.
+//! Quarantine: units that a migration could not transform and left out, kept whole. Owns `bbs_quarantine`: an entry is
+//! sealed with the active key and records which step failed and why. An entry leaves only by being put back into the
+//! tables.
 //!
-//! An entry is *pending* until the migration that made it has arrived: until then its unit is where it was, too, and a
-//! migration that is given up takes its entries along.
+//! An entry is *pending* until the version of its migration is durable: until then its unit is still in its tables, and
+//! a migration that is abandoned removes its entries.
 
 mod put_back;
 mod unit;
@@ -13,10 +14,8 @@ use std::path::PathBuf;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
-use super::key::{Key, digest_of};
 use super::own_tables::QUARANTINE;
 use super::plan::Strategy;
-use super::read::load_unit;
 use super::state::{exists, signed};
 use super::{Context, MigrateError, Work};
 use crate::database::{Row, SqlError, Transaction, upsert};
@@ -24,29 +23,30 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing};
 use crate::lens::LensError;
 use crate::record::Keyring;
+use crate::rows::digest::digest_of;
+use crate::rows::{self, ByteLimits, RowLock, TableRows, UnitBatch, UnitKey};
 
 pub(super) use put_back::give_back;
 pub use put_back::{Fate, retry};
-use unit::WholeUnit;
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: QUARANTINE.to_owned(), source }
 }
 
-/// A unit in quarantine, without what it holds.
+/// A unit in quarantine, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct QuarantineEntry {
     pub unit: String,
     /// The first of the tables that it was in.
     pub table: String,
     /// The version of its rows.
     pub from: DataVersion,
-    /// The version that it would not go to.
+    /// The target of the migration that left it out.
     pub to: DataVersion,
-    /// The migration that failed; where a record did not open, the first of the way.
+    /// The migration that failed; where a record did not open, the first one of the lens.
     pub version: DataVersion,
     pub direction: Direction,
-    /// The failed migration's name and digest; empty where no module is to blame.
+    /// The name and digest of the failed module; empty where no module failed.
     pub module: String,
     pub digest: String,
     pub reason: String,
@@ -54,51 +54,39 @@ pub struct Entry {
     /// By table.
     pub rows: BTreeMap<String, u64>,
     pub at_ns: i64,
-    /// Whether the migration that left it out is still under way.
+    /// Whether the migration that left it out is unfinished.
     pub pending: bool,
 }
 
-/// What an entry holds.
-struct Kept {
-    key: Key,
+/// The content of an entry.
+struct QuarantineContent {
+    key: UnitKey,
     sealed: Vec<u8>,
 }
 
-/// A unit that the lens or a record of its own kept from going.
+/// A unit that cannot be transformed.
 #[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) key: Key,
+pub(super) struct RefusedUnit {
+    pub(super) key: UnitKey,
     pub(super) error: MigrateError,
 }
 
-impl MigrateError {
-    /// The unit that is to blame, if it is one alone.
-    pub(super) fn unit(&self) -> Option<&str> {
-        match self {
-            Self::Unit { unit, .. } | Self::Record { unit, .. } => Some(unit),
-            _ => None,
-        }
-    }
-}
-
-/// Keeps units that are still where they were, pending.
+/// Stores units, which are still in their tables, as pending entries.
 pub(super) async fn store(
     tx: &mut Transaction,
     work: &Work,
     group: usize,
-    refused: &[Refused],
+    refused: &[RefusedUnit],
     now_ns: i64,
 ) -> Result<(), MigrateError> {
     let sources = &work.lens.groups[group].sources;
-    for Refused { key, error } in refused {
-        let mut unit = WholeUnit::new();
-        for name in sources {
-            let table = &work.lens.near.tables[name];
-            let loaded = load_unit(tx, table, key).await?;
-            unit.add(&work.keyring, table, &loaded);
-        }
-        let entry = entry(work, &sources[0], key, error, unit.rows(), now_ns);
-        put(tx, &work.keyring, &work.lens.near, &entry, key, &unit).await?;
+    let wanted = rows::whole(work.sources(group));
+    for RefusedUnit { key, error } in refused {
+        let key = std::slice::from_ref(key);
+        let unit = rows::load(tx, &work.originals, &wanted, key, RowLock::None, ByteLimits::NONE).await?;
+        let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
+        let entry = entry(work, &sources[0], &key[0], error, unit.tables.iter().map(rows).collect(), now_ns);
+        put(tx, &work.keyring, &work.lens.source, &entry, &key[0], &unit).await?;
         tracing::warn!(
             unit = entry.unit,
             version = entry.version,
@@ -109,9 +97,16 @@ pub(super) async fn store(
     Ok(())
 }
 
-fn entry(work: &Work, table: &str, key: &Key, error: &MigrateError, rows: BTreeMap<String, u64>, now_ns: i64) -> Entry {
+fn entry(
+    work: &Work,
+    table: &str,
+    key: &UnitKey,
+    error: &MigrateError,
+    rows: BTreeMap<String, u64>,
+    now_ns: i64,
+) -> QuarantineEntry {
     let first = work.lens.steps().next().map_or(work.to, |step| step.manifest().version);
-    let mut entry = Entry {
+    let mut entry = QuarantineEntry {
         unit: key.name(),
         table: table.to_owned(),
         from: work.from,
@@ -142,7 +137,7 @@ fn entry(work: &Work, table: &str, key: &Key, error: &MigrateError, rows: BTreeM
     entry
 }
 
-/// An error with its sources, without the advice for a migration that stops.
+/// The message of an error with its sources, without the advice for a migration that stops.
 fn chain(error: &MigrateError) -> String {
     let MigrateError::Record { table, column, source, .. } = error else { return error.to_string() };
     format!("`{column}` of `{table}` does not open: {source}")
@@ -152,11 +147,11 @@ async fn put(
     tx: &mut Transaction,
     keyring: &Keyring,
     layout: &Layout,
-    entry: &Entry,
-    key: &Key,
-    unit: &WholeUnit,
+    entry: &QuarantineEntry,
+    key: &UnitKey,
+    unit: &UnitBatch,
 ) -> Result<(), MigrateError> {
-    let sealed = keyring.seal(Sealing::Sealed, &unit.encode(layout));
+    let sealed = keyring.seal(Sealing::Sealed, &unit::encode(unit, layout, keyring));
     let sealed = String::from_utf8(sealed).expect("sealed text is ASCII");
     let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
     let place = [
@@ -200,11 +195,11 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// The units in quarantine, oldest first.
-pub async fn list(context: &Context) -> Result<Vec<Entry>, MigrateError> {
+pub async fn list(context: &Context) -> Result<Vec<QuarantineEntry>, MigrateError> {
     entries(&mut context.database.read().await?).await
 }
 
-pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<Entry>, MigrateError> {
+pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<QuarantineEntry>, MigrateError> {
     if !exists(tx, QUARANTINE).await? {
         return Ok(Vec::new());
     }
@@ -213,12 +208,12 @@ pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<Entry>, MigrateE
     tx.fetch(&query).await.map_err(failed)?.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<Entry, MigrateError> {
+fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned()).map_err(failed);
     let number = |at: usize| row.integer(at).map(Option::unwrap_or_default).map_err(failed);
     let unit = text(0)?;
     let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
-    Ok(Entry {
+    Ok(QuarantineEntry {
         table: text(1)?,
         from: number(2)?.unsigned_abs(),
         to: number(3)?.unsigned_abs(),
@@ -239,40 +234,45 @@ fn read(row: &Row) -> Result<Entry, MigrateError> {
     })
 }
 
-/// One entry whole.
-async fn kept(tx: &mut Transaction, entry: &Entry) -> Result<Kept, MigrateError> {
+/// The content of one entry.
+async fn kept(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<QuarantineContent, MigrateError> {
     let mut query = Query::select();
     query.columns(["unit_key", "sealed"]).from(QUARANTINE).cond_where(of(entry));
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let row = tx.fetch_optional(&query).await.map_err(failed)?.ok_or_else(damaged)?;
-    let key = row.text(0).map_err(failed)?.and_then(Key::from_text).ok_or_else(damaged)?;
+    let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text).ok_or_else(damaged)?;
     let sealed = row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec();
-    Ok(Kept { key, sealed })
+    Ok(QuarantineContent { key, sealed })
 }
 
-fn of(entry: &Entry) -> Cond {
+fn of(entry: &QuarantineEntry) -> Cond {
     Cond::all()
         .add(Expr::col("unit_digest").eq(digest_of(entry.unit.as_bytes())))
         .add(Expr::col("table_name").eq(entry.table.as_str()))
         .add(Expr::col("from_version").eq(signed(entry.from)))
 }
 
-async fn remove(tx: &mut Transaction, entry: &Entry) -> Result<(), MigrateError> {
+async fn remove(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE).cond_where(of(entry));
     tx.execute(&delete).await.map_err(failed)?;
     Ok(())
 }
 
-/// How many rows of a table the migration under way leaves out.
+/// The number of rows of a table that the unfinished migration leaves out.
 pub(super) async fn pending_rows(tx: &mut Transaction, table: &str) -> Result<u64, MigrateError> {
     let entries = entries(tx).await?;
     let pending = entries.iter().filter(|entry| entry.pending);
     Ok(pending.filter_map(|entry| entry.rows.get(table)).sum())
 }
 
-/// Units that a client has written since: what they are now is what counts.
-pub(super) async fn forget(tx: &mut Transaction, work: &Work, group: usize, units: &[Key]) -> Result<(), MigrateError> {
+/// Removes the entries of units that a client has written since: the present rows are authoritative.
+pub(super) async fn forget(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    units: &[UnitKey],
+) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete
         .from_table(QUARANTINE)
@@ -284,7 +284,7 @@ pub(super) async fn forget(tx: &mut Transaction, work: &Work, group: usize, unit
     Ok(())
 }
 
-/// Forgets what a migration left out that did not arrive: the units are where they were.
+/// Removes the entries of an abandoned migration: the units are still in their tables.
 pub(super) async fn forget_pending(tx: &mut Transaction) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE).and_where(Expr::col("pending").eq(true));
@@ -292,17 +292,18 @@ pub(super) async fn forget_pending(tx: &mut Transaction) -> Result<(), MigrateEr
     Ok(())
 }
 
-/// A migration arrives: what it left out leaves the tables that it did not copy too, and is in quarantine alone.
+/// Settles the entries of a migration whose version is about to be durable: their units are removed from tables that
+/// were not copied, and are in quarantine alone.
 pub(super) async fn settle(tx: &mut Transaction, work: &Work) -> Result<(), MigrateError> {
     for entry in entries(tx).await?.into_iter().filter(|entry| entry.pending) {
-        let Kept { key, .. } = kept(tx, &entry).await?;
+        let QuarantineContent { key, .. } = kept(tx, &entry).await?;
         let Some(group) = group_of(work, &entry) else { continue };
         let here = |plan: &&super::plan::TablePlan| {
             plan.group == group && matches!(plan.strategy, Strategy::Untouched | Strategy::InPlace)
         };
         for plan in work.plans.iter().filter(here) {
             let mut delete = Query::delete();
-            delete.from_table(Alias::new(&plan.table.name)).and_where(super::read::is_unit(&plan.table, &key));
+            delete.from_table(Alias::new(&plan.table.name)).and_where(rows::is_unit(&plan.table, &key, tx.dialect()));
             tx.execute(&delete).await.map_err(failed)?;
         }
     }
@@ -312,6 +313,6 @@ pub(super) async fn settle(tx: &mut Transaction, work: &Work) -> Result<(), Migr
     Ok(())
 }
 
-fn group_of(work: &Work, entry: &Entry) -> Option<usize> {
+fn group_of(work: &Work, entry: &QuarantineEntry) -> Option<usize> {
     work.lens.groups.iter().position(|group| group.sources.contains(&entry.table))
 }

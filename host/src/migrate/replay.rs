@@ -1,18 +1,18 @@
-//! The unit that a module could not transform, saved so that its author can run it again. Sealed with the active
-//! key, since it may hold an app's secrets. Owns the file; what is shown of it is the command's affair.
+//! A unit that a module could not transform, saved so that the module's author can run it again. Sealed with the active
+//! key, since it may contain an app's secrets. Owns the file; the command decides what is shown of it.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::key::{from_hex, to_hex};
 use crate::layout::columns::{Batch, ColumnData, RunArguments, TableData};
 use crate::layout::manifest::{Access, DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, LensError};
 use crate::record::{Keyring, RecordError};
+use crate::rows::digest::{from_hex, to_hex};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
@@ -32,7 +32,7 @@ pub enum ReplayError {
     OtherReads { version: DataVersion, direction: Direction, table: String, column: String },
 }
 
-/// What a replay file holds.
+/// The content of a replay file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
     /// The migration's name.
@@ -49,7 +49,7 @@ pub struct Replay {
     pub residue: Option<Vec<u8>>,
 }
 
-/// The rows that the module was given of one table.
+/// The module's input rows of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayTable {
     /// Its name after the step.
@@ -59,7 +59,7 @@ pub struct ReplayTable {
 }
 
 impl Replay {
-    /// What a module failed at. Nothing of the kind if the fault is none of a module's.
+    /// The replay of a module's failure. None if no module failed.
     pub(super) fn of(arguments: &Arguments, accesses: &[Access], unit: &str, fault: &LensError) -> Option<Self> {
         let LensError::Unit { module, version, digest, direction, reason, batch, .. } = fault else { return None };
         let tables = accesses.iter().zip(&batch.tables).map(|(access, table)| ReplayTable {
@@ -80,9 +80,10 @@ impl Replay {
         })
     }
 
-    /// Writes the file and gives its path. A folder that cannot be written to costs the replay, not the error.
+    /// Writes the file and returns its path. If the folder cannot be written to, the replay is lost and a warning is
+    /// logged.
     pub(super) fn save(&self, folder: &Path, keyring: &Keyring) -> Option<PathBuf> {
-        let sealed = keyring.seal(Sealing::Sealed, &serde_json::to_vec(&File::from(self)).expect("plain data"));
+        let sealed = keyring.seal(Sealing::Sealed, &serde_json::to_vec(&ReplayFile::from(self)).expect("plain data"));
         let path = folder.join(format!("{}-{}-{}.replay", self.version, self.direction, file_name(&self.unit)));
         match std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, sealed)) {
             Ok(()) => Some(path),
@@ -99,11 +100,11 @@ impl Replay {
         let plain = keyring
             .open(Sealing::Sealed, sealed.trim_ascii_end())
             .map_err(|source| ReplayError::Sealed { path: owned(), source })?;
-        let file: Option<File> = serde_json::from_slice(&plain).ok();
-        file.and_then(File::into_replay).ok_or_else(|| ReplayError::Damaged { path: owned() })
+        let file: Option<ReplayFile> = serde_json::from_slice(&plain).ok();
+        file.and_then(ReplayFile::into_replay).ok_or_else(|| ReplayError::Damaged { path: owned() })
     }
 
-    /// Runs a module over the unit: gives why it refuses or fails, or nothing if it takes it.
+    /// Runs a module over the unit. Returns the reason if it refuses or fails.
     pub fn run(&self, module: &dyn Transform) -> Result<Option<String>, ReplayError> {
         let batch = self.batch(module.manifest().accesses(self.direction))?;
         Ok(match module.apply(self.direction, &self.run, &batch) {
@@ -141,7 +142,7 @@ fn file_name(unit: &str) -> String {
 
 /// The file before it is sealed.
 #[derive(Serialize, Deserialize)]
-struct File {
+struct ReplayFile {
     module: String,
     version: DataVersion,
     digest: String,
@@ -169,7 +170,7 @@ struct FileColumn {
     values: String,
 }
 
-impl From<&Replay> for File {
+impl From<&Replay> for ReplayFile {
     fn from(replay: &Replay) -> Self {
         let column = |(name, data): &(String, ColumnData)| FileColumn {
             name: name.clone(),
@@ -197,7 +198,7 @@ impl From<&Replay> for File {
     }
 }
 
-impl File {
+impl ReplayFile {
     fn into_replay(self) -> Option<Replay> {
         let column = |column: FileColumn| {
             let (validity, values) = (from_hex(&column.validity)?, from_hex(&column.values)?);

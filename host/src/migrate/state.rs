@@ -1,5 +1,5 @@
-//! What the host remembers in the database while it migrates: the version, the intent, how far a copy is, which
-//! modules ran. Owns these tables; every function works inside the caller's transaction.
+//! The state of a migration in the database: the version, the intent, the position of a copy, the modules that ran.
+//! Owns these tables; every function works inside the caller's transaction.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
-pub(super) use crate::units::digest::signed;
+pub(super) use crate::rows::digest::signed;
 
-/// Tables whose rows make a database without a version somebody's. Everything else may be foreign.
+/// Tables whose rows mean that a database without a version is in use. Other tables may belong to another program.
 pub(super) const COUNTED_TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 
 /// Rows of `configurations`.
@@ -35,17 +35,17 @@ struct VersionRow {
     target_version: Option<DataVersion>,
 }
 
-/// How far a migration is.
+/// The phase of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The version says so, nothing else was done.
+    /// The target is recorded; nothing else was done.
     Begun,
-    /// Target tables exist; rows are on their way.
+    /// Target tables exist; rows are being copied.
     Copying,
     /// The new version is durable, but tables may still have their old names: where such a change commits by itself.
     Renaming,
-    /// The new version is durable; what it replaced waits to be removed.
+    /// The new version is durable; what it replaced is not removed yet.
     CleaningUp,
 }
 
@@ -62,15 +62,15 @@ impl Phase {
     }
 }
 
-/// A migration that is on its way.
+/// A migration that has begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Underway {
     pub from: DataVersion,
     pub to: DataVersion,
     pub going_down: bool,
-    /// Of the modules and the ends: work of other modules is of no use.
+    /// Of the modules and versions: a copy made by other modules is not resumed.
     pub fingerprint: String,
-    /// The fence of the host that worked on it last.
+    /// The fencing token of the host that worked on it last.
     pub token: i64,
     pub phase: Phase,
 }
@@ -83,7 +83,7 @@ pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, Mi
     table_exists(tx, table).await.map_err(failed("the list of tables"))
 }
 
-/// Makes those of the host's own tables that are not there yet.
+/// Creates those of the host's own tables that are absent.
 pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let mut statements = Vec::new();
@@ -98,12 +98,12 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     Ok(fence.change_schema(&statements).await?)
 }
 
-/// What [`super::decide::decide`] has to know. Reads only.
+/// The input of [`super::decide::decide`]. Reads only.
 pub(super) async fn found(tx: &mut Transaction) -> Result<Found, MigrateError> {
     let version = configuration(tx, VERSION).await?;
     let row = version.as_deref().map(serde_json::from_str::<VersionRow>).transpose();
     let row = row.map_err(|source| MigrateError::UnreadableVersion { text: version.unwrap_or_default(), source })?;
-    // Diego writes version 0 before its first migration: nothing is there yet.
+    // Diego writes version 0 before its first migration: no table exists yet.
     let Some(row) = row.filter(|row| row.current_version > 0) else { return found_without_version(tx).await };
     let current = row.current_version;
     let underway = underway(tx).await?;
@@ -112,7 +112,7 @@ pub(super) async fn found(tx: &mut Transaction) -> Result<Found, MigrateError> {
     Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down, came_down })
 }
 
-/// A row of Diego's `configurations`; what is NULL is empty.
+/// A row of Diego's `configurations`; NULL reads as empty.
 async fn configuration(tx: &mut Transaction, id: &'static str) -> Result<Option<String>, MigrateError> {
     const TABLE: &str = "configurations";
     if !exists(tx, TABLE).await? {
@@ -196,7 +196,7 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
     Ok(())
 }
 
-/// Forgets the migration that was under way, and how far it was.
+/// Removes the record of the unfinished migration and its position.
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
@@ -210,7 +210,7 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
     Ok(())
 }
 
-/// Records the tables that a migration makes beside the real ones, before the first of them is made. The host that
+/// Records the tables that a migration creates beside the real ones, before the first of them is created. The host that
 /// removes them may have an older catalog, from which their names cannot be derived.
 pub(super) async fn write_side_tables(tx: &mut Transaction, names: &[String]) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_side_table")).await.map_err(failed(SIDE_TABLES))?;
@@ -225,7 +225,7 @@ pub(super) async fn write_side_tables(tx: &mut Transaction, names: &[String]) ->
     Ok(())
 }
 
-/// Drops every table that the migration under way made beside the real ones.
+/// Drops every table that the unfinished migration created beside the real ones.
 pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let leftovers = leftovers(&mut reader).await?;
@@ -237,7 +237,7 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(
     Ok(())
 }
 
-/// The recorded side tables that exist. The database is shared, so a table that is only named like one is left alone.
+/// The recorded side tables that exist. The database is shared, so a table that only has a similar name is left alone.
 async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
     if !exists(tx, SIDE_TABLES).await? {
         return Ok(Vec::new());
@@ -253,8 +253,8 @@ async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
     Ok(found)
 }
 
-/// Whether the last migration that ended here undid a step above the current version. Where another BBS has migrated up
-/// since, which keeps no history, that step is not above it any more.
+/// Whether the last completed migration reversed a step above the current version. If another BBS, which keeps no
+/// history, has migrated up since, that step is no longer above it.
 async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, MigrateError> {
     if !exists(tx, "bbs_history").await? {
         return Ok(false);
@@ -266,7 +266,7 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
     Ok(is_down && version.unsigned_abs() > current)
 }
 
-/// The last run of each version that is applied now: the digest of the module that did it.
+/// The last run of each version that is applied: the digest of its module.
 pub(super) async fn applied(tx: &mut Transaction) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
     if !exists(tx, "bbs_history").await? {
         return Ok(BTreeMap::new());
@@ -316,7 +316,7 @@ pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result
     Ok(())
 }
 
-/// The arguments of a migration on this database, drawn at first use and the same ever after.
+/// The arguments of a migration on this database: drawn at the first use, the same at every later one.
 pub(super) async fn run_arguments(
     tx: &mut Transaction,
     version: DataVersion,
@@ -357,7 +357,7 @@ pub(super) fn current_of(found: &Found) -> DataVersion {
     }
 }
 
-/// The label that the database says all records are under.
+/// The label of the key under which all records are, according to the database.
 pub(super) async fn encryption_key_label(tx: &mut Transaction) -> Result<Option<String>, MigrateError> {
     configuration(tx, KEY_LABEL).await
 }
@@ -368,18 +368,9 @@ pub(super) async fn text_bytes(
     table: &str,
     columns: impl Iterator<Item = &str>,
 ) -> Result<u64, MigrateError> {
-    let Some(bytes) = text_length(columns) else { return Ok(0) };
+    let Some(bytes) = crate::rows::text_length(columns) else { return Ok(0) };
     let sum = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
     let query = Query::select().expr(sum).from(Alias::new(table)).take();
     let row = tx.fetch_one(&query).await.map_err(failed("lengths of text"))?;
     Ok(row.integer(0).map_err(failed("lengths of text"))?.unwrap_or_default().unsigned_abs())
-}
-
-/// The length of a row's text in these columns, of which there has to be one.
-pub(super) fn text_length<'a>(columns: impl Iterator<Item = &'a str>) -> Option<Expr> {
-    let length = |column: &str| {
-        let length = Func::cust(Alias::new("octet_length")).arg(Expr::col(Alias::new(column)));
-        Expr::expr(Func::coalesce([Expr::expr(length), Expr::val(0)]))
-    };
-    columns.map(length).reduce(|sum, length| sum.add(length))
 }

@@ -1,5 +1,5 @@
-//! What an operator wants to know before and after: where the database is, what would run, and
-//! what it would do to each table. Reads only, and asks for no lock.
+//! What an operator asks for before and after a migration: the version of the database, what would run, and what it
+//! would do to each table. Reads only, without a lock.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::decide::{Decision, Found, Intent, decide};
 use super::look::{check_ends, check_record_versions, look_along};
 use super::own_tables::RESIDUE;
-use super::part::{self, Part};
+use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
 use super::{Context, MigrateError, Work, line, quarantine, residue};
@@ -18,7 +18,7 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
 
-/// How fast rows go on a small machine: what an estimate starts from until there is a measured rate.
+/// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
 
 #[derive(Debug, Clone, Serialize)]
@@ -28,26 +28,26 @@ pub struct Status {
     pub newest: DataVersion,
     /// What a start would do.
     pub decision: Decision,
-    /// Why such a start would end all the same, before it writes anything.
+    /// Why such a start would end before it writes anything, if it would.
     pub refused: Option<String>,
     /// Migrations that have not run here, oldest first.
     pub pending: Vec<Migration>,
-    /// A migration that began: in which phase it is.
+    /// The phase of a migration that has begun.
     pub underway: Option<Phase>,
-    /// How far its copy is, if this catalog can take it up.
-    pub copied: Option<Part>,
-    /// Migrations that are applied according to the history, with the digest that ran.
-    pub history: Vec<Applied>,
+    /// The progress of its copy, if this catalog can resume it.
+    pub copied: Option<PartialRun>,
+    /// Migrations that are applied according to the history, with the digest of the module that ran.
+    pub history: Vec<AppliedMigration>,
     pub encryption_key_label: Option<String>,
-    /// Entries kept for a way back.
+    /// The number of residue entries.
     pub residue: u64,
-    /// Units that would not go, and are kept out of the tables.
+    /// The number of units in quarantine.
     pub quarantined: u64,
-    pub rows: Vec<TableRows>,
+    pub rows: Vec<RowCount>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Applied {
+pub struct AppliedMigration {
     pub version: DataVersion,
     pub digest: String,
     /// Whether the catalog's module is the one that ran; absent if the catalog has none.
@@ -55,7 +55,7 @@ pub struct Applied {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct TableRows {
+pub struct RowCount {
     pub table: String,
     pub rows: u64,
 }
@@ -67,7 +67,7 @@ pub struct Migration {
     pub summary: String,
     pub digest: String,
     pub reversible: bool,
-    /// Whether it runs over rows in the direction in question; otherwise it changes the layout alone.
+    /// Whether it runs over rows in this direction; otherwise it changes the layout alone.
     pub transforms_rows: bool,
     pub leaves_residue: bool,
 }
@@ -80,23 +80,23 @@ pub struct Plan {
     /// In the order in which they run.
     pub migrations: Vec<Migration>,
     pub tables: Vec<TableChange>,
-    /// Whether every migration of the plan can be taken back.
+    /// Whether every migration of the plan is reversible.
     pub reversible: bool,
     pub bytes_to_copy: u64,
-    /// From the bytes and a cautious rate; the real rate shows once rows move.
+    /// Estimated from the bytes and a cautious rate; the real rate is measured once rows are copied.
     pub estimated_seconds: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TableChange {
     pub table: String,
-    /// Absent for a table that goes away.
+    /// Absent for a table that is dropped.
     pub strategy: Option<Strategy>,
     pub rows: u64,
     pub bytes: u64,
-    /// Sealed columns that are decrypted, for a module, to be sealed anew, or to be kept for the way back.
+    /// Sealed columns that are opened: for a module, to be sealed anew, or to be saved as residue.
     pub opened: Vec<String>,
-    /// Columns whose values are new: given by modules, or sealed or opened by the host.
+    /// Columns with new values: written by modules, or sealed or opened by the host.
     pub computed: Vec<String>,
 }
 
@@ -120,14 +120,14 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
     state::found(&mut database.read().await?).await
 }
 
-/// Whether there may be copies of records beside them. A target that was given up is only a number: a host that serves below
-/// it has removed its copies.
+/// Whether there may be copies of records. An abandoned target is only a number: a host that serves below it has
+/// removed its copies.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
     Ok(state::underway(&mut tx).await?.is_some() || !matches!(state::found(&mut tx).await?, Found::Versioned { .. }))
 }
 
-/// Where the database is, and what a start with this intent would do.
+/// The state of the database, and what a start with this intent would do.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
     let line = line(&context.migrations)?;
     let refused = look_along(context, &line, intent).await.err().map(|refusal| refusal.to_string());
@@ -138,7 +138,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
         let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
-        history.push(Applied { version, same_module: known.map(|known| known.digest() == digest), digest });
+        history.push(AppliedMigration { version, same_module: known.map(|known| known.digest() == digest), digest });
     }
     let residue = match state::exists(&mut reader, RESIDUE).await? {
         true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
@@ -161,33 +161,33 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     })
 }
 
-/// Units that the copy under way has written, and units that there are: the host that copies may be another process.
-async fn copied(context: &Context, line: &Line, tx: &mut Transaction) -> Result<Option<Part>, MigrateError> {
+/// The units that the unfinished copy has written, and all units: the host that copies may be another process.
+async fn copied(context: &Context, line: &Line, tx: &mut Transaction) -> Result<Option<PartialRun>, MigrateError> {
     let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
     let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
     if line.at(from).is_none() || line.at(to).is_none() {
         return Ok(None);
     }
     let restorable = residue::restorable(tx, from, to).await?;
-    let works = [Work::new(context, line, from, to, restorable), Work::following(context, line, from, to)];
+    let works = [Work::new(context, line, from, to, restorable), Work::with_dual_writes(context, line, from, to)];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
-        Some(work) => part::counted(context, work).await.map(Some),
+        Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
     }
 }
 
-async fn rows(tx: &mut Transaction) -> Result<Vec<TableRows>, MigrateError> {
+async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
     let mut counted = Vec::new();
     for table in state::COUNTED_TABLES {
         if state::exists(tx, table).await? {
             let rows = state::count(tx, table).await?.unsigned_abs();
-            counted.push(TableRows { table: table.to_owned(), rows });
+            counted.push(RowCount { table: table.to_owned(), rows });
         }
     }
     Ok(counted)
 }
 
-/// What going to a version would do.
+/// What migrating to a version would do.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let line = line(&context.migrations)?;
     let mut reader = context.database.read().await?;
@@ -205,8 +205,8 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             let (counted, sized) = size_of(&mut reader, &work, source).await?;
             rows += counted;
             bytes += sized;
-            let near = &work.lens.near.tables[source];
-            let sealed = |name: &&String| near.column(name).is_some_and(|column| column.sealing != Sealing::Plain);
+            let original = &work.lens.source.tables[source];
+            let sealed = |name: &&String| original.column(name).is_some_and(|column| column.sealing != Sealing::Plain);
             opened.extend(work.lens.needed.get(source).into_iter().flatten().filter(sealed).cloned());
         }
         let copied = plan.strategy == Strategy::Copy;
@@ -219,7 +219,9 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             computed: if copied { plan.computed().map(|column| column.name.clone()).collect() } else { Vec::new() },
         });
     }
-    for table in replaced(&work.lens, &work.plans).into_iter().filter(|name| !work.lens.far.tables.contains_key(name)) {
+    for table in
+        replaced(&work.lens, &work.plans).into_iter().filter(|name| !work.lens.target.tables.contains_key(name))
+    {
         let (rows, bytes) = size_of(&mut reader, &work, &table).await?;
         tables.push(TableChange { table, strategy: None, rows, bytes, opened: Vec::new(), computed: Vec::new() });
     }
@@ -243,7 +245,7 @@ async fn size_of(tx: &mut Transaction, work: &Work, table: &str) -> Result<(u64,
         return Ok((0, 0));
     }
     let rows = state::count(tx, table).await?.unsigned_abs();
-    let texts = work.lens.near.tables[table].columns.iter().filter(|column| column.kind.is_text());
+    let texts = work.lens.source.tables[table].columns.iter().filter(|column| column.kind.is_text());
     let bytes = state::text_bytes(tx, table, texts.map(|column| column.name.as_str())).await?;
     Ok((rows, bytes))
 }

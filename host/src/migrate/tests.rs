@@ -1,4 +1,4 @@
-//! The engine over a small line of migrations on a real database.
+//! The engine on a real database, with a short list of migrations.
 
 mod left_out;
 mod line;
@@ -7,14 +7,16 @@ mod refusals;
 mod restored;
 mod world;
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::database::Row;
 use line::all;
-use world::World;
+use world::TestEngine;
 
 #[tokio::test]
-async fn a_fresh_database_has_the_final_layout_at_once() {
-    let world = World::empty().await;
+async fn fresh_database_gets_the_final_layout_directly() {
+    let world = TestEngine::empty().await;
     let decision = world.up(5).await.unwrap();
     assert_eq!(decision, Decision::Begin { from: 0, to: 5 });
     assert_eq!(world.version().await, (5, 5));
@@ -23,23 +25,23 @@ async fn a_fresh_database_has_the_final_layout_at_once() {
 }
 
 #[tokio::test]
-async fn a_fresh_database_equals_one_migrated_from_the_first_version_step_by_step() {
-    let fresh = World::empty().await;
+async fn fresh_database_equals_one_migrated_step_by_step() {
+    let fresh = TestEngine::empty().await;
     fresh.up(6).await.unwrap();
-    let stepped = World::empty().await;
+    let stepped = TestEngine::empty().await;
     for version in 1..=6 {
         stepped.up(version).await.unwrap();
     }
     assert_eq!(fresh.schema().await, stepped.schema().await);
-    let at_once = World::empty().await;
+    let at_once = TestEngine::empty().await;
     at_once.up(1).await.unwrap();
     at_once.up(6).await.unwrap();
     assert_eq!(fresh.schema().await, at_once.schema().await);
 }
 
 #[tokio::test]
-async fn rows_go_up_through_every_migration_at_once() {
-    let world = World::with_rows(40).await;
+async fn rows_migrate_up_through_every_migration_in_one_copy() {
+    let world = TestEngine::with_rows(40).await;
     world.up(5).await.unwrap();
     world.assert_layout(5).await;
     assert!(world.leftovers().await.is_empty());
@@ -59,17 +61,17 @@ async fn rows_go_up_through_every_migration_at_once() {
 }
 
 #[tokio::test]
-async fn a_batch_of_one_unit_and_one_of_all_give_the_same() {
-    let small = World::with_rows(25).await.tuned(Tuning { batch_bytes: 1, ..Tuning::default() });
-    let large = World::with_rows(25).await;
+async fn batches_of_one_unit_and_of_all_units_have_the_same_result() {
+    let small = TestEngine::with_rows(25).await.tuned(Tuning { batch_bytes: 1, ..Tuning::default() });
+    let large = TestEngine::with_rows(25).await;
     small.up(6).await.unwrap();
     large.up(6).await.unwrap();
     assert_eq!(small.everything().await, large.everything().await);
 }
 
 #[tokio::test]
-async fn down_gives_back_what_was_there_and_up_again_what_it_had_become() {
-    let world = World::with_rows(30).await;
+async fn down_restores_the_rows_and_up_again_restores_the_migrated_ones() {
+    let world = TestEngine::with_rows(30).await;
     let first = world.everything().await;
     world.up(6).await.unwrap();
     let sixth = world.everything().await;
@@ -83,8 +85,8 @@ async fn down_gives_back_what_was_there_and_up_again_what_it_had_become() {
 }
 
 #[tokio::test]
-async fn tables_are_split_and_merged_without_opening_anything() {
-    let world = World::with_rows(12).await;
+async fn tables_are_split_and_merged_without_opening_a_record() {
+    let world = TestEngine::with_rows(12).await;
     world.up(5).await.unwrap();
     let fifth = world.everything().await;
     world.execute("UPDATE desired_lrps SET run_info = 'unreadable' WHERE guid = 'app-00004'").await;
@@ -105,8 +107,8 @@ async fn tables_are_split_and_merged_without_opening_anything() {
 }
 
 #[tokio::test]
-async fn a_key_may_grow_by_a_column_that_is_the_same_in_every_row() {
-    let world = World::with_rows(2).await;
+async fn primary_key_can_be_extended_by_a_constant_column() {
+    let world = TestEngine::with_rows(2).await;
     world.up(6).await.unwrap();
     let sixth = world.everything().await;
     world.up(7).await.unwrap();
@@ -122,8 +124,8 @@ async fn a_key_may_grow_by_a_column_that_is_the_same_in_every_row() {
 }
 
 #[tokio::test]
-async fn columns_and_tables_that_a_way_down_drops_come_back_with_their_values() {
-    let world = World::with_rows(10).await;
+async fn columns_and_tables_dropped_by_down_come_back_with_their_values() {
+    let world = TestEngine::with_rows(10).await;
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET strategy = 1 WHERE guid LIKE '%3'").await;
     world.execute("UPDATE actual_lrps SET zone = 'z-' || guid WHERE place = 1").await;
@@ -142,7 +144,7 @@ async fn columns_and_tables_that_a_way_down_drops_come_back_with_their_values() 
     }
 }
 
-/// Without the stamp of the copies.
+/// Without the record version of the copies.
 fn strip(row: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     row.iter()
         .filter(|(name, _)| *name != "record_version")
@@ -151,8 +153,8 @@ fn strip(row: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_was_kept_for_a_record_that_changed_since_is_stale() {
-    let world = World::with_rows(4).await;
+async fn residue_of_a_record_edited_since_is_stale() {
+    let world = TestEngine::with_rows(4).await;
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET strategy = 1").await;
     world.down(4).await.unwrap();
@@ -163,8 +165,8 @@ async fn what_was_kept_for_a_record_that_changed_since_is_stale() {
 }
 
 #[tokio::test]
-async fn rows_that_the_older_layout_cannot_hold_wait_as_residue() {
-    let world = World::with_rows(3).await;
+async fn rows_that_the_older_layout_cannot_hold_are_kept_as_residue() {
+    let world = TestEngine::with_rows(3).await;
     world.up(3).await.unwrap();
     world
         .execute(
@@ -180,8 +182,8 @@ async fn rows_that_the_older_layout_cannot_hold_wait_as_residue() {
 }
 
 #[tokio::test]
-async fn an_unfinished_down_is_nobody_elses() {
-    let world = World::with_rows(3).await;
+async fn unfinished_down_is_resumed_only_by_the_same_intent() {
+    let world = TestEngine::with_rows(3).await;
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET routes = 'damaged'").await;
     assert!(matches!(world.down(1).await.unwrap_err(), MigrateError::Record { .. }));
@@ -192,15 +194,16 @@ async fn an_unfinished_down_is_nobody_elses() {
     assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 1, to: 5 });
 }
 
-/// Damage to what was copied so far shows which it was: resumed work does not pass `verify`, and work that began
-/// anew never meets it.
+/// Goal: interrupted work is resumed only where that is safe.
+/// Method: rows that were already copied are damaged. Resumed work then fails `verify`; a copy that begins anew is not
+/// affected.
 #[tokio::test]
-async fn work_under_way_is_resumed_only_by_the_next_holder_with_the_same_modules_and_ends() {
+async fn copy_is_resumed_only_by_the_next_holder_with_the_same_modules_and_versions() {
     for (case, resumed) in
         [("the next", true), ("one in between", false), ("other module", false), ("other end", false)]
     {
         let small = Tuning { batch_units: 1, batch_bytes: 1, ..Tuning::default() };
-        let mut world = World::with_rows(30).await.tuned(small);
+        let mut world = TestEngine::with_rows(30).await.tuned(small);
         world.set_run_info("app-00020", "no such thing").await;
         world.up(4).await.unwrap_err();
         assert!(world.count("desired_lrps__4").await > 0);
@@ -211,7 +214,7 @@ async fn work_under_way_is_resumed_only_by_the_next_holder_with_the_same_modules
             "one in between" => drop(Fence::raise(&world.context.database).await.unwrap()),
             "other module" => {
                 let manifest = all()[1].manifest().clone();
-                let other = line::Native { manifest, digest: "other".into(), function: line::none };
+                let other = line::NativeMigration { manifest, digest: "other".into(), function: line::none };
                 world.context.migrations[1] = Arc::new(other);
             }
             "other end" => wanted = 5,
@@ -225,15 +228,15 @@ async fn work_under_way_is_resumed_only_by_the_next_holder_with_the_same_modules
 }
 
 #[tokio::test]
-async fn what_a_copy_that_is_begun_anew_had_kept_is_forgotten() {
+async fn copy_begun_anew_removes_the_residue_of_the_first_one() {
     let small = Tuning { batch_units: 1, batch_bytes: 1, ..Tuning::default() };
-    let world = World::with_rows(30).await.tuned(small);
+    let world = TestEngine::with_rows(30).await.tuned(small);
     world.up(4).await.unwrap();
     world.execute("UPDATE desired_lrps SET tags = 'no record' WHERE guid = 'app-00020'").await;
     world.down(1).await.unwrap_err();
     let kept = "(SELECT * FROM bbs_residue WHERE unit = 'app-00000')";
     assert!(world.count(kept).await > 0);
-    // Another host serves meanwhile, and the first unit goes away.
+    // Another host serves meanwhile, and the first unit is removed.
     drop(Fence::raise(&world.context.database).await.unwrap());
     world.execute("DELETE FROM desired_lrps WHERE guid = 'app-00000'").await;
     world.execute("DELETE FROM actual_lrps WHERE guid = 'app-00000'").await;
@@ -243,7 +246,7 @@ async fn what_a_copy_that_is_begun_anew_had_kept_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
+async fn copy_that_differs_from_the_lens_output_is_discarded() {
     for damage in [
         "UPDATE desired_lrps__5 SET domain = 'x' WHERE guid = 'app-00002'",
         "DELETE FROM desired_lrps__5 WHERE guid = 'app-00002'",
@@ -253,7 +256,7 @@ async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
          SELECT guid, place, evacuating, state, net_info, 7 FROM actual_lrps__5 LIMIT 1",
         "UPDATE actual_lrps__5 SET state = 'x' WHERE guid = 'app-00002' AND place = 0",
     ] {
-        let world = World::with_rows(5).await;
+        let world = TestEngine::with_rows(5).await;
         let before = world.everything().await;
         let error = world.damaged_before_verify(5, damage).await;
         assert!(matches!(error, MigrateError::Verify { .. }), "{damage}: {error}");
@@ -265,9 +268,9 @@ async fn a_copy_that_is_not_what_the_lens_gave_is_thrown_away() {
     }
 }
 
-/// Where nothing is computed there is no digest, so the rows themselves have to tell.
+/// Where nothing is computed there is no checksum, so `verify` compares the rows.
 #[tokio::test]
-async fn a_copy_in_which_nothing_is_computed_is_compared_all_the_same() {
+async fn copy_without_computed_columns_is_verified_too() {
     for damage in [
         "DELETE FROM mutable_lrps__6 WHERE guid = 'app-00002'",
         "UPDATE mutable_lrps__6 SET note = 'x' WHERE guid = 'app-00002'",
@@ -276,7 +279,7 @@ async fn a_copy_in_which_nothing_is_computed_is_compared_all_the_same() {
         "UPDATE fixed_lrps__6 SET guid = 'x' WHERE guid = 'app-00002'",
         "INSERT INTO fixed_lrps__6 (guid, run_info, strategy) SELECT 'x', run_info, strategy FROM fixed_lrps__6 LIMIT 1",
     ] {
-        let world = World::with_rows(5).await;
+        let world = TestEngine::with_rows(5).await;
         world.up(5).await.unwrap();
         let error = world.damaged_before_verify(6, damage).await;
         assert!(matches!(error, MigrateError::Verify { .. }), "{damage}: {error}");
@@ -285,8 +288,8 @@ async fn a_copy_in_which_nothing_is_computed_is_compared_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_host_that_lost_the_lock_writes_nothing_more() {
-    let world = World::with_rows(5).await;
+async fn host_that_lost_the_lock_writes_nothing() {
+    let world = TestEngine::with_rows(5).await;
     let old = Fence::raise(&world.context.database).await.unwrap();
     let new = Fence::raise(&world.context.database).await.unwrap();
     let intent = Intent::Up { wanted: 5 };
@@ -297,8 +300,8 @@ async fn a_host_that_lost_the_lock_writes_nothing_more() {
 }
 
 #[tokio::test]
-async fn serving_at_an_older_version_throws_an_unfinished_copy_away() {
-    let world = World::with_rows(5).await;
+async fn serving_at_an_older_version_discards_an_unfinished_copy() {
+    let world = TestEngine::with_rows(5).await;
     world.set_run_info("app-00003", "no such thing").await;
     world.up(5).await.unwrap_err();
     assert!(!world.leftovers().await.is_empty());
@@ -307,13 +310,13 @@ async fn serving_at_an_older_version_throws_an_unfinished_copy_away() {
 }
 
 #[test]
-fn the_versions_of_a_way_are_those_it_enters_upwards() {
+fn versions_between_two_ends_exclude_the_lower_one() {
     assert_eq!((versions(3, 5), versions(5, 3), versions(4, 4).count()), (4..=5, 4..=5, 0));
 }
 
 #[tokio::test]
 async fn run_arguments_are_drawn_once() {
-    let world = World::with_rows(1).await;
+    let world = TestEngine::with_rows(1).await;
     world.up(4).await.unwrap();
     let query = "SELECT group_concat(version || namespace || started_at_ns) FROM bbs_run_arguments WHERE version <= 4";
     let first = world.text(query).await;
@@ -323,8 +326,8 @@ async fn run_arguments_are_drawn_once() {
 }
 
 #[tokio::test]
-async fn history_names_every_step_with_its_module() {
-    let world = World::with_rows(1).await;
+async fn history_records_every_step_with_its_module() {
+    let world = TestEngine::with_rows(1).await;
     world.up(3).await.unwrap();
     world.down(2).await.unwrap();
     let rows = world.fetch("SELECT version, direction, digest, name FROM bbs_history ORDER BY seq").await;
@@ -341,8 +344,8 @@ async fn history_names_every_step_with_its_module() {
 }
 
 #[tokio::test]
-async fn status_and_plan_say_what_is_and_what_would_be() {
-    let world = World::with_rows(7).await;
+async fn status_and_plan_show_the_present_and_the_planned_state() {
+    let world = TestEngine::with_rows(7).await;
     let status = status(&world.context, Intent::Up { wanted: 7 }).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: 1, to: 7 });
     assert_eq!(status.pending.iter().map(|m| m.version).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
@@ -362,8 +365,8 @@ async fn status_and_plan_say_what_is_and_what_would_be() {
 }
 
 #[tokio::test]
-async fn an_additive_change_leaves_the_table_where_it_is() {
-    let world = World::with_rows(3).await;
+async fn additive_change_does_not_copy_the_table() {
+    let world = TestEngine::with_rows(3).await;
     world.up(4).await.unwrap();
     let root = "SELECT CAST(rootpage AS TEXT) FROM sqlite_master WHERE name = 'desired_lrps'";
     let before = world.text(root).await;
@@ -372,8 +375,8 @@ async fn an_additive_change_leaves_the_table_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_table_that_somebody_changed_meanwhile_is_not_cut_over_to() {
-    let world = World::with_rows(3).await;
+async fn table_altered_meanwhile_is_not_cut_over_to() {
+    let world = TestEngine::with_rows(3).await;
     world.up(4).await.unwrap();
     let error = world.damaged_before_verify(5, "ALTER TABLE desired_lrps ADD COLUMN theirs TEXT").await;
     assert!(matches!(&error, MigrateError::SchemaDiffers { table, .. } if table == "desired_lrps"), "{error}");
@@ -381,8 +384,8 @@ async fn a_table_that_somebody_changed_meanwhile_is_not_cut_over_to() {
 }
 
 #[tokio::test]
-async fn a_way_down_that_only_waits_to_be_cleaned_up_is_finished_by_any_host() {
-    let world = World::with_rows(2).await;
+async fn down_that_only_awaits_clean_up_is_completed_by_any_host() {
+    let world = TestEngine::with_rows(2).await;
     world.up(3).await.unwrap();
     world.down(2).await.unwrap();
     world.execute("CREATE TABLE desired_lrps__3 (guid TEXT)").await;

@@ -1,5 +1,5 @@
-//! Whether the copies are what the lens put out, read back from the database before they take the place of the
-//! originals: nothing missing, nothing more, nothing changed.
+//! Verifies, before the copies replace the originals, that they are what the lens returned, read back from the
+//! database: nothing missing, nothing more, nothing changed.
 
 use std::sync::Arc;
 
@@ -7,17 +7,16 @@ use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
 
+use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
-use super::tally::written;
-use super::transform::{Checksum, checksum_of_stored};
 use super::{Context, MigrateError, Work, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::layout::columns::ColumnData;
 use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
+use crate::rows::{BatchColumn, TableRows};
 
-/// Rows that are opened and digested at a time.
-const ROWS: usize = 1000;
+/// The rows that are opened and digested at a time.
+const ROWS: u32 = 1000;
 
 pub(super) async fn verify(context: &Context, work: &Arc<Work>) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
@@ -28,17 +27,17 @@ pub(super) async fn verify(context: &Context, work: &Arc<Work>) -> Result<(), Mi
     drop(reader);
     context.progress.enter("verify", work.describe(), Some(total));
     for plan in copies(work) {
-        if work.following.is_some() {
-            // One state of the database, to which clients write meanwhile.
+        if work.dual_writes.is_some() {
+            // One snapshot of the database, since clients write meanwhile.
             let tx = &mut context.database.read().await?;
             counts_agree(tx, work, plan).await?;
             unopened_agree(tx, work, plan).await?;
             digests_agree(context, tx, work, plan).await?;
             continue;
         }
-        // A transaction each, begun when it is needed: servers end one that waits.
+        // A transaction each, begun when it is needed: servers end one that is idle.
         counts_agree(&mut context.database.read().await?, work, plan).await?;
-        // Two passes over different columns, side by side, and both to their end.
+        // Two passes over different columns, concurrently, both to their end.
         let unopened = async { unopened_agree(&mut context.database.read().await?, work, plan).await };
         let opened = async { digests_agree(context, &mut context.database.read().await?, work, plan).await };
         let (unopened, opened) = tokio::join!(unopened, opened);
@@ -60,7 +59,8 @@ fn unreadable(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// The rows that were written are there, and no others; where rows keep their number, it is that of the source.
+/// Checks that the rows that were written are there and no others; where the lens keeps the number of rows, that it is
+/// that of the source.
 async fn counts_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<(), MigrateError> {
     let stored = state::count(tx, &plan.staged(work.to)).await?;
     let written = written(tx, plan).await?.rows;
@@ -80,7 +80,7 @@ async fn counts_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Re
     Ok(())
 }
 
-/// What travelled unopened is, byte for byte, what the source has under the same key.
+/// Checks that columns which no step has read are, byte for byte, those of the source under the same key.
 async fn unopened_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<(), MigrateError> {
     let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else { return Ok(()) };
     let (copy, original) = (Alias::new("copy"), Alias::new("original"));
@@ -121,7 +121,7 @@ async fn unopened_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> 
     }
 }
 
-/// Whether two values are not the same, NULL being the same as NULL. Text is compared by its bytes.
+/// Whether two values differ, NULL being equal to NULL. Text is compared by its bytes.
 fn differ(dialect: Dialect, one: Expr, other: Expr) -> Expr {
     match dialect {
         Dialect::Sqlite => Expr::cust_with_exprs("? IS NOT ?", [one, other]),
@@ -130,7 +130,7 @@ fn differ(dialect: Dialect, one: Expr, other: Expr) -> Expr {
     }
 }
 
-/// What the lens gave is what the copy holds, opened again.
+/// Checks that the copy contains what the lens returned, opened again.
 async fn digests_agree(
     context: &Context,
     tx: &mut Transaction,
@@ -152,17 +152,18 @@ async fn digests_agree(
     let mut busy: Option<tokio::task::JoinHandle<Result<Checksum, MigrateError>>> = None;
     let mut rows = tx.stream(&query);
     loop {
-        let (count, data) = some_rows(&mut rows, plan).await?;
+        let some = some_rows(&mut rows, plan).await?;
         if let Some(busy) = busy.take() {
             sum.add(busy.await.map_err(|_| MigrateError::Interrupted)??);
         }
+        let count = some.count();
         if count == 0 {
             break;
         }
         let (work, name) = (Arc::clone(work), name.clone());
         busy = Some(tokio::task::spawn_blocking(move || {
             let plan = work.copied(&name).expect("the table is copied");
-            checksum_of_stored(&work.keyring, plan, count, &data)
+            Checksum::of_stored(plan, some, &work.keyring)
                 .map_err(|fault| failed(plan, format!("a value that was just written does not open: {fault}")))
         }));
         context.progress.advance(count as u64);
@@ -174,11 +175,11 @@ async fn digests_agree(
     }
 }
 
-/// The next rows of the copy: the digested columns, as they rest. In which order they come is all the same.
+/// The next rows of the copy, in any order: the columns of the checksum, as they are stored.
 async fn some_rows(
     rows: &mut BoxStream<'_, Result<Row, SqlError>>,
     plan: &TablePlan,
-) -> Result<(usize, Vec<ColumnData>), MigrateError> {
+) -> Result<TableRows, MigrateError> {
     let columns = plan.digested();
     let mut builders: Vec<_> = columns.iter().map(|(column, _)| ColumnBuilder::new(column.kind.into())).collect();
     let mut count = 0;
@@ -190,5 +191,9 @@ async fn some_rows(
         }
         count += 1;
     }
-    Ok((count, builders.into_iter().map(ColumnBuilder::finish).collect()))
+    let columns = columns
+        .into_iter()
+        .zip(builders)
+        .map(|((column, _), builder)| (column.name.clone(), BatchColumn::new(builder.finish(), column.sealing)));
+    Ok(TableRows { unit_offsets: vec![0, count], columns: columns.collect() })
 }

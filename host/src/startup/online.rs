@@ -35,7 +35,7 @@ impl Prepared {
 
     /// The entities at the version that a migration leaves, with the migration following along.
     pub(super) async fn store_following(&self, fence: &Fence, online: &Online) -> Result<Store, StartupError> {
-        let access = self.access(fence, online.from(), false).await?.mirrored(online.mirror());
+        let access = self.access(fence, online.from(), false).await?.writing_also(online.dual_write());
         Ok(self.store(fence, access))
     }
 

@@ -23,15 +23,15 @@ use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
-use crate::migrate::{self, Context, Decision, Intent, MigrateError, Progressed, RefusedUnits, Tuning};
+use crate::migrate::{self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Tuning};
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
+use crate::rows::RecordVersions;
 use crate::store::{Access, Lenses, Store};
-use crate::units::RecordVersions;
 
 /// What stands before the lock is taken: everything that can be wrong with files and configuration.
 pub struct Prepared {
@@ -152,8 +152,8 @@ impl Prepared {
     /// Migrates as intended. From then on nothing is sealed under another key than the active one.
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
         match self.bring_part(fence, intent, None).await? {
-            Progressed::Done(decision) => Ok(decision),
-            Progressed::Part(_) => unreachable!("nothing bounds it"),
+            RunOutcome::Done(decision) => Ok(decision),
+            RunOutcome::Partial(_) => unreachable!("nothing bounds it"),
         }
     }
 
@@ -163,21 +163,21 @@ impl Prepared {
         fence: &Fence,
         intent: Intent,
         most: Option<u64>,
-    ) -> Result<Progressed, StartupError> {
+    ) -> Result<RunOutcome, StartupError> {
         self.announce(intent).await?;
         self.begin_rotation(fence).await?;
         let span = tracing::info_span!("migration-manager", ?intent);
-        let decision = match migrate::run_part(&self.context(), fence, intent, most).instrument(span).await? {
-            Progressed::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
-            Progressed::Done(decision) => decision,
-            part @ Progressed::Part(_) => return Ok(part),
+        let decision = match migrate::run_partially(&self.context(), fence, intent, most).instrument(span).await? {
+            RunOutcome::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
+            RunOutcome::Done(decision) => decision,
+            part @ RunOutcome::Partial(_) => return Ok(part),
         };
         self.begin_rotation(fence).await?;
         if let Decision::Begin { from, to } | Decision::Continue { from, to } = &decision {
             let (current_version, target_version) = (from, to);
             tracing::info!(name: "migration-manager.completed-migration", current_version, target_version, "migrated");
         }
-        Ok(Progressed::Done(decision))
+        Ok(RunOutcome::Done(decision))
     }
 
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::TABLES;
+use super::dual_write::DualWrite;
 use super::lensed::Lenses;
-use super::mirror::Mirror;
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
-use crate::units::residue::Places;
-use crate::units::{Capacity, RECORD_VERSION, RecordVersions};
+use crate::rows::residue::Places;
+use crate::rows::{Capacity, RECORD_VERSION, RecordVersions};
 
 #[derive(Debug, Default)]
 pub struct Access {
@@ -21,7 +21,7 @@ pub struct Access {
     /// By table, where something may have been kept of its units.
     kept: BTreeMap<String, Places>,
     pub(super) lenses: Option<Arc<Lenses>>,
-    pub(super) mirror: Option<Arc<dyn Mirror>>,
+    pub(super) dual_write: Option<Arc<dyn DualWrite>>,
 }
 
 impl Access {
@@ -59,8 +59,8 @@ impl Access {
 
     /// Lets a migration follow along.
     #[must_use]
-    pub fn mirrored(mut self, mirror: Arc<dyn Mirror>) -> Self {
-        self.mirror = Some(mirror);
+    pub fn writing_also(mut self, dual_write: Arc<dyn DualWrite>) -> Self {
+        self.dual_write = Some(dual_write);
         self
     }
 

@@ -4,7 +4,7 @@ mod converge;
 
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
-use super::cells::{Cells, json, message, number};
+use super::column_values::{ColumnValues, json, message, number};
 use super::filter::Filter;
 use super::reader::{Listed, Range, Reader};
 use super::record::{Record, RecordProblem};
@@ -114,7 +114,7 @@ impl Writer {
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
-        let cells = vec![
+        let values = vec![
             ("run_info", message(&lrp.run_info)),
             ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
             ("update_strategy", number(lrp.update_strategy)),
@@ -133,7 +133,7 @@ impl Writer {
             ("volume_placement", message(&placement)),
             ("placement_tags", self.plain(TABLE, "placement_tags", &tags::texts_to_json(&info.placement_tags))?),
         ];
-        self.insert(TABLE, &info.process_guid, vec![cells], Conflict::Fails).await
+        self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails).await
     }
 
     /// Writes what the update names, and `run_info` where it changed with it.
@@ -144,23 +144,23 @@ impl Writer {
         update: &DesiredLrpUpdate,
         run_info: Option<&DesiredLrpRunInfo>,
     ) -> Result<(), StoreError> {
-        let mut cells: Cells = vec![("modification_tag_index", number(tag_index))];
+        let mut values: ColumnValues = vec![("modification_tag_index", number(tag_index))];
         if let Some(instances) = update.instances {
-            cells.push(("instances", number(instances)));
+            values.push(("instances", number(instances)));
         }
         if let Some(annotation) = &update.annotation {
-            cells.push(("annotation", self.plain(TABLE, "annotation", annotation)?));
+            values.push(("annotation", self.plain(TABLE, "annotation", annotation)?));
         }
         if let Some(routes) = &update.routes {
-            cells.push(("routes", json(routes_at_rest(Some(routes))?)));
+            values.push(("routes", json(routes_at_rest(Some(routes))?)));
         }
         if let Some(metric_tags) = &update.metric_tags {
-            cells.push(("metric_tags", json(tags::metric_tags_to_json(metric_tags))));
+            values.push(("metric_tags", json(tags::metric_tags_to_json(metric_tags))));
         }
         if let Some(run_info) = run_info {
-            cells.push(("run_info", message(run_info)));
+            values.push(("run_info", message(run_info)));
         }
-        self.update(TABLE, process_guid, Filter::everything(), cells).await.map(drop)
+        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
     }
 
     /// Deletes it and gives what it was, as far as that can be read; nothing where there is none.

@@ -4,14 +4,14 @@
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
 
-use super::cells::{Cell, Cells};
+use super::column_values::{ColumnValue, ColumnValues};
 use super::filter::Filter;
 use super::reader::{Key, PageEnd, Range};
 use super::writer::Conflict;
 use super::{StoreError, Table, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::record::Keyring;
-use crate::units::operand;
+use crate::rows::operand;
 
 /// The rows of a table in a range of keys, in the order of keys.
 pub(super) async fn scan(
@@ -219,7 +219,7 @@ pub(super) async fn insert(
     tx: &mut Transaction,
     keyring: &Keyring,
     (table, stamp): (Table, Option<(&'static str, i64)>),
-    rows: Vec<Cells>,
+    rows: Vec<ColumnValues>,
     conflict: Conflict,
     what: &'static str,
 ) -> Result<(), StoreError> {
@@ -227,8 +227,8 @@ pub(super) async fn insert(
     let names = first.iter().map(|(column, _)| *column).chain(stamp.map(|(column, _)| column));
     let mut insert = Query::insert();
     insert.into_table(Alias::new(table.name)).columns(names.map(Alias::new));
-    for cells in rows {
-        let values = cells.into_iter().map(|(_, cell)| value(cell, keyring));
+    for values in rows {
+        let values = values.into_iter().map(|(_, value)| operand_of(value, keyring));
         insert.values_panic(values.chain(stamp.map(|(_, version)| Expr::val(version))));
     }
     match conflict {
@@ -247,13 +247,13 @@ pub(super) async fn update(
     keyring: &Keyring,
     table: Table,
     filter: &Filter,
-    cells: Cells,
+    values: ColumnValues,
     what: &'static str,
 ) -> Result<u64, StoreError> {
     let mut update = Query::update();
     update.table(Alias::new(table.name)).cond_where(filter.said(tx.dialect()));
-    for (column, cell) in cells {
-        update.value(Alias::new(column), value(cell, keyring));
+    for (column, value) in values {
+        update.value(Alias::new(column), operand_of(value, keyring));
     }
     tx.execute(&update).await.map_err(failed(what))
 }
@@ -292,12 +292,12 @@ pub(super) async fn take(
     tx.fetch(&delete).await.map_err(failed(what))
 }
 
-fn value(cell: Cell, keyring: &Keyring) -> Expr {
-    match cell {
-        Cell::Number(number) => Expr::val(number),
-        Cell::Flag(flag) => Expr::val(flag),
-        Cell::Text(text) => Expr::val(text),
-        Cell::Sealed(sealing, plain) => {
+fn operand_of(value: ColumnValue, keyring: &Keyring) -> Expr {
+    match value {
+        ColumnValue::Number(number) => Expr::val(number),
+        ColumnValue::Flag(flag) => Expr::val(flag),
+        ColumnValue::Text(text) => Expr::val(text),
+        ColumnValue::Sealed(sealing, plain) => {
             let text = keyring.seal(sealing, &plain);
             Expr::val(String::from_utf8(text).expect("a sealed column is ASCII"))
         }

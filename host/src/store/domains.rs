@@ -1,6 +1,6 @@
 //! The table `domains`: which domains are fresh, and until when.
 
-use super::cells::number;
+use super::column_values::number;
 use super::filter::Filter;
 use super::reader::{Range, Reader};
 use super::writer::Conflict;
@@ -21,8 +21,8 @@ impl Reader {
 
 impl Writer {
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
-        let cells = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
-        self.insert(TABLE, domain, vec![cells], Conflict::Takes("expire_time")).await
+        let values = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
+        self.insert(TABLE, domain, vec![values], Conflict::Takes("expire_time")).await
     }
 
     /// Deletes it unless somebody has spoken for it again.

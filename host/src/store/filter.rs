@@ -9,7 +9,7 @@ use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
 
 use super::record::Columns;
 use crate::database::Dialect;
-use crate::units::operand;
+use crate::rows::operand;
 
 /// MySQL takes no list as one parameter, and no more than 65,535 parameters. What is longer is judged in memory.
 const MOST_IN_LIST: usize = 10_000;

@@ -9,7 +9,7 @@ mod pin;
 mod read;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -22,9 +22,11 @@ use crate::layout::fold::Line;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
-use crate::lens::{Arguments, Kept, Left, Lens, Provenance};
+use crate::lens::{Arguments, Lens, Provenance, Residue, ResidueEntry};
 use crate::record::Keyring;
-use crate::units::{self, Batch, Key, Place, RecordVersions, UnitsError, Wanted, residue};
+use crate::rows::{
+    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
+};
 
 /// Both ways between the data and the handlers.
 pub struct Lenses {
@@ -55,10 +57,10 @@ struct Cluster {
 /// Units at the handlers' layout.
 #[derive(Debug, Default)]
 struct Lifted {
-    batch: Batch,
+    batch: UnitBatch,
     /// What lifting lost, for the way back.
-    kept: Vec<Kept>,
-    damaged: Vec<(Key, UnitsError)>,
+    kept: Vec<ResidueEntry>,
+    damaged: Vec<(UnitKey, RowsError)>,
 }
 
 impl std::fmt::Debug for Lenses {
@@ -84,7 +86,7 @@ impl Lenses {
     ) -> Self {
         let lift = Lens::restoring(line, migrations, version, NATIVE);
         let lower = Lens::restoring(line, migrations, NATIVE, version);
-        let place = Place::new(lift.near.clone()).stamping(record_versions);
+        let place = Place::new(lift.source.clone()).stamping(record_versions);
         let clusters = clusters(&lift, &lower);
         let is_pinned = version < NATIVE;
         Self { version, is_pinned, lift, lower, arguments, place, clusters }
@@ -115,7 +117,7 @@ impl Lenses {
     }
 
     pub(super) fn native(&self) -> &Layout {
-        &self.lift.far
+        &self.lift.target
     }
 
     fn table(&self, name: &str) -> &Table {
@@ -133,12 +135,12 @@ impl Lenses {
         tx: &mut Transaction,
         keyring: &Arc<Keyring>,
         cluster: usize,
-        units: Vec<Key>,
+        units: Vec<UnitKey>,
         columns: Option<(&str, &[&'static str])>,
-    ) -> Result<Lifted, UnitsError> {
+    ) -> Result<Lifted, RowsError> {
         let wanted = self.wanted(cluster, columns);
-        let stored = units::load(tx, &self.place, &wanted, &units).await?;
-        let left = self.left(tx, keyring, cluster, &units).await?;
+        let stored = rows::load(tx, &self.place, &wanted, &units, RowLock::None, ByteLimits::NONE).await?;
+        let left = self.left(tx, keyring, cluster, &stored).await?;
         self.lifted(keyring, cluster, stored, left).await
     }
 
@@ -146,22 +148,25 @@ impl Lenses {
         self: &Arc<Self>,
         keyring: &Arc<Keyring>,
         cluster: usize,
-        stored: Batch,
-        left: Vec<Kept>,
-    ) -> Result<Lifted, UnitsError> {
+        stored: UnitBatch,
+        left: Vec<ResidueEntry>,
+    ) -> Result<Lifted, RowsError> {
         let (lenses, keyring) = (Arc::clone(self), Arc::clone(keyring));
-        let work = move || lenses.lift_readable(&keyring, cluster, stored, left);
-        tokio::task::spawn_blocking(work).await.map_err(|_| UnitsError::Interrupted)?
+        let work = move || lenses.lift_readable(&keyring, cluster, &stored, left);
+        tokio::task::spawn_blocking(work).await.map_err(|_| RowsError::Interrupted)
     }
 
     /// The columns that have to be read: what the lens has to see, and what the wanted ones are made of.
-    fn wanted(&self, cluster: usize, columns: Option<(&str, &[&'static str])>) -> Wanted {
+    fn wanted(&self, cluster: usize, columns: Option<(&str, &[&'static str])>) -> WantedColumns {
         let cluster = &self.clusters[cluster];
-        let mut wanted = Wanted::new();
+        let mut wanted = WantedColumns::new();
         for name in &cluster.stored {
             let needed = self.lift.needed.get(name).cloned().unwrap_or_default();
-            let all = || self.place.layout.tables[name].columns.iter().map(|column| column.name.clone()).collect();
-            wanted.insert(name.clone(), if columns.is_some() { needed } else { all() });
+            let table = &self.place.layout.tables[name];
+            let all = || table.columns.iter().map(|column| column.name.clone()).collect();
+            let mut names = if columns.is_some() { needed } else { all() };
+            names.extend(table.primary_key.iter().cloned());
+            wanted.insert(name.clone(), names);
         }
         let Some((table, columns)) = columns else { return wanted };
         for (column, provenance) in &self.lift.tables[table].columns {
@@ -180,49 +185,36 @@ impl Lenses {
         tx: &mut Transaction,
         keyring: &Keyring,
         cluster: usize,
-        units: &[Key],
-    ) -> Result<Vec<Kept>, UnitsError> {
+        batch: &UnitBatch,
+    ) -> Result<Vec<ResidueEntry>, RowsError> {
         let keeps = &self.clusters[cluster].keeps;
-        if keeps.is_empty() || units.is_empty() {
+        if keeps.is_empty() || batch.units.is_empty() {
             return Ok(Vec::new());
         }
-        let names: Vec<_> = units.iter().map(units::name).collect();
         let versions = Self::versions(self.version);
-        let mut kept = residue::load(tx, keyring, self.lower.direction, &versions, &names).await?;
+        let mut kept = residue::load(tx, keyring, self.lower.direction, &versions, &batch.names()).await?;
         kept.retain(|kept| keeps.contains(&(kept.version, kept.table.clone())));
         Ok(kept)
     }
 
-    /// Takes all units together, and if that fails finds those that cannot be taken, each on its own.
-    fn lift_readable(
+    /// Takes to the handlers' layout the units that can be taken.
+    fn lift_readable(&self, keyring: &Keyring, cluster: usize, stored: &UnitBatch, left: Vec<ResidueEntry>) -> Lifted {
+        let groups = &self.clusters[cluster].lift;
+        let sifted = self.passage(&self.lift, groups, keyring).sift(stored, &Residue::from(left));
+        let damaged = sifted.refused.into_iter().map(|(unit, fault)| (stored.units[unit].clone(), fault));
+        Lifted { batch: sifted.transformed.batch, kept: sifted.transformed.residue, damaged: damaged.collect() }
+    }
+
+    fn lift(
         &self,
         keyring: &Keyring,
         cluster: usize,
-        stored: Batch,
-        left: Vec<Kept>,
-    ) -> Result<Lifted, UnitsError> {
-        match self.lift(keyring, cluster, &stored, left.clone()) {
-            Err(fault) if fault.unit().is_some() => {}
-            lifted => return lifted,
-        }
-        let (mut readable, mut damaged) = (Vec::new(), Vec::new());
-        for unit in 0..stored.units.len() {
-            let alone = stored.only(&self.place.layout, &[unit]);
-            match self.lift(keyring, cluster, &alone, of_units(&left, &[unit])) {
-                Ok(_) => readable.push(unit),
-                Err(fault) if fault.unit().is_some() => damaged.push((stored.units[unit].clone(), fault)),
-                Err(fault) => return Err(fault),
-            }
-        }
-        let rest = stored.only(&self.place.layout, &readable);
-        let lifted = self.lift(keyring, cluster, &rest, of_units(&left, &readable))?;
-        Ok(Lifted { damaged, ..lifted })
-    }
-
-    fn lift(&self, keyring: &Keyring, cluster: usize, stored: &Batch, left: Vec<Kept>) -> Result<Lifted, UnitsError> {
+        stored: &UnitBatch,
+        left: Vec<ResidueEntry>,
+    ) -> Result<UnitBatch, RowsError> {
         let groups = &self.clusters[cluster].lift;
-        let (batch, kept) = self.through(&self.lift, groups, stored, &Left::from(left), keyring)?;
-        Ok(Lifted { batch, kept, damaged: Vec::new() })
+        let lifted = self.passage(&self.lift, groups, keyring).all(stored, &Residue::from(left));
+        lifted.map(|lifted| lifted.batch).map_err(|(_, fault)| fault)
     }
 
     /// What the units of a cluster are at the data's layout, and what has to be kept of them.
@@ -230,42 +222,23 @@ impl Lenses {
         &self,
         keyring: &Keyring,
         cluster: usize,
-        native: &Batch,
-        kept: Vec<Kept>,
-    ) -> Result<(Batch, Vec<Kept>), UnitsError> {
+        native: &UnitBatch,
+        kept: Vec<ResidueEntry>,
+    ) -> Result<(UnitBatch, Vec<ResidueEntry>), RowsError> {
         let groups = &self.clusters[cluster].lower;
-        self.through(&self.lower, groups, native, &Left::from(kept).of_edited(), keyring)
+        let lowered = self.passage(&self.lower, groups, keyring).all(native, &Residue::from(kept).of_edited());
+        lowered.map(|lowered| (lowered.batch, lowered.residue)).map_err(|(_, fault)| fault)
     }
 
-    fn through(
-        &self,
-        lens: &Lens,
-        groups: &[usize],
-        near: &Batch,
-        left: &Left,
-        keyring: &Keyring,
-    ) -> Result<(Batch, Vec<Kept>), UnitsError> {
-        let mut far = Batch { units: near.units.clone(), tables: BTreeMap::new() };
-        let mut kept = Vec::new();
-        for &group in groups {
-            let transformed = units::transform(lens, group, near, left, &self.arguments, keyring)?;
-            far.tables.extend(transformed.batch.tables);
-            kept.extend(transformed.kept);
-        }
-        Ok((far, kept))
+    fn passage<'a>(&'a self, lens: &'a Lens, groups: &'a [usize], keyring: &'a Keyring) -> Passage<'a> {
+        Passage { lens, groups, arguments: &self.arguments, keyring }
     }
 }
 
-/// Entries of some units, which are then counted anew.
-fn of_units(kept: &[Kept], units: &[usize]) -> Vec<Kept> {
-    let place = |kept: &Kept| units.iter().position(|unit| *unit == kept.unit);
-    kept.iter().filter_map(|kept| place(kept).map(|unit| Kept { unit, ..kept.clone() })).collect()
-}
-
-/// Whether the far end can be read and written in the tables of the near end as they are.
+/// Whether the target can be read and written in the tables of the source as they are.
 fn is_nothing(lift: &Lens) -> bool {
     let serves = |name: &&str| {
-        let (Some(composed), Some(stored)) = (lift.tables.get(*name), lift.near.tables.get(*name)) else {
+        let (Some(composed), Some(stored)) = (lift.tables.get(*name), lift.source.tables.get(*name)) else {
             return false;
         };
         let as_it_is = composed.columns.iter().all(|(column, provenance)| {
@@ -312,6 +285,6 @@ fn clusters(lift: &Lens, lower: &Lens) -> Vec<Cluster> {
     clusters
 }
 
-fn failed(what: &'static str) -> impl Fn(UnitsError) -> StoreError {
+fn failed(what: &'static str) -> impl Fn(RowsError) -> StoreError {
     move |source| StoreError::Units { what, source: Box::new(source) }
 }

@@ -12,7 +12,7 @@ use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
 use crate::model::{ModificationTag, Text};
 use crate::record::{Keyring, RecordError};
-use crate::units::UnitsError;
+use crate::rows::RowsError;
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum RecordProblem {
     #[error("{column} is not the JSON it should be")]
     Json { column: &'static str, source: Malformed },
     #[error("it cannot be taken to the layout that the handlers speak")]
-    Lens { source: Arc<UnitsError> },
+    Lens { source: Arc<RowsError> },
 }
 
 /// Columns by name, as they rest.

@@ -1,6 +1,6 @@
 //! The table `tasks`.
 
-use super::cells::{Cell, Cells, message, number};
+use super::column_values::{ColumnValue, ColumnValues, message, number};
 use super::filter::Filter;
 use super::reader::{Listed, Range, Reader};
 use super::record::{Record, RecordProblem};
@@ -43,30 +43,30 @@ impl Writer {
     }
 
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
-        let mut cells = vec![
+        let mut values = vec![
             ("guid", self.plain(TABLE, "guid", &task.guid)?),
             ("domain", self.plain(TABLE, "domain", &task.domain)?),
             ("created_at", number(task.created_at_ns)),
             ("task_definition", message(&task.definition)),
         ];
-        cells.extend(self.changing(task)?);
-        self.insert(TABLE, &task.guid, vec![cells], Conflict::Fails).await
+        values.extend(self.changing(task)?);
+        self.insert(TABLE, &task.guid, vec![values], Conflict::Fails).await
     }
 
     /// Writes what may change of a task.
     pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
-        let cells = self.changing(task)?;
-        self.update(TABLE, &task.guid, Filter::everything(), cells).await.map(drop)
+        let values = self.changing(task)?;
+        self.update(TABLE, &task.guid, Filter::everything(), values).await.map(drop)
     }
 
-    fn changing(&self, task: &Task) -> Result<Cells, StoreError> {
+    fn changing(&self, task: &Task) -> Result<ColumnValues, StoreError> {
         Ok(vec![
             ("updated_at", number(task.updated_at_ns)),
             ("first_completed_at", number(task.first_completed_at_ns)),
             ("state", number(task.state)),
             ("cell_id", self.plain(TABLE, "cell_id", &task.cell_id)?),
             ("result", self.plain(TABLE, "result", &task.result)?),
-            ("failed", Cell::Flag(task.failed)),
+            ("failed", ColumnValue::Flag(task.failed)),
             ("failure_reason", self.excerpt(&task.failure_reason)),
             ("rejection_count", number(task.rejection_count)),
             ("rejection_reason", self.excerpt(&task.rejection_reason)),

@@ -2,14 +2,14 @@
 
 use tokio::sync::OwnedRwLockReadGuard;
 
-use super::cells::Cells;
+use super::column_values::ColumnValues;
 use super::filter::Filter;
 use super::lensed::Session;
 use super::reader::{Key, Range};
 use super::record::{Read, Record};
 use super::{Access, Store, StoreError, Table, direct};
 use crate::database::Transaction;
-use crate::units::{self, residue};
+use crate::rows::{UnitKey, residue};
 
 /// What becomes of a row whose key is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,8 @@ impl Writer {
         if let Some(session) = self.session.take() {
             session.write(&self.store, &mut self.tx).await?;
         }
-        if let Some(mirror) = self.access.mirror.clone() {
-            mirror.changed(&mut self.tx, &self.touched).await?;
+        if let Some(dual_write) = self.access.dual_write.clone() {
+            dual_write.changed(&mut self.tx, &self.touched).await?;
         }
         self.tx.commit().await.map_err(|source| StoreError::Commit { source })
     }
@@ -104,7 +104,7 @@ impl Writer {
         &mut self,
         table: Table,
         key: &[u8],
-        rows: Vec<Cells>,
+        rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
         self.touch(table, key);
@@ -121,14 +121,14 @@ impl Writer {
         table: Table,
         key: &[u8],
         filter: Filter,
-        cells: Cells,
+        values: ColumnValues,
     ) -> Result<u64, StoreError> {
         self.touch(table, key);
         if let Some(session) = &mut self.session {
-            return session.update(&self.store, &mut self.tx, (table, key), &filter, cells).await;
+            return session.update(&self.store, &mut self.tx, (table, key), &filter, values).await;
         }
         let filter = filter.equals(table.key, key);
-        direct::update(&mut self.tx, self.store.keyring(), table, &filter, cells, "update a record").await
+        direct::update(&mut self.tx, self.store.keyring(), table, &filter, values, "update a record").await
     }
 
     /// How many rows of a unit the filter meant.
@@ -176,12 +176,12 @@ impl Writer {
     /// Removes what was kept of a unit whose rows are gone.
     async fn forget(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
         let Some(places) = self.access.kept(table.name) else { return Ok(()) };
-        let forgotten = residue::forget(&mut self.tx, places, &units::name(&key.to_vec())).await;
+        let forgotten = residue::forget(&mut self.tx, places, &UnitKey::text(key.to_vec()).name()).await;
         forgotten.map_err(|source| StoreError::Units { what: "forget what was kept", source: Box::new(source) })
     }
 
     fn touch(&mut self, table: Table, key: &[u8]) {
-        let Some(_) = &self.access.mirror else { return };
+        let Some(_) = &self.access.dual_write else { return };
         let tables = match &self.access.lenses {
             None => vec![table.name],
             Some(lenses) => lenses.stored_for(table.name),

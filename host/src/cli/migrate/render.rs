@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::keys::WrongKey;
 use crate::layout::manifest::Direction;
 use crate::migrate::{
-    Checked, Decision, Found, Migration, Part, Plan, Progressed, Status, Strategy, TableChange, Trouble,
+    Checked, Decision, Found, Migration, PartialRun, Plan, RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 
 /// Writing to a string cannot fail, so the results of `write!` are dropped here once.
@@ -19,7 +19,7 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> Str
     line!(out, "Version    {}", found(&status.found, status.underway.is_some()));
     line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
     if let Some(phase) = &status.underway {
-        let copied = status.copied.map_or_else(String::new, |Part { migrated, total, .. }| {
+        let copied = status.copied.map_or_else(String::new, |PartialRun { migrated, total, .. }| {
             format!(": {migrated} of {total} units are copied")
         });
         line!(out, "Under way  a migration is in the phase {}{copied}", serde_text(phase));
@@ -174,10 +174,10 @@ fn table(change: &TableChange) -> String {
     words
 }
 
-pub(super) fn progressed(progressed: &Progressed, before: &Found, waiting: usize) -> String {
+pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize) -> String {
     let mut out = String::new();
     match progressed {
-        Progressed::Done(Decision::Serve | Decision::Stay { .. }) => {
+        RunOutcome::Done(Decision::Serve | Decision::Stay { .. }) => {
             line!(out, "Nothing to migrate: the database is there already.");
             if let Found::Versioned { current, target, .. } = before
                 && target > current
@@ -185,12 +185,12 @@ pub(super) fn progressed(progressed: &Progressed, before: &Found, waiting: usize
                 line!(out, "The migration to {target} that had begun was given up; its copies are removed.");
             }
         }
-        Progressed::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
-        Progressed::Done(Decision::Continue { from, to }) => {
+        RunOutcome::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
+        RunOutcome::Done(Decision::Continue { from, to }) => {
             line!(out, "Finished the migration from {from} to {to} that had begun.");
         }
-        Progressed::Done(Decision::ShutDown(reason)) => line!(out, "Nothing was done: {reason}"),
-        Progressed::Part(Part { from, to, total, migrated }) => {
+        RunOutcome::Done(Decision::ShutDown(reason)) => line!(out, "Nothing was done: {reason}"),
+        RunOutcome::Partial(PartialRun { from, to, total, migrated }) => {
             line!(out, "Migrated {migrated} of {total} units from {from} to {to} so far; {} to go.", total - migrated);
             line!(out, "The database stays at {from} until all are. The same command goes on from here.");
         }

@@ -18,7 +18,7 @@ fn up(found: &Found) -> Decision {
     decide(found, Intent::Up { wanted: MID })
 }
 
-/// As a host that goes back to `LOW` when it ends.
+/// Decides as a host that takes the database down to `LOW` when it ends.
 fn up_until_drained(found: &Found) -> Decision {
     decide(found, Intent::UpUntilDrained { wanted: MID, back_to: LOW })
 }
@@ -71,7 +71,7 @@ fn above_wanted_shuts_down_whatever_the_target() {
 }
 
 #[test]
-fn an_unfinished_down_stops_every_way_up_and_names_the_command() {
+fn unfinished_down_stops_every_up_and_names_the_command() {
     for current in [LOW, MID, HIGH] {
         for target in [LOW, MID, HIGH] {
             let Decision::ShutDown(reason) = up(&going_down(current, target, LOW)) else {
@@ -108,7 +108,7 @@ fn down_from_below_is_refused() {
 }
 
 #[test]
-fn an_unfinished_down_is_resumed_only_by_the_same_down() {
+fn unfinished_down_is_resumed_only_by_the_same_down() {
     for target in [MID, HIGH, LOW] {
         assert_eq!(down(&going_down(HIGH, target, MID)), Decision::Continue { from: HIGH, to: MID });
         assert_eq!(down(&going_down(MID, target, MID)), Decision::Continue { from: MID, to: MID });
@@ -122,7 +122,7 @@ fn an_unfinished_down_is_resumed_only_by_the_same_down() {
 }
 
 #[test]
-fn a_fresh_database_begins_upwards_and_has_nothing_to_take_down() {
+fn fresh_database_begins_up_and_has_nothing_to_take_down() {
     assert_eq!(up(&Found::Fresh), Decision::Begin { from: 0, to: MID });
     assert_eq!(down(&Found::Fresh), Decision::ShutDown(Reason::NothingThere));
 }
@@ -137,15 +137,15 @@ fn rows_without_a_version_are_refused_by_name() {
 }
 
 #[test]
-fn a_host_told_to_roll_back_stays_where_a_rollback_left_the_database() {
+fn host_with_the_rollback_setting_stays_where_a_rollback_left_the_database() {
     assert_eq!(up_until_drained(&came_down(LOW, LOW, None)), Decision::Stay { at: LOW });
-    // A host without the setting migrates up, and so ends the rollback.
+    // A host without the setting migrates up, which ends the rollback.
     assert_eq!(up(&came_down(LOW, LOW, None)), Decision::Begin { from: LOW, to: MID });
     assert_eq!(down(&came_down(MID, MID, None)), Decision::Serve);
 }
 
 #[test]
-fn a_host_told_to_roll_back_decides_like_any_other_everywhere_else() {
+fn host_with_the_rollback_setting_decides_like_any_other_elsewhere() {
     for current in [5, LOW, 15, MID, HIGH] {
         for target in [5, LOW, 15, MID, HIGH, 40] {
             for going in [None, Some(LOW), Some(5)] {
@@ -164,13 +164,13 @@ fn a_host_told_to_roll_back_decides_like_any_other_everywhere_else() {
 }
 
 #[test]
-fn a_way_up_that_has_begun_since_a_rollback_is_continued() {
+fn up_begun_since_a_rollback_is_continued() {
     assert_eq!(up_until_drained(&came_down(LOW, MID, None)), Decision::Continue { from: LOW, to: MID });
     assert_eq!(up_until_drained(&came_down(LOW, 15, None)), Decision::Begin { from: LOW, to: MID });
 }
 
 #[test]
-fn a_pin_at_the_version_of_the_rollback_is_served_without_staying() {
+fn pin_at_the_version_of_the_rollback_is_served_without_staying() {
     let intent = Intent::UpUntilDrained { wanted: LOW, back_to: LOW };
     assert_eq!(decide(&came_down(LOW, LOW, None), intent), Decision::Serve);
 }

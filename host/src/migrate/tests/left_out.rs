@@ -1,20 +1,20 @@
-//! Units that are left out and kept whole, units that come back, and migrations in parts.
+//! Quarantine of units, putting them back, and bounded runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::line::{self, all};
-use super::world::World;
+use super::world::TestEngine;
 use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
 
-/// Two units that migration 4 does not take, and one whose record does not open.
+/// Two units that migration 4 refuses, and one with a record that does not open.
 const BAD: [&str; 3] = ["app-00003", "app-00011", "app-00017"];
 
-async fn with_bad_units() -> World {
-    let world = World::with_rows(20).await.tuned(quarantining());
+async fn with_bad_units() -> TestEngine {
+    let world = TestEngine::with_rows(20).await.tuned(quarantining());
     world.set_run_info(BAD[0], "no such thing").await;
     world.set_run_info(BAD[1], "trap tags=").await;
     world.execute(&format!("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = '{}'", BAD[2])).await;
@@ -25,18 +25,18 @@ fn quarantining() -> Tuning {
     Tuning { refused_units: RefusedUnits::Quarantine, ..Tuning::default() }
 }
 
-async fn entries(world: &World) -> BTreeMap<String, QuarantineEntry> {
+async fn entries(world: &TestEngine) -> BTreeMap<String, QuarantineEntry> {
     let entries = quarantined(&world.context).await.unwrap();
     entries.into_iter().map(|entry| (entry.unit.clone(), entry)).collect()
 }
 
-async fn retried(world: &World, instead: Option<Arc<dyn Transform>>) -> BTreeMap<String, Fate> {
+async fn retried(world: &TestEngine, instead: Option<Arc<dyn Transform>>) -> BTreeMap<String, Fate> {
     let fence = Fence::raise(&world.context.database).await.unwrap();
     let fates = retry(&world.context, &fence, &[], instead).await.unwrap();
     fates.into_iter().map(|(entry, fate)| (entry.unit, fate)).collect()
 }
 
-/// Migration 4 as its author corrected it: what it cannot read has no tags.
+/// Migration 4 as corrected by its author: a record that it cannot read has no tags.
 fn corrected() -> Arc<dyn Transform> {
     fn lenient(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
         let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
@@ -48,7 +48,7 @@ fn corrected() -> Arc<dyn Transform> {
 }
 
 #[tokio::test]
-async fn units_that_do_not_go_are_kept_whole_and_come_back_on_the_way_down() {
+async fn units_refused_on_the_way_up_are_quarantined_whole_and_come_back_on_the_way_down() {
     let world = with_bad_units().await;
     let first = world.everything().await;
     world.up(5).await.unwrap();
@@ -60,11 +60,11 @@ async fn units_that_do_not_go_are_kept_whole_and_come_back_on_the_way_down() {
 
     let kept = entries(&world).await;
     assert_eq!(kept.keys().collect::<Vec<_>>(), BAD);
-    let told = BAD.map(|unit| (kept[unit].version, kept[unit].module.as_str(), kept[unit].reason.as_str()));
-    assert_eq!(told[0], (4, "split-tags", "run_info has no tags"));
-    assert_eq!(told[1], (4, "split-tags", "it trapped"));
-    assert_eq!((told[2].0, told[2].1), (2, ""));
-    assert!(told[2].2.starts_with("`run_info` of `desired_lrps` does not open: "), "{}", told[2].2);
+    let reasons = BAD.map(|unit| (kept[unit].version, kept[unit].module.as_str(), kept[unit].reason.as_str()));
+    assert_eq!(reasons[0], (4, "split-tags", "run_info has no tags"));
+    assert_eq!(reasons[1], (4, "split-tags", "it trapped"));
+    assert_eq!((reasons[2].0, reasons[2].1), (2, ""));
+    assert!(reasons[2].2.starts_with("`run_info` of `desired_lrps` does not open: "), "{}", reasons[2].2);
     assert!(kept.values().all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5)));
     assert!(std::path::Path::new(kept[BAD[0]].replay.as_ref().unwrap()).exists());
     assert_eq!(status(&world.context, Intent::Up { wanted: 7 }).await.unwrap().quarantined, 3);
@@ -78,7 +78,7 @@ async fn units_that_do_not_go_are_kept_whole_and_come_back_on_the_way_down() {
 }
 
 #[tokio::test]
-async fn a_retry_with_a_corrected_module_puts_units_back_through_the_lens() {
+async fn retry_with_a_corrected_module_puts_units_back_through_the_lens() {
     let world = with_bad_units().await;
     let first = world.everything().await;
     world.up(5).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_retry_with_a_corrected_module_puts_units_back_through_the_lens() {
 }
 
 #[tokio::test]
-async fn a_newer_unit_of_the_same_key_is_not_overwritten() {
+async fn newer_unit_of_the_same_key_is_not_overwritten() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
     world
@@ -115,8 +115,8 @@ async fn a_newer_unit_of_the_same_key_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn what_an_older_way_down_kept_for_a_unit_waits_with_it() {
-    let world = World::with_rows(6).await.tuned(quarantining());
+async fn residue_of_an_earlier_down_stays_with_a_quarantined_unit() {
+    let world = TestEngine::with_rows(6).await.tuned(quarantining());
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET strategy = 7 WHERE guid = 'app-00003'").await;
     world.down(3).await.unwrap();
@@ -130,8 +130,8 @@ async fn what_an_older_way_down_kept_for_a_unit_waits_with_it() {
 }
 
 #[tokio::test]
-async fn a_unit_that_does_not_go_down_comes_back_on_the_way_up() {
-    let world = World::with_rows(8).await.tuned(quarantining());
+async fn unit_refused_on_the_way_down_comes_back_on_the_way_up() {
+    let world = TestEngine::with_rows(8).await.tuned(quarantining());
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET routes = 'damaged' WHERE guid = 'app-00005'").await;
     let fifth = world.everything().await;
@@ -144,16 +144,16 @@ async fn a_unit_that_does_not_go_down_comes_back_on_the_way_up() {
 }
 
 #[tokio::test]
-async fn a_copy_that_begins_anew_forgets_what_it_had_left_out() {
+async fn copy_begun_anew_removes_pending_quarantine_entries() {
     let world = with_bad_units().await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let part = run_part(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30)).await.unwrap();
-    assert!(matches!(part, Progressed::Part(_)), "{part:?}");
+    let part = run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30)).await.unwrap();
+    assert!(matches!(part, RunOutcome::Partial(_)), "{part:?}");
     let pending = entries(&world).await;
     assert!(!pending.is_empty() && pending.values().all(|entry| entry.pending));
     let refused = retry(&world.context, &fence, &[], None).await.unwrap_err();
     assert!(matches!(refused, MigrateError::QuarantineUnderway));
-    // Somebody else had the lock meanwhile, and repaired one.
+    // Another host had the lock meanwhile and repaired one unit.
     Fence::raise(&world.context.database).await.unwrap();
     world.set_run_info(BAD[0], "run 3 tags=t3").await;
     world.up(5).await.unwrap();
@@ -162,43 +162,43 @@ async fn a_copy_that_begins_anew_forgets_what_it_had_left_out() {
 }
 
 #[tokio::test]
-async fn parts_add_up_to_the_whole() {
-    let whole = World::with_rows(20).await;
+async fn partial_runs_add_up_to_a_whole_migration() {
+    let whole = TestEngine::with_rows(20).await;
     whole.up(6).await.unwrap();
-    let parts = World::with_rows(20).await;
+    let parts = TestEngine::with_rows(20).await;
     let mut migrated = Vec::new();
     let done = loop {
         let fence = Fence::raise(&parts.context.database).await.unwrap();
-        match run_part(&parts.context, &fence, Intent::Up { wanted: 6 }, Some(7)).await.unwrap() {
-            Progressed::Part(part) => {
+        match run_partially(&parts.context, &fence, Intent::Up { wanted: 6 }, Some(7)).await.unwrap() {
+            RunOutcome::Partial(part) => {
                 assert_eq!((part.from, part.to, part.total), (1, 6, 40));
                 assert_eq!(parts.version().await, (1, 6));
                 migrated.push(part.migrated);
             }
-            Progressed::Done(decision) => break decision,
+            RunOutcome::Done(decision) => break decision,
         }
     };
     assert_eq!(done, Decision::Continue { from: 1, to: 6 });
     assert_eq!(migrated, [7, 14, 21, 28, 35]);
     assert_eq!(parts.everything().await, whole.everything().await);
-    // All that is left fits: nothing more is to be done than to arrive.
-    let exact = World::with_rows(20).await;
+    // The rest fits into the bound: the run completes the migration.
+    let exact = TestEngine::with_rows(20).await;
     let fence = Fence::raise(&exact.context.database).await.unwrap();
-    let done = run_part(&exact.context, &fence, Intent::Up { wanted: 6 }, Some(40)).await.unwrap();
-    assert_eq!(done, Progressed::Done(Decision::Begin { from: 1, to: 6 }));
+    let done = run_partially(&exact.context, &fence, Intent::Up { wanted: 6 }, Some(40)).await.unwrap();
+    assert_eq!(done, RunOutcome::Done(Decision::Begin { from: 1, to: 6 }));
 }
 
 #[tokio::test]
-async fn a_host_without_a_bound_finishes_what_a_part_began() {
-    let world = World::with_rows(20).await;
+async fn host_without_a_bound_completes_a_partial_run() {
+    let world = TestEngine::with_rows(20).await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    run_part(&world.context, &fence, Intent::Up { wanted: 5 }, Some(3)).await.unwrap();
+    run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(3)).await.unwrap();
     assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
     assert_eq!(world.rows("desired_lrps").await.len(), 20);
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_in_quarantine_is_told() {
+async fn name_that_is_not_in_quarantine_is_an_error() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
     let fence = Fence::raise(&world.context.database).await.unwrap();
@@ -207,7 +207,7 @@ async fn a_name_that_is_not_in_quarantine_is_told() {
 }
 
 #[tokio::test]
-async fn a_damaged_entry_stays_and_keeps_nobody_from_going_on() {
+async fn damaged_entry_stays_and_does_not_stop_a_migration() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
     world.execute("UPDATE bbs_quarantine SET unit_key = 'zz' WHERE unit = 'app-00003'").await;
@@ -220,7 +220,7 @@ async fn a_damaged_entry_stays_and_keeps_nobody_from_going_on() {
     assert!(reason.contains("bbs_quarantine has a damaged entry for unit \"app-00003\""), "{reason}");
 }
 
-/// Goal: units that a module refuses by name in one call are not looked for one by one.
+/// Goal: units that a module refuses by name in one call are not searched for by bisection.
 /// Method: a function that refuses every other unit and counts its calls.
 #[tokio::test]
 async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
@@ -237,7 +237,7 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
         let written = Written { shape: None, columns: vec![guids.clone()] };
         Ok(Outcome { tables: vec![written], refused: refused.collect(), ..Outcome::default() })
     }
-    let mut world = World::with_rows(20).await.tuned(quarantining());
+    let mut world = TestEngine::with_rows(20).await.tuned(quarantining());
     let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
     let manifest = Manifest { up: vec![access], ..line::manifest(2, "refuses-half", Vec::new()) };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, refuses_half)];
@@ -253,14 +253,14 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
 }
 
 #[tokio::test]
-async fn a_check_tells_a_loss_without_showing_it() {
+async fn check_reports_a_loss_without_its_values() {
     fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
         let text = if direction == Direction::Up { &b"new"[..] } else { b"old" };
         let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
         let column = ColumnData::repeat(Encoding::Text, Value::Text(text), rows);
         Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column] }], ..Outcome::default() })
     }
-    let mut world = World::with_rows(5).await;
+    let mut world = TestEngine::with_rows(5).await;
     world.up(5).await.unwrap();
     let access = line::access("desired_lrps", &["annotation"], &["annotation"], false);
     let manifest = Manifest { up: vec![access.clone()], down: vec![access], ..line::manifest(8, "forgets", vec![]) };

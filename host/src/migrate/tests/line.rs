@@ -1,4 +1,4 @@
-//! A small line of migrations, with plain functions where modules would be.
+//! A short list of migrations with plain functions in the place of modules.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::transform::{Transform, TransformError};
 
-pub(super) type Function = fn(Direction, &RunArguments, &Batch) -> Result<Outcome, String>;
+pub(super) type RowFunction = fn(Direction, &RunArguments, &Batch) -> Result<Outcome, String>;
 
-pub(super) struct Native {
+pub(super) struct NativeMigration {
     pub(super) manifest: Manifest,
     pub(super) digest: String,
-    pub(super) function: Function,
+    pub(super) function: RowFunction,
 }
 
-impl Transform for Native {
+impl Transform for NativeMigration {
     fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -74,16 +74,16 @@ pub(super) fn manifest(version: DataVersion, name: &str, changes: Vec<Change>) -
     }
 }
 
-pub(super) fn native(manifest: Manifest, function: Function) -> Arc<dyn Transform> {
+pub(super) fn native(manifest: Manifest, function: RowFunction) -> Arc<dyn Transform> {
     let digest = format!("digest-of-{}", manifest.version);
-    Arc::new(Native { manifest, digest, function })
+    Arc::new(NativeMigration { manifest, digest, function })
 }
 
 fn index(name: &str, columns: &[&str]) -> Index {
     Index { name: name.to_owned(), columns: columns.iter().map(|&c| c.to_owned()).collect() }
 }
 
-/// 1: `apps`, `instances` and `domains`, one of which has no units.
+/// 1: `apps`, `instances` and `domains`; the last has no units.
 fn first() -> Arc<dyn Transform> {
     let apps = Table {
         name: "desired_lrps".into(),
@@ -127,13 +127,13 @@ fn first() -> Arc<dyn Transform> {
     native(manifest, none)
 }
 
-/// 2: `routes` at rest under encryption, without a row function.
+/// 2: `routes` becomes sealed, without a row function.
 fn second() -> Arc<dyn Transform> {
     let column = sealed("routes", Sealing::Sealed);
     native(manifest(2, "seal-routes", vec![Change::AlterColumn { table: "desired_lrps".into(), column }]), none)
 }
 
-/// 3: `presence` in the key in the place of `evacuating`, which cannot tell suspects: they wait as residue.
+/// 3: `presence` in the key in the place of `evacuating`, which cannot express suspects: they are kept as residue.
 fn third() -> Arc<dyn Transform> {
     let presence = defaulted("presence", ColumnType::Integer, Literal::Integer(0));
     let key = ["guid", "place", "presence"].map(str::to_owned).to_vec();
@@ -155,7 +155,7 @@ const ROW: [Encoding; 6] =
     [Encoding::Text, Encoding::Integer, Encoding::Boolean, Encoding::Text, Encoding::Text, Encoding::Integer];
 const SUSPECT: Value<'static> = Value::Integer(2);
 
-/// Downwards suspects leave, encoded one after another; upwards they come back.
+/// Down: suspects are removed and encoded one after another. Up: they come back.
 fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
@@ -197,7 +197,7 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
     Ok(Outcome { tables: vec![Written { shape: Some(shape), columns }], refused: Vec::new(), residue })
 }
 
-/// 4: the tags of an app, so far the part of `run_info` after `tags=`, get a column of their own.
+/// 4: the tags of an app, until then the part of `run_info` after `tags=`, get a column of their own.
 fn fourth() -> Arc<dyn Transform> {
     let tags = Column { nullable: true, ..sealed("tags", Sealing::Sealed) };
     let changes = vec![
@@ -230,7 +230,7 @@ fn split_tags(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, 
     Ok(Outcome { tables: vec![written], ..Outcome::default() })
 }
 
-/// 5: additive only, and a table that Diego made.
+/// 5: additive only, and a table of Diego's.
 fn fifth() -> Arc<dyn Transform> {
     let health = Table {
         name: "bbs_health_check".into(),
@@ -251,7 +251,7 @@ fn fifth() -> Arc<dyn Transform> {
     native(manifest(5, "strategy", changes), none)
 }
 
-/// 6: `desired_lrps` in two tables, by moving columns that nobody opens.
+/// 6: `desired_lrps` split into two tables by moving columns that no step reads.
 fn sixth() -> Arc<dyn Transform> {
     let fixed = Table {
         name: "fixed_lrps".into(),
@@ -275,7 +275,7 @@ fn sixth() -> Arc<dyn Transform> {
     native(manifest(6, "split-apps", changes), none)
 }
 
-/// 7: a longer key, with a column that is the same in every row.
+/// 7: a longer key, with a column that has the same value in every row.
 fn seventh() -> Arc<dyn Transform> {
     let kind = defaulted("kind", ColumnType::Varchar(20), Literal::Text("it's".into()));
     let changes = vec![
@@ -285,7 +285,7 @@ fn seventh() -> Arc<dyn Transform> {
     native(manifest(7, "kinds", changes), none)
 }
 
-/// The whole line, oldest first.
+/// All migrations, oldest first.
 pub(super) fn all() -> Vec<Arc<dyn Transform>> {
     vec![first(), second(), third(), fourth(), fifth(), sixth(), seventh()]
 }

@@ -1,20 +1,21 @@
-//! How large batches get: by what they take, in units, whatever the number of rows of a unit.
+//! The size of batches: it follows the time that they take and is measured in units, whatever the number of rows of a
+//! unit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::line::{self, all};
-use super::world::World;
+use super::world::TestEngine;
 use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::migrate::*;
 
-/// The first size of a batch, below which none shrinks.
+/// The initial and minimum size of a batch.
 const FIRST_BATCH: usize = 100;
 
 static LARGEST_CALL: AtomicUsize = AtomicUsize::new(0);
 
-/// Leaves every state as it is, and notes how many units it was given at once.
+/// Leaves every state as it is, and records the number of units of each call.
 fn note_units(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     LARGEST_CALL.fetch_max(table.unit_offsets.len() - 1, Ordering::Relaxed);
@@ -23,11 +24,11 @@ fn note_units(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, 
 }
 
 /// Goal: a batch that takes longer than `batch_time` is followed by a smaller one, however many rows its units have.
-/// Method: 2000 units of 6 rows, a time that no batch keeps to, and a row function that notes how many units it gets.
+/// Method: 2000 units of 6 rows, a time that every batch exceeds, and a row function that records the number of units.
 #[tokio::test]
 async fn slow_batches_of_units_with_many_rows_do_not_grow() {
     let tuning = Tuning { batch_time: Duration::from_nanos(1), ..Tuning::default() };
-    let mut world = World::with_rows(2000).await.tuned(tuning);
+    let mut world = TestEngine::with_rows(2000).await.tuned(tuning);
     world
         .execute(
             "INSERT INTO actual_lrps (guid, place, evacuating, state, net_info) \
@@ -44,12 +45,12 @@ async fn slow_batches_of_units_with_many_rows_do_not_grow() {
     assert_eq!(LARGEST_CALL.load(Ordering::Relaxed), FIRST_BATCH);
 }
 
-/// Goal: a range that is copied inside the database is bounded in bytes, too.
-/// Method: room for one row only, tables that are split without a row function, and the size of the last batch.
+/// Goal: a range that is copied inside the database is bounded in bytes too.
+/// Method: a budget of one row, tables that are split without a row function, and the size of the last batch.
 #[tokio::test]
 async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
     for (bytes, units) in [(1, 1), (u64::MAX, 20)] {
-        let world = World::with_rows(20).await.tuned(Tuning { batch_bytes: bytes, ..Tuning::default() });
+        let world = TestEngine::with_rows(20).await.tuned(Tuning { batch_bytes: bytes, ..Tuning::default() });
         world.up(5).await.unwrap();
         let fence = Fence::raise(&world.context.database).await.unwrap();
         let line = line(&world.context.migrations).unwrap();
@@ -58,7 +59,7 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
         let work = Arc::new(work);
         assert!(!work.visits_units(work.lens.tables["fixed_lrps"].group), "nothing of it is computed");
         prepare(&world.context, &fence, &work, false).await.unwrap();
-        copy::copy(&world.context, &fence, &work, &Arc::new(Allowance::of(None))).await.unwrap();
+        copy::copy(&world.context, &fence, &work, &Arc::new(UnitBudget::of(None))).await.unwrap();
         assert_eq!(world.context.progress.snapshot().batch.unwrap().units, units, "{bytes} bytes");
         assert_eq!(world.count("fixed_lrps__6").await, 20);
     }

@@ -1,13 +1,13 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
 use super::line::{self, all};
-use super::world::World;
+use super::world::TestEngine;
 use crate::migrate::*;
 
 #[tokio::test]
-async fn a_unit_that_a_module_cannot_take_stops_it_by_name_and_changes_nothing() {
+async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
     for (run_info, reason) in [("no such thing", "run_info has no tags"), ("trap tags=", "it trapped")] {
-        let world = World::with_rows(20).await;
+        let world = TestEngine::with_rows(20).await;
         world.set_run_info("app-00013", run_info).await;
         let before = world.everything().await;
         let error = world.up(5).await.unwrap_err();
@@ -29,8 +29,8 @@ async fn a_unit_that_a_module_cannot_take_stops_it_by_name_and_changes_nothing()
 }
 
 #[tokio::test]
-async fn a_record_that_does_not_open_stops_it_by_name_and_changes_nothing() {
-    let world = World::with_rows(20).await;
+async fn record_that_does_not_open_stops_the_migration_by_name() {
+    let world = TestEngine::with_rows(20).await;
     world.execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'").await;
     let error = world.up(5).await.unwrap_err();
     assert!(
@@ -46,8 +46,8 @@ async fn a_record_that_does_not_open_stops_it_by_name_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_column_that_nobody_declares_is_not_opened() {
-    let world = World::with_rows(5).await;
+async fn undeclared_column_is_not_opened() {
+    let world = TestEngine::with_rows(5).await;
     world.up(4).await.unwrap();
     world.execute("UPDATE desired_lrps SET run_info = 'not a record' WHERE guid = 'app-00002'").await;
     world.execute("UPDATE desired_lrps SET routes = 'nor is this'").await;
@@ -57,8 +57,8 @@ async fn a_column_that_nobody_declares_is_not_opened() {
 }
 
 #[tokio::test]
-async fn a_unit_above_the_limit_is_refused_by_name() {
-    let world = World::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
+async fn unit_above_the_limit_is_refused_by_name() {
+    let world = TestEngine::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
     world.execute("UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'").await;
     let error = world.up(5).await.unwrap_err();
     assert!(matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"), "{error}");
@@ -66,11 +66,11 @@ async fn a_unit_above_the_limit_is_refused_by_name() {
 
 #[tokio::test]
 async fn another_module_for_a_version_that_ran_is_an_error() {
-    let mut world = World::with_rows(2).await;
+    let mut world = TestEngine::with_rows(2).await;
     world.up(4).await.unwrap();
     let manifest = all()[3].manifest().clone();
     world.context.migrations[3] =
-        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
+        std::sync::Arc::new(line::NativeMigration { manifest, digest: "other".into(), function: line::none });
     for version in [4, 5] {
         let error = world.up(version).await.unwrap_err();
         assert!(matches!(&error, MigrateError::DigestChanged { version: 4, .. }), "{error}");
@@ -78,24 +78,24 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_version_that_was_taken_back_may_come_again_as_another_module() {
-    let mut world = World::with_rows(2).await;
+async fn reversed_version_may_be_applied_again_with_another_module() {
+    let mut world = TestEngine::with_rows(2).await;
     world.up(2).await.unwrap();
     world.down(1).await.unwrap();
     let manifest = all()[1].manifest().clone();
     world.context.migrations[1] =
-        std::sync::Arc::new(line::Native { manifest, digest: "other".into(), function: line::none });
+        std::sync::Arc::new(line::NativeMigration { manifest, digest: "other".into(), function: line::none });
     world.up(1).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_cannot_be_undone_is_refused_before_anything_is_written() {
-    let mut world = World::with_rows(2).await;
+async fn down_across_a_one_way_migration_is_refused_before_a_write() {
+    let mut world = TestEngine::with_rows(2).await;
     world.up(2).await.unwrap();
     let mut manifest = all()[1].manifest().clone();
     manifest.reversible = false;
     world.context.migrations[1] =
-        std::sync::Arc::new(line::Native { manifest, digest: "digest-of-2".into(), function: line::none });
+        std::sync::Arc::new(line::NativeMigration { manifest, digest: "digest-of-2".into(), function: line::none });
     let error = world.down(1).await.unwrap_err();
     assert!(matches!(error, MigrateError::NotReversible { version: 2, .. }), "{error}");
     assert_eq!(world.version().await, (2, 2));
@@ -103,7 +103,7 @@ async fn what_cannot_be_undone_is_refused_before_anything_is_written() {
 
 #[tokio::test]
 async fn versions_that_the_catalog_does_not_have_are_errors() {
-    let world = World::with_rows(2).await;
+    let world = TestEngine::with_rows(2).await;
     world.up(3).await.unwrap();
     assert!(matches!(world.down(0).await.unwrap_err(), MigrateError::NotReversible { version: 1, .. }));
     world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":2000}' WHERE id = 'version'").await;
@@ -114,15 +114,15 @@ async fn versions_that_the_catalog_does_not_have_are_errors() {
 }
 
 #[tokio::test]
-async fn a_version_row_without_target_means_that_it_equals_current() {
-    let world = World::with_rows(2).await;
+async fn version_row_without_target_means_target_equals_current() {
+    let world = TestEngine::with_rows(2).await;
     world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":1,\"Other\":2}' WHERE id = 'version'").await;
     assert_eq!(world.up(2).await.unwrap(), Decision::Begin { from: 1, to: 2 });
 }
 
 #[tokio::test]
-async fn no_version_with_empty_or_foreign_tables_is_a_fresh_start_and_with_rows_is_not() {
-    let world = World::empty().await;
+async fn database_without_version_is_fresh_unless_known_tables_have_rows() {
+    let world = TestEngine::empty().await;
     world.execute("CREATE TABLE locks (path TEXT)").await;
     world.execute("INSERT INTO locks VALUES ('bbs')").await;
     world.execute("CREATE TABLE tasks (anything TEXT)").await;
@@ -139,8 +139,8 @@ async fn no_version_with_empty_or_foreign_tables_is_a_fresh_start_and_with_rows_
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_else_survives_whatever_it_is_called() {
-    let world = World::with_rows(3).await;
+async fn foreign_table_survives_whatever_its_name() {
+    let world = TestEngine::with_rows(3).await;
     world.execute("CREATE TABLE locks__2024 (path TEXT)").await;
     world.execute("CREATE TABLE things__77 (mine TEXT)").await;
     world.up(5).await.unwrap();
@@ -149,8 +149,8 @@ async fn a_table_of_somebody_else_survives_whatever_it_is_called() {
 }
 
 #[tokio::test]
-async fn a_table_in_the_way_that_holds_rows_is_not_dropped() {
-    let world = World::with_rows(1).await;
+async fn table_in_the_way_that_has_rows_is_not_dropped() {
+    let world = TestEngine::with_rows(1).await;
     world.execute("CREATE TABLE bbs_health_check (mine TEXT)").await;
     world.execute("INSERT INTO bbs_health_check VALUES ('a row')").await;
     let error = world.up(5).await.unwrap_err();
@@ -159,8 +159,8 @@ async fn a_table_in_the_way_that_holds_rows_is_not_dropped() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_what_its_version_says_stops_it() {
-    let world = World::with_rows(1).await;
+async fn table_that_differs_from_its_version_stops_the_migration() {
+    let world = TestEngine::with_rows(1).await;
     world.execute("ALTER TABLE desired_lrps ADD COLUMN surprise TEXT").await;
     world.execute("DROP INDEX apps_domain_idx").await;
     let error = world.up(5).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn a_table_that_is_not_what_its_version_says_stops_it() {
 /// Diego writes version 0 before its first migration.
 #[tokio::test]
 async fn version_zero_is_no_version() {
-    let world = World::empty().await;
+    let world = TestEngine::empty().await;
     world.execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)").await;
     world.execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')").await;
     world.execute("CREATE TABLE tasks (anything TEXT)").await;
@@ -184,10 +184,10 @@ async fn version_zero_is_no_version() {
     assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
 }
 
-/// Each case by itself: a table that is anew, one whose rows were taken out, one with what an earlier life left.
+/// A new table, one whose rows were removed, and one with state of an earlier use, each by itself.
 #[tokio::test]
-async fn a_database_that_was_emptied_is_begun_anew_without_what_was_kept_of_its_records() {
-    let world = World::with_rows(6).await;
+async fn emptied_database_is_begun_anew_without_its_residue() {
+    let world = TestEngine::with_rows(6).await;
     world.up(7).await.unwrap();
     world.down(2).await.unwrap();
     assert!(world.count("bbs_residue").await > 0);
@@ -209,8 +209,8 @@ async fn a_database_that_was_emptied_is_begun_anew_without_what_was_kept_of_its_
 }
 
 #[tokio::test]
-async fn a_copy_in_the_way_that_holds_rows_is_not_dropped() {
-    let world = World::with_rows(1).await;
+async fn copy_in_the_way_that_has_rows_is_not_dropped() {
+    let world = TestEngine::with_rows(1).await;
     world.execute("CREATE TABLE desired_lrps__5 (mine TEXT)").await;
     world.execute("INSERT INTO desired_lrps__5 VALUES ('a row')").await;
     let error = world.up(5).await.unwrap_err();
@@ -220,8 +220,8 @@ async fn a_copy_in_the_way_that_holds_rows_is_not_dropped() {
 }
 
 #[tokio::test]
-async fn a_record_of_a_version_that_no_module_leads_to_is_refused_before_anything_is_written() {
-    let world = World::with_rows(3).await;
+async fn record_of_an_unknown_version_is_refused_before_a_write() {
+    let world = TestEngine::with_rows(3).await;
     world.up(4).await.unwrap();
     world.execute("UPDATE desired_lrps SET record_version = 2000 WHERE guid = 'app-00001'").await;
     for outcome in [world.up(5).await, world.down(1).await] {
@@ -235,7 +235,7 @@ async fn a_record_of_a_version_that_no_module_leads_to_is_refused_before_anythin
 
 #[tokio::test]
 async fn rollback_lasts_until_a_host_without_the_setting_migrates() {
-    let world = World::with_rows(3).await;
+    let world = TestEngine::with_rows(3).await;
     let run = async || {
         let fence = Fence::raise(&world.context.database).await.unwrap();
         run(&world.context, &fence, Intent::UpUntilDrained { wanted: 5, back_to: 2 }).await.unwrap()
@@ -244,7 +244,7 @@ async fn rollback_lasts_until_a_host_without_the_setting_migrates() {
     assert_eq!(run().await, Decision::Serve);
     world.down(2).await.unwrap();
     assert_eq!([run().await, run().await], [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]);
-    // Another BBS that keeps no history migrated up in between: the rollback is over.
+    // Another BBS, which keeps no history, has migrated up since: the rollback is over.
     world.up(3).await.unwrap();
     world.execute("DELETE FROM bbs_history WHERE version = 3 AND direction = 'up' AND seq > 5").await;
     assert_eq!(run().await, Decision::Begin { from: 3, to: 5 });

@@ -1,10 +1,10 @@
-//! Rows of a table that a step drops and the way back makes again: what was kept of them, what a row function makes
+//! Rows of a table that a step drops and the other direction creates again: saved rows, rows that a row function makes
 //! instead, and units that have rows nowhere else.
 
 use std::collections::BTreeMap;
 
 use super::line::{self, all};
-use super::world::World;
+use super::world::TestEngine;
 use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{ColumnType, Table};
@@ -50,19 +50,19 @@ fn shout(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, Strin
     Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, made], ..Outcome::default() })
 }
 
-async fn words(world: &World) -> BTreeMap<String, (String, String)> {
+async fn words(world: &TestEngine) -> BTreeMap<String, (String, String)> {
     let rows = world.rows("words").await;
     rows.into_iter().map(|row| (row["guid"].clone(), (row["word"].clone(), row["note"].clone()))).collect()
 }
 
-/// A unit whose rows were edited, one that was edited after they were gone, one that came since, one that lost them.
-async fn edit_words(world: &World) {
+/// A unit whose rows were edited, one edited after its rows were dropped, a new one, and a removed one.
+async fn edit_words(world: &TestEngine) {
     world.execute("UPDATE words SET word = 'edited', note = 'kept' WHERE guid = 'app-00000'").await;
     world.execute("UPDATE words SET word = 'stale', note = 'kept' WHERE guid = 'app-00001'").await;
     world.execute("DELETE FROM words WHERE guid = 'app-00002'").await;
 }
 
-async fn edit_apps(world: &World) {
+async fn edit_apps(world: &TestEngine) {
     world.execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00001'").await;
     world
         .execute(
@@ -86,7 +86,7 @@ fn assert_words(found: &BTreeMap<String, (String, String)>) {
 
 #[tokio::test]
 async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
-    let mut world = World::with_rows(4).await;
+    let mut world = TestEngine::with_rows(4).await;
     let changes = vec![Change::CreateTable(words_table())];
     let manifest = Manifest { up: accesses(), ..line::manifest(2, "makes-words", changes) };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
@@ -101,7 +101,7 @@ async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
 
 #[tokio::test]
 async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
-    let mut world = World::with_rows(4).await;
+    let mut world = TestEngine::with_rows(4).await;
     let created =
         Manifest { up: accesses(), ..line::manifest(2, "makes-words", vec![Change::CreateTable(words_table())]) };
     let dropped = vec![Change::DropTable { table: "words".into() }];
@@ -122,9 +122,9 @@ fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String
     Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, word], ..Outcome::default() })
 }
 
-/// `words` is made empty, and a later step takes it together with `desired_lrps`.
-async fn with_words_beside_apps(apps: usize) -> World {
-    let mut world = World::with_rows(apps).await;
+/// `words` is created empty, and a later step transforms it together with `desired_lrps`.
+async fn with_words_beside_apps(apps: usize) -> TestEngine {
+    let mut world = TestEngine::with_rows(apps).await;
     let created = line::manifest(2, "creates-words", vec![Change::CreateTable(words_table())]);
     let joined =
         vec![line::access("desired_lrps", &["guid"], &[], false), line::access("words", &["word"], &["word"], false)];
@@ -157,9 +157,9 @@ async fn units_only_in_a_dropped_table_are_restored_by_partial_runs() {
     let mut parts = 0;
     loop {
         let fence = Fence::raise(&world.context.database).await.unwrap();
-        match run_part(&world.context, &fence, Intent::Up { wanted: 3 }, Some(1)).await.unwrap() {
-            Progressed::Part(_) => parts += 1,
-            Progressed::Done(_) => break,
+        match run_partially(&world.context, &fence, Intent::Up { wanted: 3 }, Some(1)).await.unwrap() {
+            RunOutcome::Partial(_) => parts += 1,
+            RunOutcome::Done(_) => break,
         }
     }
     assert_eq!(words(&world).await, before);
@@ -175,15 +175,15 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     else {
         panic!("there is something to follow")
     };
-    // A client makes the unit's other row while nothing is copied yet, and with it what was kept comes back.
-    let mirror = online.mirror();
+    // A client writes the unit's other row before anything is copied, and the saved row comes back with it.
+    let dual_write = online.dual_write();
     let unit = b"before-all".to_vec();
-    let held = mirror.hold(vec!["desired_lrps"], &unit).await;
+    let held = dual_write.hold(vec!["desired_lrps"], &unit).await;
     let mut tx = fence.begin().await.unwrap();
     let insert = "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
                   SELECT 'before-all', domain, routes, run_info FROM desired_lrps WHERE guid = 'app-00000'";
     tx.execute(crate::database::sql(insert)).await.unwrap();
-    mirror.changed(&mut tx, &[("desired_lrps".to_owned(), unit)]).await.unwrap();
+    dual_write.changed(&mut tx, &[("desired_lrps".to_owned(), unit)]).await.unwrap();
     tx.commit().await.unwrap();
     drop(held);
     online.copy(&world.context, &fence).await.unwrap();

@@ -1,4 +1,4 @@
-//! A database in a folder of its own, with made-up rows, and ways to look at it.
+//! A database in a temporary folder, with generated rows, and ways to read it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::database::{Address, Database, Dialect, Row, schema, sql};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
-use crate::migrate::part::Allowance;
+use crate::migrate::copy::UnitBudget;
 use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, line, run};
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::record::Keyring;
 
-pub(super) type Rows = Vec<BTreeMap<String, String>>;
+pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 
-pub(super) struct World {
+pub(super) struct TestEngine {
     _folder: TempDir,
     pub(super) context: Context,
 }
 
-impl World {
+impl TestEngine {
     pub(super) async fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
@@ -129,7 +129,7 @@ impl World {
         self.names("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%!_!_%' ESCAPE '!'").await
     }
 
-    /// Every statement that made something, to see that nothing was made.
+    /// Every statement that created something, to show that nothing was created.
     pub(super) async fn master(&self) -> Vec<String> {
         let mut names = self.names("SELECT name FROM sqlite_master ORDER BY name").await;
         names.retain(|name| !name.contains("bbs_fence"));
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// What the database has for each table of its version, columns in a fixed order.
+    /// The database's rows for each table of its version, columns in a fixed order.
     pub(super) async fn schema(&self) -> BTreeMap<String, schema::PhysicalTable> {
         let mut reader = self.context.database.read().await.unwrap();
         let mut schema = BTreeMap::new();
@@ -165,7 +165,7 @@ impl World {
     }
 
     /// The rows of a table with sealed columns opened, in the order of the primary key.
-    pub(super) async fn rows(&self, table: &str) -> Rows {
+    pub(super) async fn rows(&self, table: &str) -> TestRows {
         let layout = self.layout(self.version().await.0);
         let known = &layout.tables[table];
         let key = known.primary_key.join(", ");
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// All rows of all tables of the database's version.
-    pub(super) async fn everything(&self) -> BTreeMap<String, Rows> {
+    pub(super) async fn everything(&self) -> BTreeMap<String, TestRows> {
         let mut everything = BTreeMap::new();
         for table in self.layout(self.version().await.0).tables.keys() {
             everything.insert(table.clone(), self.rows(table).await);
@@ -194,13 +194,13 @@ impl World {
         everything
     }
 
-    /// Migrates up to a version with a copy that was tampered with just before it is verified.
+    /// Migrates up to a version with a copy that is damaged just before it is verified.
     pub(super) async fn damaged_before_verify(&self, to: DataVersion, damage: &str) -> MigrateError {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         let line = line(&self.context.migrations).unwrap();
         let ends = (self.version().await.0, to);
         let work =
-            bring_across(&self.context, &fence, &line, ends, false, &Arc::new(Allowance::of(None))).await.unwrap().0;
+            bring_across(&self.context, &fence, &line, ends, false, &Arc::new(UnitBudget::of(None))).await.unwrap().0;
         self.execute(damage).await;
         finish(&self.context, &fence, &work, false).await.unwrap_err()
     }

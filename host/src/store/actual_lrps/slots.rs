@@ -7,7 +7,7 @@ use super::{COLUMNS, TABLE, actual_lrp};
 use crate::model::actual_lrp::{ActualLrp, Presence, State};
 use crate::model::slot::Slot;
 use crate::model::{Text, tags};
-use crate::store::cells::{Cell, Cells, json, message, number};
+use crate::store::column_values::{ColumnValue, ColumnValues, json, message, number};
 use crate::store::filter::Filter;
 use crate::store::reader::Reader;
 use crate::store::record::{Record, RecordProblem};
@@ -73,8 +73,8 @@ impl Writer {
     /// New rows of one process guid, where there are none.
     pub async fn insert_slots(&mut self, rows: &[ActualLrp]) -> Result<(), StoreError> {
         let Some(first) = rows.first() else { return Ok(()) };
-        let cells = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
-        self.insert(TABLE, &first.process_guid, cells, Conflict::Fails).await
+        let values = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
+        self.insert(TABLE, &first.process_guid, values, Conflict::Fails).await
     }
 
     /// How many of the managed instances of a process guid run.
@@ -91,12 +91,12 @@ impl Writer {
             let meant = match (before.at(presence), after.at(presence)) {
                 (Some(row), None) => self.delete(TABLE, &row.process_guid, this(row)).await?,
                 (Some(then), Some(now)) if then != now => {
-                    let cells = self.differing(Some(then), now)?;
-                    self.update(TABLE, &then.process_guid, this(then), cells).await?
+                    let values = self.differing(Some(then), now)?;
+                    self.update(TABLE, &then.process_guid, this(then), values).await?
                 }
                 (None, Some(row)) => {
-                    let cells = self.differing(None, row)?;
-                    self.insert(TABLE, &row.process_guid, vec![cells], Conflict::Fails).await?;
+                    let values = self.differing(None, row)?;
+                    self.insert(TABLE, &row.process_guid, vec![values], Conflict::Fails).await?;
                     continue;
                 }
                 (Some(_), Some(_)) | (None, None) => continue,
@@ -109,12 +109,12 @@ impl Writer {
     }
 
     /// The columns that change.
-    fn differing(&self, then: Option<&ActualLrp>, now: &ActualLrp) -> Result<Cells, StoreError> {
-        let mut difference = Difference { writer: self, then, now, cells: Cells::new() };
+    fn differing(&self, then: Option<&ActualLrp>, now: &ActualLrp) -> Result<ColumnValues, StoreError> {
+        let mut difference = Difference { writer: self, then, now, values: ColumnValues::new() };
         difference.texts()?;
         difference.numbers();
         difference.sealed();
-        Ok(difference.cells)
+        Ok(difference.values)
     }
 }
 
@@ -141,7 +141,7 @@ struct Difference<'a> {
     writer: &'a Writer,
     then: Option<&'a ActualLrp>,
     now: &'a ActualLrp,
-    cells: Cells,
+    values: ColumnValues,
 }
 
 impl<'a> Difference<'a> {
@@ -157,14 +157,14 @@ impl<'a> Difference<'a> {
         ];
         for (column, text) in plain {
             if let Some(text) = self.new_value(text) {
-                self.cells.push((column, self.writer.plain(TABLE, column, text)?));
+                self.values.push((column, self.writer.plain(TABLE, column, text)?));
             }
         }
         let told: [(&'static str, TextOf); 2] =
             [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
         for (column, text) in told {
             if let Some(text) = self.new_value(text) {
-                self.cells.push((column, self.writer.excerpt(text)));
+                self.values.push((column, self.writer.excerpt(text)));
             }
         }
         Ok(())
@@ -181,24 +181,24 @@ impl<'a> Difference<'a> {
         for (column, value) in numbers {
             let now = value(self.now);
             if self.then.is_none_or(|then| value(then) != now) {
-                self.cells.push((column, number(now)));
+                self.values.push((column, number(now)));
             }
         }
         if self.then.is_none_or(|then| then.routable != self.now.routable) {
-            self.cells.push(("routable", Cell::Flag(self.now.routable)));
+            self.values.push(("routable", ColumnValue::Flag(self.now.routable)));
         }
     }
 
     /// Sealed anew only where they change.
     fn sealed(&mut self) {
         if let Some(net_info) = self.new_value(|row| &row.net_info) {
-            self.cells.push(("net_info", message(net_info)));
+            self.values.push(("net_info", message(net_info)));
         }
         if let Some(hostnames) = self.new_value(|row| &row.internal_routes) {
-            self.cells.push(("internal_routes", json(tags::hostnames_to_json(hostnames))));
+            self.values.push(("internal_routes", json(tags::hostnames_to_json(hostnames))));
         }
         if let Some(metric_tags) = self.new_value(|row| &row.metric_tags) {
-            self.cells.push(("metric_tags", json(tags::text_map_to_json(metric_tags))));
+            self.values.push(("metric_tags", json(tags::text_map_to_json(metric_tags))));
         }
     }
 

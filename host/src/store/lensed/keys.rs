@@ -7,11 +7,11 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatemen
 use super::Lenses;
 use crate::database::{Dialect, Transaction};
 use crate::lens::Provenance;
+use crate::rows::unit_column;
 use crate::store::direct::{bytes_of, within};
 use crate::store::filter::Filter;
-use crate::store::reader::Range;
+use crate::store::reader::{Key, Range};
 use crate::store::{StoreError, failed};
-use crate::units::{Key, unit_column};
 
 const KEY: &str = "unit_key";
 const BYTES: &str = "unit_bytes";

@@ -5,41 +5,40 @@
 
 use std::collections::BTreeSet;
 
-use super::{Lenses, Lifted, failed};
+use super::{Lenses, failed};
 use crate::layout::values::Value;
-use crate::lens::Kept;
+use crate::lens::ResidueEntry;
 use crate::record::Keyring;
+use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
-use crate::units::{Batch, UnitsError, differing};
 
 /// The units of a cluster at the data's layout, and what has to be kept of them. `kept` is what lifting lost.
 pub(super) fn lowered(
     lenses: &Lenses,
     keyring: &Keyring,
     cluster: usize,
-    before: &Batch,
-    now: &Batch,
-    kept: Vec<Kept>,
-) -> Result<(Batch, Vec<Kept>), StoreError> {
+    before: &UnitBatch,
+    now: &UnitBatch,
+    kept: Vec<ResidueEntry>,
+) -> Result<(UnitBatch, Vec<ResidueEntry>), StoreError> {
     let lowered = lenses.lower(keyring, cluster, now, kept);
     let (after, mut left) = lowered.map_err(|fault| lenses.not_written(fault))?;
     if !lenses.is_pinned || left.iter().all(|kept| kept.table.is_empty()) {
         return Ok((after, left));
     }
     let of_modules = left.iter().filter(|kept| kept.table.is_empty()).cloned().collect();
-    let Lifted { batch: back, .. } =
-        lenses.lift(keyring, cluster, &after, of_modules).map_err(|fault| lenses.not_written(fault))?;
-    let lost = differing(lenses.native(), now, &back, keyring, alike);
+    let back = lenses.lift(keyring, cluster, &after, of_modules).map_err(|fault| lenses.not_written(fault))?;
+    let lost = differences(lenses.native(), &back, now, keyring, alike);
     if lost.is_empty() {
         left.retain(|kept| kept.table.is_empty());
         return Ok((after, left));
     }
-    let changed = differing(lenses.native(), now, before, keyring, alike);
-    let is_new = |(table, key, column): &&(String, Vec<u8>, String)| {
+    let changed = differences(lenses.native(), before, now, keyring, alike);
+    let is_new = |(table, key, column): &&Difference| {
         changed.contains(&(table.clone(), key.clone(), column.clone()))
             || changed.contains(&(table.clone(), key.clone(), String::new()))
     };
-    let named = |(table, _, column): &(String, Vec<u8>, String)| match column.is_empty() {
+    let named = |(table, _, column): &Difference| match column.is_empty() {
         true => table.clone(),
         false => format!("{table}.{column}"),
     };
@@ -63,12 +62,12 @@ fn alike(one: Value<'_>, other: Value<'_>) -> bool {
 
 impl Lenses {
     /// What it means that a changed unit could not be written.
-    pub(super) fn not_written(&self, fault: UnitsError) -> StoreError {
+    pub(super) fn not_written(&self, fault: RowsError) -> StoreError {
         match fault {
-            UnitsError::TooLong { table, column } => {
+            RowsError::TooLong { table, column } => {
                 StoreError::NotHeld { fields: format!("{table}.{column}"), version: self.version }
             }
-            UnitsError::Lens(fault) if self.is_pinned => {
+            RowsError::Lens(fault) if self.is_pinned => {
                 StoreError::NotHeld { fields: fault.to_string(), version: self.version }
             }
             fault => failed("write a record through the lens")(fault),

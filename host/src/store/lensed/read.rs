@@ -8,11 +8,11 @@ use crate::database::Transaction;
 use crate::layout::schema::{Sealing, Table as Declared};
 use crate::layout::values::Value;
 use crate::record::Keyring;
+use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
 use crate::store::reader::{Key, PageEnd, Range};
 use crate::store::record::{Columns, Read, Record, RecordProblem};
 use crate::store::{Store, StoreError, Table};
-use crate::units::{Rows, UnitsError};
 
 /// Units that are in memory at a time.
 const UNITS: u32 = 250;
@@ -20,7 +20,7 @@ const UNITS: u32 = 250;
 /// One row of a table at the handlers' layout.
 pub(super) struct LiftedRow<'a> {
     pub(super) table: &'a Declared,
-    pub(super) rows: &'a Rows,
+    pub(super) rows: &'a TableRows,
     pub(super) row: usize,
 }
 
@@ -96,8 +96,8 @@ pub(in crate::store) async fn list<T>(
     loop {
         let found = keys::next(lenses, tx, table.name, filter, &range, UNITS).await?;
         let is_last = found.len() < UNITS as usize;
-        let found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-        range.after = found.last().cloned();
+        range.after = found.last().map(|(key, _)| key.clone());
+        let found = found.into_iter().map(|(key, _)| UnitKey::text(key)).collect();
         records.extend(records_of(store, lenses, tx, (table, columns), filter, found, read).await?);
         if is_last {
             break;
@@ -115,7 +115,7 @@ pub(in crate::store) async fn get<T>(
     read: Read<T>,
 ) -> Result<Option<T>, StoreError> {
     let filter = Filter::everything();
-    let found = records_of(store, lenses, tx, (table, columns), &filter, vec![key.to_vec()], read).await?;
+    let found = records_of(store, lenses, tx, (table, columns), &filter, vec![UnitKey::text(key)], read).await?;
     found.into_iter().next().transpose()
 }
 
@@ -126,7 +126,7 @@ async fn records_of<T>(
     tx: &mut Transaction,
     (table, columns): (Table, &[&'static str]),
     filter: &Filter,
-    units: Vec<Key>,
+    units: Vec<UnitKey>,
     read: Read<T>,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
     let cluster = lenses.cluster(table.name);
@@ -139,7 +139,7 @@ async fn records_of<T>(
     Ok(meant.chain(damaged).collect())
 }
 
-pub(super) fn unreadable(table: Table, key: &Key, fault: Arc<UnitsError>) -> StoreError {
+pub(super) fn unreadable(table: Table, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {
     let source = RecordProblem::Lens { source: fault };
-    StoreError::Unreadable { table: table.name, key: String::from_utf8_lossy(key).into_owned(), source }
+    StoreError::Unreadable { table: table.name, key: key.name(), source }
 }

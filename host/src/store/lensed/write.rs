@@ -9,20 +9,20 @@ use super::{Lenses, failed};
 use crate::database::{Transaction, is_unique_violation};
 use crate::layout::schema::{Column, Sealing, Table as Declared};
 use crate::layout::values::{Encoding, Value};
-use crate::lens::Kept;
-use crate::store::cells::{Cell, Cells};
+use crate::lens::ResidueEntry;
+use crate::rows::{self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
+use crate::store::column_values::{ColumnValue, ColumnValues};
 use crate::store::filter::Filter;
 use crate::store::record::{Read, Record};
 use crate::store::writer::Conflict;
 use crate::store::{Store, StoreError, Table};
-use crate::units::{self, Batch, Held, Key, Rows, UnitsError, residue};
 
 /// The units that one transaction has touched.
 #[derive(Debug)]
 pub(in crate::store) struct Session {
     lenses: Arc<Lenses>,
     /// By cluster and key.
-    units: BTreeMap<(usize, Key), Unit>,
+    units: BTreeMap<(usize, Vec<u8>), Unit>,
     /// Whether a key that is taken by the time of writing is the caller's to hear of.
     tells_conflicts: bool,
 }
@@ -30,7 +30,7 @@ pub(in crate::store) struct Session {
 /// One unit as it was and as it will be.
 #[derive(Debug)]
 struct Unit {
-    stored: Batch,
+    stored: UnitBatch,
     native: Native,
     changed: bool,
     /// Whether something was kept of it.
@@ -40,12 +40,12 @@ struct Unit {
 #[derive(Debug)]
 enum Native {
     Lifted {
-        before: Batch,
-        now: Batch,
-        kept: Vec<Kept>,
+        before: UnitBatch,
+        now: UnitBatch,
+        kept: Vec<ResidueEntry>,
     },
     /// For each look at it the same.
-    Damaged(Arc<UnitsError>),
+    Damaged(Arc<RowsError>),
     /// Removed without having been read.
     Removed,
 }
@@ -71,11 +71,11 @@ impl Session {
         Ok(self.units.get_mut(&at).expect("it was put there"))
     }
 
-    async fn read(&self, store: &Store, tx: &mut Transaction, cluster: usize, key: &[u8]) -> Result<Unit, UnitsError> {
+    async fn read(&self, store: &Store, tx: &mut Transaction, cluster: usize, key: &[u8]) -> Result<Unit, RowsError> {
         let (lenses, keyring) = (&self.lenses, store.keyring());
-        let units = vec![key.to_vec()];
-        let stored = units::load_locked(tx, &lenses.place, &lenses.wanted(cluster, None), &units).await?;
-        let left = lenses.left(tx, keyring, cluster, &units).await?;
+        let (units, wanted) = ([UnitKey::text(key)], lenses.wanted(cluster, None));
+        let stored = rows::load(tx, &lenses.place, &wanted, &units, RowLock::Exclusive, ByteLimits::NONE).await?;
+        let left = lenses.left(tx, keyring, cluster, &stored).await?;
         let had_residue = !left.is_empty();
         let mut lifted = lenses.lifted(keyring, cluster, stored.clone(), left).await?;
         let native = match lifted.damaged.pop() {
@@ -119,7 +119,7 @@ impl Session {
         store: &Store,
         tx: &mut Transaction,
         (table, key): (Table, &[u8]),
-        rows: Vec<Cells>,
+        rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
         let lenses = Arc::clone(&self.lenses);
@@ -129,16 +129,16 @@ impl Session {
         unit.changed = true;
         let held = unit.rows_mut(table, key)?;
         let mut new = Vec::with_capacity(rows.len());
-        for cells in rows {
+        for values in rows {
             let row = |row| LiftedRow { table: declared, rows: held, row };
-            let taken = (0..held.count()).find(|at| is_same_row(table, &row(*at), &cells));
+            let taken = (0..held.count()).find(|at| is_same_row(table, &row(*at), &values));
             match (taken, conflict) {
-                (None, _) => new.push(row_of(declared, held, cells, store)),
+                (None, _) => new.push(row_of(declared, held, values, store)),
                 (Some(_), Conflict::Fails) => return Err(StoreError::Exists),
                 (Some(at), Conflict::Takes(column)) => {
-                    let cell = cells.into_iter().find(|(name, _)| *name == column);
-                    let (_, cell) = cell.expect("what is taken over is given");
-                    let value = held_in(held, column, cell, store);
+                    let value = values.into_iter().find(|(name, _)| *name == column);
+                    let (_, value) = value.expect("what is taken over is given");
+                    let value = held_in(held, column, value, store);
                     held.set(declared, column, &[at], value.value());
                 }
             }
@@ -153,7 +153,7 @@ impl Session {
         tx: &mut Transaction,
         (table, key): (Table, &[u8]),
         filter: &Filter,
-        cells: Cells,
+        values: ColumnValues,
     ) -> Result<u64, StoreError> {
         let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
@@ -161,8 +161,8 @@ impl Session {
         let rows = unit.rows_mut(table, key)?;
         let meant: Vec<_> =
             (0..rows.count()).filter(|row| filter.holds(&LiftedRow { table: declared, rows, row: *row })).collect();
-        for (column, cell) in cells {
-            let value = held_in(rows, column, cell, store);
+        for (column, value) in values {
+            let value = held_in(rows, column, value, store);
             rows.set(declared, column, &meant, value.value());
         }
         unit.changed |= !meant.is_empty();
@@ -186,7 +186,7 @@ impl Session {
             return Ok(1);
         }
         let rows = unit.rows_mut(table, key)?;
-        let goes = |rows: &Rows, row| filter.holds(&LiftedRow { table: declared, rows, row });
+        let goes = |rows: &TableRows, row| filter.holds(&LiftedRow { table: declared, rows, row });
         let gone: BTreeSet<_> = (0..rows.count()).filter(|row| goes(rows, *row)).collect();
         rows.retain(declared, |row| !gone.contains(&row));
         unit.changed |= !gone.is_empty();
@@ -196,11 +196,11 @@ impl Session {
     /// Writes what has changed.
     pub(in crate::store) async fn write(self, store: &Store, tx: &mut Transaction) -> Result<(), StoreError> {
         let tells_conflicts = self.tells_conflicts;
-        for ((cluster, key), unit) in self.units {
+        for ((cluster, _), unit) in self.units {
             if !unit.changed {
                 continue;
             }
-            let written = write_unit(&self.lenses, store, tx, cluster, &key, unit).await;
+            let written = write_unit(&self.lenses, store, tx, cluster, unit).await;
             written.map_err(|fault| match fault {
                 StoreError::Units { source, .. } if is_conflict(&source) && tells_conflicts => StoreError::Exists,
                 StoreError::Units { source, .. } if is_conflict(&source) => StoreError::Raced,
@@ -216,7 +216,6 @@ async fn write_unit(
     store: &Store,
     tx: &mut Transaction,
     cluster: usize,
-    key: &Key,
     unit: Unit,
 ) -> Result<(), StoreError> {
     let keyring = store.keyring();
@@ -226,78 +225,78 @@ async fn write_unit(
         Native::Lifted { before, now, kept } => {
             let (lenses, keyring) = (Arc::clone(lenses), Arc::clone(keyring));
             let lower = move || super::pin::lowered(&lenses, &keyring, cluster, &before, &now, kept);
-            let interrupted = |_| failed("write a record")(UnitsError::Interrupted);
+            let interrupted = |_| failed("write a record")(RowsError::Interrupted);
             tokio::task::spawn_blocking(lower).await.map_err(interrupted)??
         }
         Native::Damaged(_) => return Ok(()),
     };
     let failed = |fault| lenses.not_written(fault);
-    units::replace(tx, &lenses.place, &unit.stored, &after, keyring).await.map_err(failed)?;
+    rows::replace(tx, &lenses.place, &unit.stored, &after, keyring).await.map_err(failed)?;
     if unit.had_residue || !kept.is_empty() {
         let keeps = &lenses.clusters[cluster].keeps;
-        let name = units::name(key);
-        let direction = lenses.lower.direction;
-        residue::replace(tx, keyring, direction, keeps, &name, &kept).await.map_err(failed)?;
+        let names = unit.stored.names();
+        let entries = residue::seal(keyring, kept, &names);
+        residue::replace(tx, lenses.lower.direction, keeps, &names[0], &entries).await.map_err(failed)?;
     }
     Ok(())
 }
 
-fn is_conflict(fault: &UnitsError) -> bool {
-    matches!(fault, UnitsError::Rows { source, .. } if is_unique_violation(source))
+fn is_conflict(fault: &RowsError) -> bool {
+    matches!(fault, RowsError::Rows { source, .. } if is_unique_violation(source))
 }
 
 impl Unit {
-    fn rows(&mut self, table: Table, key: &[u8]) -> Result<&Rows, StoreError> {
+    fn rows(&mut self, table: Table, key: &[u8]) -> Result<&TableRows, StoreError> {
         self.rows_mut(table, key).map(|rows| &*rows)
     }
 
-    fn rows_mut(&mut self, table: Table, key: &[u8]) -> Result<&mut Rows, StoreError> {
+    fn rows_mut(&mut self, table: Table, key: &[u8]) -> Result<&mut TableRows, StoreError> {
         match &mut self.native {
             Native::Lifted { now, .. } => Ok(now.tables.get_mut(table.name).expect("a table of the cluster")),
-            Native::Damaged(fault) => Err(unreadable(table, &key.to_vec(), Arc::clone(fault))),
+            Native::Damaged(fault) => Err(unreadable(table, &UnitKey::text(key), Arc::clone(fault))),
             Native::Removed => unreachable!("nothing is asked of a unit after it was removed unread"),
         }
     }
 }
 
-fn is_same_row(table: Table, row: &LiftedRow<'_>, cells: &Cells) -> bool {
-    let mut key = cells.iter().filter(|(column, _)| table.primary_key.contains(column));
-    key.all(|(column, cell)| match (cell, row.rows.value(row.table, column, row.row)) {
-        (Cell::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
-        (Cell::Number(number), Some(Value::Integer(held))) => *number == held,
+fn is_same_row(table: Table, row: &LiftedRow<'_>, values: &ColumnValues) -> bool {
+    let mut key = values.iter().filter(|(column, _)| table.primary_key.contains(column));
+    key.all(|(column, value)| match (value, row.rows.value(row.table, column, row.row)) {
+        (ColumnValue::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
+        (ColumnValue::Number(number), Some(Value::Integer(held))) => *number == held,
         _ => false,
     })
 }
 
 /// A whole row: what is given, and the defaults of the rest.
-fn row_of(table: &Declared, rows: &Rows, cells: Cells, store: &Store) -> BTreeMap<String, Held> {
+fn row_of(table: &Declared, rows: &TableRows, values: ColumnValues, store: &Store) -> BTreeMap<String, OwnedValue> {
     let mut row: BTreeMap<_, _> = table.columns.iter().map(|column| (column.name.clone(), absent(column))).collect();
-    for (column, cell) in cells {
-        row.insert(column.to_owned(), held_in(rows, column, cell, store));
+    for (column, value) in values {
+        row.insert(column.to_owned(), held_in(rows, column, value, store));
     }
     row
 }
 
 /// What a column has that nobody gave a value.
-fn absent(column: &Column) -> Held {
+fn absent(column: &Column) -> OwnedValue {
     match Value::of(column.default.as_ref()) {
-        Value::Null if column.nullable => Held::Null,
+        Value::Null if column.nullable => OwnedValue::Null,
         Value::Null => match Encoding::from(column.kind) {
-            Encoding::Boolean => Held::Boolean(false),
-            Encoding::Integer => Held::Integer(0),
-            Encoding::Text => Held::Text(Vec::new()),
+            Encoding::Boolean => OwnedValue::Boolean(false),
+            Encoding::Integer => OwnedValue::Integer(0),
+            Encoding::Text => OwnedValue::Text(Vec::new()),
         },
         value => value.into(),
     }
 }
 
 /// A value as its column holds values here: sealed where the others rest sealed, plain where they were opened.
-fn held_in(rows: &Rows, column: &str, cell: Cell, store: &Store) -> Held {
-    match cell {
-        Cell::Number(number) => Held::Integer(number),
-        Cell::Flag(flag) => Held::Boolean(flag),
-        Cell::Text(text) => Held::Text(text.into_bytes()),
-        Cell::Sealed(_, plain) if rows.columns[column].sealing == Sealing::Plain => Held::Text(plain),
-        Cell::Sealed(sealing, plain) => Held::Text(store.keyring().seal(sealing, &plain)),
+fn held_in(rows: &TableRows, column: &str, value: ColumnValue, store: &Store) -> OwnedValue {
+    match value {
+        ColumnValue::Number(number) => OwnedValue::Integer(number),
+        ColumnValue::Flag(flag) => OwnedValue::Boolean(flag),
+        ColumnValue::Text(text) => OwnedValue::Text(text.into_bytes()),
+        ColumnValue::Sealed(_, plain) if rows.columns[column].sealing == Sealing::Plain => OwnedValue::Text(plain),
+        ColumnValue::Sealed(sealing, plain) => OwnedValue::Text(store.keyring().seal(sealing, &plain)),
     }
 }

@@ -1,57 +1,57 @@
-//! What a step would lose, and giving it back. Owns the shape of what is kept and the rule that
-//! a record which has changed since does not get old values back; where it is stored is `migrate`'s.
+//! What a step would lose, and giving it back. Owns the form of residue and the rule that a record which has changed
+//! since gets no old values back; `rows::residue` stores it.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
 use super::frame::{Content, Frame, FrameColumn};
-use super::step::{Fate, Step};
+use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
-/// Something to keep for the way back.
+/// What a step would lose of one row or unit, for the migration in the other direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct ResidueEntry {
     pub unit: usize,
-    /// Empty for what the row function itself left.
+    /// Empty for residue that the row function returned.
     pub table: String,
     pub version: DataVersion,
-    pub entry: Entry,
+    pub value: ResidueValue,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ResidueValue {
     /// The encoded primary key of a row; empty for a whole unit.
     pub row_key: Vec<u8>,
-    /// Of what the step gave. Empty where it gave nothing that could change.
+    /// Of what the step returned. Empty where it returned nothing that could change.
     pub digest: Vec<u8>,
     pub bytes: Vec<u8>,
 }
 
-/// What steps in the other direction left for the units of a batch.
+/// What steps in the other direction would have lost of the units of a batch.
 #[derive(Debug, Clone, Default)]
-pub struct Left {
-    entries: BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<Entry>>>,
+pub struct Residue {
+    entries: BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<ResidueValue>>>,
     edited: bool,
 }
 
-impl Left {
-    pub fn add(&mut self, version: DataVersion, table: &str, unit: usize, entry: Entry) {
-        self.entries.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(entry);
+impl Residue {
+    pub fn add(&mut self, version: DataVersion, table: &str, unit: usize, value: ResidueValue) {
+        self.entries.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(value);
     }
 
-    /// The rows may have been edited since by who knew only the columns that were there: a column that no row
-    /// function gives a value is still the row's own, whatever else has changed.
+    /// For rows that a client may have edited through the columns that were there: a column that no row function writes is
+    /// given back whatever else has changed.
     #[must_use]
     pub fn of_edited(mut self) -> Self {
         self.edited = true;
         self
     }
 
-    /// What is left for these units, which take the places that they have here.
+    /// The entries of these units, each at the unit's place in the list.
     #[must_use]
     pub fn only(&self, units: &[usize]) -> Self {
         let mut kept = Self { edited: self.edited, ..Self::default() };
@@ -65,23 +65,23 @@ impl Left {
         kept
     }
 
-    fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[Entry] {
+    fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[ResidueValue] {
         self.entries.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
     }
 }
 
-impl From<Vec<Kept>> for Left {
-    fn from(kept: Vec<Kept>) -> Self {
+impl From<Vec<ResidueEntry>> for Residue {
+    fn from(kept: Vec<ResidueEntry>) -> Self {
         let mut left = Self::default();
-        for Kept { unit, table, version, entry } in kept {
-            left.add(version, &table, unit, entry);
+        for ResidueEntry { unit, table, version, value } in kept {
+            left.add(version, &table, unit, value);
         }
         left
     }
 }
 
-impl Entry {
-    /// The columns of a row that were kept. Of what a row function left, nobody but it knows the shape.
+impl ResidueValue {
+    /// The saved columns of a row. The residue of a row function has a form of the module's own.
     pub fn columns(&self) -> impl Iterator<Item = (&[u8], Value<'_>)> {
         decode(&self.bytes).into_iter()
     }
@@ -111,8 +111,8 @@ pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Vec<Vec<u8
         .collect()
 }
 
-/// For each row, the digest of its columns that rest unencrypted: an edit shows in them, as Diego's
-/// modification tag does, and a new encryption key does not.
+/// For each row, the digest of its unsealed columns: an edit changes them, through Diego's modification tag if nothing
+/// else, and a new encryption key does not.
 fn row_digests(frame: &Frame<'_>, table: &str) -> Vec<Vec<u8>> {
     digests_of(frame, table, |_| true)
 }
@@ -129,12 +129,12 @@ fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> 
     frame.encoded(table, &names).into_iter().map(|row| digest([row])).collect()
 }
 
-/// The residue for each unit, as the row function takes it, if the unit is still what the other direction gave.
+/// For each unit, the residue of its row function, if the unit is still what the other direction returned.
 pub(super) fn given_back(
     frame: &Frame<'_>,
     version: DataVersion,
     opposite: &[Access],
-    left: &Left,
+    left: &Residue,
     stale: &mut u64,
 ) -> Vec<Option<Vec<u8>>> {
     let digests = unit_digests(frame, opposite);
@@ -148,12 +148,11 @@ pub(super) fn given_back(
     residue
 }
 
-/// Keeps the columns that the step takes from a table. A value that the way back would fill in anyway
-/// is not worth an entry.
-pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<Kept>) {
+/// Saves the columns that the step drops from a table, except values that the other direction would set anyway.
+pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<ResidueEntry>) {
     let leaving = frame.table(table).leaving.clone().into_iter();
     let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
-    let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != Fate::Lost).collect();
+    let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != ColumnFate::Lost).collect();
     if leaving.is_empty() {
         return;
     }
@@ -162,8 +161,8 @@ pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept
     keep(frame, step, table, &leaving, &digests, kept);
 }
 
-/// For each unit, the digest of what some tables hold of it in columns that rest unencrypted, whatever the order of rows.
-/// Which migration a record went through last is the host's own mark, and no edit.
+/// For each unit, the digest of its rows' unsealed columns in some tables, in any order of rows. The record version is
+/// left out: the host sets it, so it is no edit.
 pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Vec<Vec<u8>> {
     let tables: Vec<_> = tables
         .iter()
@@ -180,19 +179,26 @@ pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Vec<Vec<u8>> {
     (0..frame.units()).map(of_unit).collect()
 }
 
-/// Keeps all that a table holds that is about to go. Where `is_filled`, a row function makes rows on the way back: then it
-/// is also kept of a unit that it had no row.
-pub(super) fn keep_table(frame: &mut Frame<'_>, step: &Step, table: &str, is_filled: bool, kept: &mut Vec<Kept>) {
+/// Saves all rows of a table that is dropped. Where `is_filled`, a row function of the other direction makes its rows:
+/// then a unit without rows is saved as such.
+pub(super) fn keep_table(
+    frame: &mut Frame<'_>,
+    step: &Step,
+    table: &str,
+    is_filled: bool,
+    kept: &mut Vec<ResidueEntry>,
+) {
     frame.note_loss(table);
     if is_filled {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
         kept.extend(empty.map(|unit| {
-            let entry = Entry { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
-            Kept { unit, table: table.to_owned(), version: step.version(), entry }
+            let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
+            ResidueEntry { unit, table: table.to_owned(), version: step.version(), value }
         }));
     }
-    let columns: Vec<_> = frame.table(table).columns.iter().map(|column| (Fate::Kept, column.clone())).collect();
+    let columns: Vec<_> =
+        frame.table(table).columns.iter().map(|column| (ColumnFate::ResidueEntry, column.clone())).collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
     keep(frame, step, table, &columns, &digests, kept);
 }
@@ -201,9 +207,9 @@ fn keep(
     frame: &Frame<'_>,
     step: &Step,
     table: &str,
-    columns: &[(Fate, FrameColumn)],
+    columns: &[(ColumnFate, FrameColumn)],
     digests: &[Vec<u8>],
-    kept: &mut Vec<Kept>,
+    kept: &mut Vec<ResidueEntry>,
 ) {
     let (held, keys) = (frame.table(table), frame.keys(table));
     let data: Vec<_> = columns.iter().map(|(_, column)| frame.contents(held, column)).collect();
@@ -212,40 +218,40 @@ fn keep(
             let mut bytes = Vec::new();
             for ((fate, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
                 let value = data.get(Encoding::from(column.kind), row);
-                if *fate == Fate::Kept || value != Value::of(column.default.as_ref()) {
+                if *fate == ColumnFate::ResidueEntry || value != Value::of(column.default.as_ref()) {
                     Value::Text(column.name.as_bytes()).encode(&mut bytes);
                     value.encode(&mut bytes);
                 }
             }
             if !bytes.is_empty() {
-                let entry = Entry { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
-                kept.push(Kept { unit, table: table.to_owned(), version: step.version(), entry });
+                let value = ResidueValue { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
+                kept.push(ResidueEntry { unit, table: table.to_owned(), version: step.version(), value });
             }
         }
     }
 }
 
-/// What tells a row that something was kept for: its key and its digest, on the near side of the step.
+/// Identifies a row for which residue was saved: its key and its digest before the step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     row_key: Vec<u8>,
     digest: Vec<u8>,
 }
 
-/// The marks of a table's rows, to be taken before the step changes anything.
+/// The marks of a table's rows, computed before the step changes anything.
 pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Vec<Mark> {
     let rows = frame.keys(table).into_iter().zip(row_digests(frame, table));
     rows.map(|(row_key, digest)| Mark { row_key, digest }).collect()
 }
 
-/// Gives the columns that the step brought back the values they had, row by row. A table that the step
-/// makes has no marks from before it: its rows are told by their keys alone.
+/// Restores the values of the columns that the step added, row by row. A table that the step creates has no marks from
+/// before it: its rows are matched by their keys alone.
 pub(super) fn restore(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     marks: Option<Vec<Mark>>,
-    left: &Left,
+    left: &Residue,
     stale: &mut u64,
 ) {
     if step.creates(table) && frame.table(table).origins.is_empty() {
@@ -285,7 +291,7 @@ pub(super) fn restore(
     }
 }
 
-/// The values that were kept; for a row for which none was, what it has or the default.
+/// The saved values; for a row without one, its present value or the default.
 fn restored_column(
     column: &Column,
     found: &[Option<BTreeMap<&[u8], Value<'_>>>],
@@ -303,20 +309,20 @@ fn restored_column(
 
 /// A row of a table that a row function fills.
 struct FilledRow<'a> {
-    /// Its place among those that the row function has made, if it did.
+    /// Its place among the rows of the row function, if it is one.
     made: Option<usize>,
-    /// What was kept of it and takes precedence.
+    /// Saved values, which take precedence.
     kept: BTreeMap<&'a [u8], Value<'a>>,
 }
 
-/// A table that the step makes again, with rows of its row function. A unit that is still what the way back left gets
-/// the rows that went with the table; of any other, those that the row function has made are what counts.
+/// Restores a table that the step creates with rows of its row function. A unit that is still what the other direction
+/// returned gets the saved rows; any other keeps those of the row function.
 pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     marks: &[Vec<u8>],
-    left: &Left,
+    left: &Residue,
     stale: &mut u64,
 ) {
     let (held, keys) = (frame.table(table), frame.keys(table));
@@ -354,8 +360,8 @@ pub(super) fn restore_filled(
     held.columns.iter_mut().zip(contents).for_each(|(column, content)| column.content = content);
 }
 
-/// A table that the step makes again gets the rows that went with it.
-fn restore_table(frame: &mut Frame<'_>, version: DataVersion, table: &str, left: &Left) {
+/// Restores the rows of a table that the step creates.
+fn restore_table(frame: &mut Frame<'_>, version: DataVersion, table: &str, left: &Residue) {
     let mut offsets = vec![0];
     let mut rows = Vec::new();
     for unit in 0..frame.units() {

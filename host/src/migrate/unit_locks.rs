@@ -1,17 +1,17 @@
-//! Unit locks: the copier's batch and each write of a client hold the units that they touch, from before they are read
-//! until what was made of them is committed. Otherwise the copier could write what a client has just changed or deleted.
-//! Requests for the same unit are granted in the order in which they were made, so a batch is not starved by clients that
-//! keep taking one or another of its units.
+//! Unit locks. The copier's batch and each write of a client hold the units that they touch from before the units are
+//! read until the result is committed; otherwise the copier could write what a client has just changed or deleted.
+//! Requests for a unit are granted in the order in which they were made, so clients that keep taking units of a batch
+//! do not starve it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
-use crate::migrate::key::{Key, Part};
+use crate::rows::{KeyPart, UnitKey};
 
 /// A unit of a group.
-type Unit = (usize, Key);
+type GroupUnit = (usize, UnitKey);
 /// A request, by its place in the order of all requests.
 type Ticket = u64;
 
@@ -20,34 +20,34 @@ pub(crate) struct UnitLocks(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether the database may take two keys of different bytes for the same.
+    /// Whether the database may treat two keys of different bytes as equal.
     collates: bool,
     queues: Mutex<Queues>,
-    /// Shared by all requests but those for a key of which it is not known with which others the database confuses it.
+    /// Shared by all requests, except those for a key of which it is unknown which others the database treats as equal.
     all: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     next: Ticket,
-    /// By unit: the request that holds it, and behind it those that wait, in the order in which they were made.
-    of_units: HashMap<Unit, VecDeque<Ticket>>,
-    waiting: HashMap<Ticket, Waiting>,
+    /// By unit: the request that holds it, then those that wait, in the order in which they were made.
+    of_units: HashMap<GroupUnit, VecDeque<Ticket>>,
+    waiting: HashMap<Ticket, WaitingRequest>,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    /// How many of its units others hold, or asked for before.
+struct WaitingRequest {
+    /// The number of its units that other requests hold, or requested before.
     missing: usize,
     granted: oneshot::Sender<()>,
 }
 
-/// Units that are held or asked for, given back when dropped.
+/// Units that are held or requested; released on drop.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldUnits {
     locks: UnitLocks,
     ticket: Ticket,
-    units: HashSet<Unit>,
+    units: HashSet<GroupUnit>,
     _all: All,
 }
 
@@ -58,13 +58,13 @@ enum All {
 }
 
 impl UnitLocks {
-    /// With `collates`, keys that a collation may take for the same are one lock.
+    /// With `collates`, keys that a collation may treat as equal share a lock.
     pub(crate) fn new(collates: bool) -> Self {
         Self(Arc::new(Shared { collates, ..Shared::default() }))
     }
 
     /// Takes all of these units at once, so that two requests never wait for each other.
-    pub(crate) async fn take(&self, units: Vec<Unit>) -> Held {
+    pub(crate) async fn take(&self, units: Vec<GroupUnit>) -> HeldUnits {
         let all = Arc::clone(&self.0.all);
         let all = if self.0.collates && units.iter().any(|(_, key)| !is_ascii(key)) {
             All::Alone { _guard: all.write_owned().await }
@@ -79,18 +79,14 @@ impl UnitLocks {
         held
     }
 
-    /// What a key is locked by. Where keys are compared by a collation, which may ignore case, accents, widths and much
-    /// else, that is its digits alone: no collation takes two ASCII texts for the same that differ in those, and guids
-    /// have many.
-    fn lock_of(&self, key: Key) -> Key {
-        let digits = |part: Part| match part {
-            Part::Text(text) => Part::Text(text.into_iter().filter(u8::is_ascii_digit).collect()),
-            Part::Integer(number) => Part::Integer(number),
-        };
-        if self.0.collates { Key(key.0.into_iter().map(digits).collect()) } else { key }
+    /// The lock of a key. Where a collation compares keys, which may ignore case, accents, widths and much else, that
+    /// is its digits alone: no collation treats two ASCII texts with different digits as equal, and guids have many.
+    fn lock_of(&self, key: UnitKey) -> UnitKey {
+        let digits = |text: &[u8]| text.iter().copied().filter(u8::is_ascii_digit).collect();
+        if self.0.collates { key.map_text(digits) } else { key }
     }
 
-    fn ask(&self, units: HashSet<Unit>, all: All) -> (Held, Option<oneshot::Receiver<()>>) {
+    fn ask(&self, units: HashSet<GroupUnit>, all: All) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
         let mut queues = self.queues();
         let ticket = queues.next;
         queues.next += 1;
@@ -102,11 +98,11 @@ impl UnitLocks {
         }
         let granted = (missing > 0).then(|| {
             let (granted, receiver) = oneshot::channel();
-            queues.waiting.insert(ticket, Waiting { missing, granted });
+            queues.waiting.insert(ticket, WaitingRequest { missing, granted });
             receiver
         });
         drop(queues);
-        (Held { locks: self.clone(), ticket, units, _all: all }, granted)
+        (HeldUnits { locks: self.clone(), ticket, units, _all: all }, granted)
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -114,16 +110,17 @@ impl UnitLocks {
     }
 }
 
-fn is_ascii(key: &Key) -> bool {
-    key.0.iter().all(|part| match part {
-        Part::Text(text) => text.is_ascii(),
-        Part::Integer(_) => true,
+fn is_ascii(key: &UnitKey) -> bool {
+    key.parts().iter().all(|part| match part {
+        KeyPart::Text(text) => text.is_ascii(),
+        KeyPart::Integer(_) => true,
     })
 }
 
 impl Queues {
-    /// Takes a request out of the queue of one of its units; the request behind it then has one unit less to wait for.
-    fn leave(&mut self, unit: &Unit, ticket: Ticket) {
+    /// Removes a request from the queue of one of its units; the next request in the queue then waits for one unit
+    /// less.
+    fn leave(&mut self, unit: &GroupUnit, ticket: Ticket) {
         let Some(queue) = self.of_units.get_mut(unit) else { return };
         let was_first = queue.front() == Some(&ticket);
         queue.retain(|other| *other != ticket);
@@ -137,15 +134,15 @@ impl Queues {
         let Some(waiting) = self.waiting.get_mut(&first) else { return };
         waiting.missing -= 1;
         if waiting.missing == 0
-            && let Some(Waiting { granted, .. }) = self.waiting.remove(&first)
+            && let Some(WaitingRequest { granted, .. }) = self.waiting.remove(&first)
         {
-            // A request that was given up in this moment gives back what it was granted.
+            // A request that is cancelled at this moment releases what it was granted.
             let _ = granted.send(());
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldUnits {
     fn drop(&mut self) {
         let mut queues = self.locks.queues();
         queues.waiting.remove(&self.ticket);
@@ -161,12 +158,12 @@ mod tests {
 
     use super::*;
 
-    fn unit(name: &str) -> Unit {
-        (0, Key(vec![Part::Text(name.into())]))
+    fn unit(name: &str) -> GroupUnit {
+        (0, UnitKey::text(name))
     }
 
     #[tokio::test]
-    async fn a_unit_is_in_one_hand_at_a_time_and_others_are_free() {
+    async fn unit_has_one_holder_at_a_time_and_others_are_free() {
         let locks = UnitLocks::default();
         let batch = locks.take(vec![unit("a"), unit("b")]).await;
         drop(locks.take(vec![unit("c"), (1, unit("a").1)]).await);
@@ -182,7 +179,7 @@ mod tests {
         drop(locks.take(vec![unit("a"), unit("b"), unit("d")]).await);
     }
 
-    /// Goal: clients that keep taking units of a batch do not keep the batch waiting for ever.
+    /// Goal: clients that keep taking units of a batch do not starve the batch.
     /// Method: a batch waits for one unit that a client has; another client asks for another unit of the batch.
     #[tokio::test]
     async fn waiting_batch_is_served_before_later_requests() {
@@ -240,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn many_hands_never_hold_the_same_unit_nor_wait_for_ever() {
+    async fn concurrent_requests_never_share_a_unit_nor_deadlock() {
         let locks = UnitLocks::default();
         let inside = Arc::new(Mutex::new(HashSet::new()));
         let hands = (0..64_usize).map(|hand| {

@@ -1,16 +1,16 @@
-//! How keys, digests and versions rest in the host's own tables: as text of fixed length, or as a number that every
+//! The form of keys, digests and versions in the host's own tables: text of fixed length, or a number that every
 //! database has.
 
 use sha2::{Digest, Sha256};
 
 use crate::layout::manifest::DataVersion;
 
-/// Versions are timestamps: far below where the sign would matter.
+/// Versions are timestamps, well below the range of the sign.
 pub fn signed(version: DataVersion) -> i64 {
     i64::try_from(version).unwrap_or(i64::MAX)
 }
 
-/// A name of fixed length for what may be of any.
+/// A name of fixed length for bytes of any length.
 pub fn digest_of(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
 }

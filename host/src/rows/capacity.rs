@@ -1,4 +1,4 @@
-//! How much text a column holds, so that what does not fit is refused by name before the database refuses it.
+//! The text that a column can hold, so that a longer value is refused by name before the database refuses it.
 
 use crate::database::Dialect;
 use crate::layout::schema::ColumnType;
@@ -10,7 +10,7 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// None where there is no bound that a request could reach.
+    /// None where no request reaches the bound.
     pub fn of(kind: ColumnType, dialect: Dialect) -> Option<Self> {
         match kind {
             ColumnType::Varchar(most) => Some(Self::Characters(most)),
@@ -25,7 +25,7 @@ impl Capacity {
         }
     }
 
-    /// What is not UTF-8 counts by its bytes.
+    /// Text that is not UTF-8 counts by its bytes.
     pub fn holds(self, text: &[u8]) -> bool {
         match self {
             Self::Characters(most) => {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_holds_what_its_database_lets_it() {
+    fn column_capacity_is_that_of_its_database() {
         for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
             let varchar = Capacity::of(ColumnType::Varchar(2), dialect).unwrap();
             assert!(varchar.holds("öä".as_bytes()) && !varchar.holds(b"abc"), "{dialect}");

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use crate::database::Transaction;
 
 /// The side of the migration.
-pub trait Mirror: Send + Sync + std::fmt::Debug {
+pub trait DualWrite: Send + Sync + std::fmt::Debug {
     /// Keeps the copier away from the units of this key, in whichever of these tables, until what is given is dropped.
     /// Asked for before the transaction begins, so that whoever waits here holds nothing that the copier needs.
     fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
@@ -16,12 +16,12 @@ pub trait Mirror: Send + Sync + std::fmt::Debug {
         &'a self,
         tx: &'a mut Transaction,
         touched: &'a [(String, Vec<u8>)],
-    ) -> BoxFuture<'a, Result<(), MirrorError>>;
+    ) -> BoxFuture<'a, Result<(), DualWriteError>>;
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the change cannot be carried over to the tables of the migration under way, so it was not made")]
-pub struct MirrorError {
+pub struct DualWriteError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
     /// Whether the same change, made again from its start, may succeed.
     pub is_transient: bool,

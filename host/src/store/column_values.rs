@@ -9,7 +9,7 @@ use crate::layout::schema::Sealing;
 
 /// One value to be written, not sealed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cell {
+pub(super) enum ColumnValue {
     Number(i64),
     Flag(bool),
     Text(String),
@@ -17,18 +17,18 @@ pub(super) enum Cell {
 }
 
 /// The columns of one row that are written.
-pub(super) type Cells = Vec<(&'static str, Cell)>;
+pub(super) type ColumnValues = Vec<(&'static str, ColumnValue)>;
 
-pub(super) fn number(number: impl Into<i64>) -> Cell {
-    Cell::Number(number.into())
+pub(super) fn number(number: impl Into<i64>) -> ColumnValue {
+    ColumnValue::Number(number.into())
 }
 
-pub(super) fn message(message: &impl Message) -> Cell {
-    Cell::Sealed(Sealing::Enveloped, message.encode_to_vec())
+pub(super) fn message(message: &impl Message) -> ColumnValue {
+    ColumnValue::Sealed(Sealing::Enveloped, message.encode_to_vec())
 }
 
-pub(super) fn json(json: impl Into<Vec<u8>>) -> Cell {
-    Cell::Sealed(Sealing::Sealed, json.into())
+pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
+    ColumnValue::Sealed(Sealing::Sealed, json.into())
 }
 
 /// From so many bytes on, what is told of a failure is cut, as Diego cuts it.
@@ -50,12 +50,12 @@ fn excerpt(text: &[u8], dialect: Dialect) -> String {
 
 impl Writer {
     /// See `excerpt`.
-    pub(super) fn excerpt(&self, text: &[u8]) -> Cell {
-        Cell::Text(excerpt(text, self.tx.dialect()))
+    pub(super) fn excerpt(&self, text: &[u8]) -> ColumnValue {
+        ColumnValue::Text(excerpt(text, self.tx.dialect()))
     }
 
     /// The text that a plain column is to hold, if it can.
-    pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<Cell, StoreError> {
+    pub(super) fn plain(&self, table: Table, column: &'static str, text: &[u8]) -> Result<ColumnValue, StoreError> {
         let name = table.name;
         let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText { table: name, column })?;
         if self.tx.dialect() == Dialect::Postgres && text.contains('\0') {
@@ -63,7 +63,7 @@ impl Writer {
         }
         match self.access.capacity(name, column) {
             Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
-            Some(_) | None => Ok(Cell::Text(text.to_owned())),
+            Some(_) | None => Ok(ColumnValue::Text(text.to_owned())),
         }
     }
 }

@@ -1,17 +1,25 @@
-//! Units between the database and memory: their rows at one layout as columns, taken through a lens, and written back
-//! as a difference. What the store does when the data is of another version than its handlers, and what a migration
-//! does when it writes to old tables and new ones at once.
+//! Units of rows between the database and memory: loaded as columns, taken through a lens, compared, and written. Used
+//! alike by migrations, dual writes, reads and writes through a lens, checks and quarantine.
 //!
-//! Owns loading, opening, sealing and replacing whole units; decides neither which units, nor when, nor what changes.
+//! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which units, nor when, nor
+//! what changes.
+//!
+//! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it; columns of a
+//! [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain columns of a
+//! [`crate::lens::LensInput`], which the lens reads; a [`crate::layout::columns::Batch`], the input of a module; and
+//! [`crate::lens::Applied`], the plain columns that the lens computed, which become part of the next [`UnitBatch`].
 
 mod batch;
 mod capacity;
-mod compare;
+mod diff;
 pub mod digest;
 mod key;
-mod read;
-mod replace;
+mod load;
 pub mod residue;
+mod transform;
+mod write;
+
+use std::collections::BTreeMap;
 
 use crate::database::SqlError;
 use crate::layout::manifest::{Change, DataVersion, Manifest};
@@ -20,27 +28,29 @@ pub use crate::layout::schema::RECORD_VERSION;
 use crate::lens::LensError;
 use crate::record::RecordError;
 
-pub use batch::{Batch, Content, Held, Rows, Transformed, transform};
+pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
-pub use compare::{Cell, differing};
-pub use key::{Key, name, operand, unit_column};
-pub use read::{Wanted, load, load_locked};
-pub use replace::replace;
+pub use diff::{Difference, Matched, differences, matched, same};
+pub use key::{KeyPart, UnitIndex, UnitKey, among, is_unit, key_columns, operand, unit_column, within};
+pub use load::{
+    Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
+    units_among, units_between,
+};
+pub use transform::{Passage, Refused, Sifted, Transformed, whole};
+pub use write::{copy_range, insert, replace};
 
-use std::collections::BTreeMap;
-
-/// A layout, and the names under which its tables rest.
+/// A layout, and the names of its tables in the database.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub layout: Layout,
-    /// Only where it is not the table's own.
+    /// Only names that differ from the layout's.
     names: BTreeMap<String, String>,
-    /// What a row gets that is written, where its table has such a column.
+    /// The record version of rows that are written, by table.
     record_versions: RecordVersions,
 }
 
-/// The newest migration whose row function went over each table: what a new row of it is marked with. Per table, so that
-/// going back below a migration leaves no mark of it in a table that it had nothing to do with.
+/// The newest migration whose row function ran over each table: the record version of its new rows. By table, so that a
+/// migration leaves no mark in tables that it does not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordVersions(BTreeMap<String, DataVersion>);
 
@@ -78,14 +88,14 @@ impl Place {
         Self { layout, names: BTreeMap::new(), record_versions: RecordVersions::default() }
     }
 
-    /// Marks each row that is written as having gone through the migrations up to here.
+    /// Marks each row that is written with these record versions.
     #[must_use]
     pub fn stamping(mut self, record_versions: RecordVersions) -> Self {
         self.record_versions = record_versions;
         self
     }
 
-    /// The same layout in tables of other names, such as those that a migration is filling.
+    /// The same layout in tables with other names, such as those that a migration fills.
     #[must_use]
     pub fn named(mut self, names: BTreeMap<String, String>) -> Self {
         self.names = names;
@@ -98,7 +108,7 @@ impl Place {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum UnitsError {
+pub enum RowsError {
     #[error("cannot read or write the rows of {table}")]
     Rows { table: String, source: SqlError },
     #[error("cannot read or write what was kept of records in bbs_residue")]
@@ -107,35 +117,24 @@ pub enum UnitsError {
     DamagedResidue { unit: String },
     #[error("what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry")]
     SealedResidue { unit: String, source: RecordError },
-    /// `unit` is its place in the batch.
     #[error("column {column} of table {table} does not open")]
-    Sealed { unit: usize, table: String, column: String, source: RecordError },
+    Sealed { table: String, column: String, source: RecordError },
     #[error(transparent)]
     Lens(Box<LensError>),
     #[error("the work was interrupted; the host is stopping")]
     Interrupted,
     #[error("the value is longer than {table}.{column} holds")]
     TooLong { table: String, column: String },
+    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
+    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
+    WrittenMeanwhile { table: String },
 }
 
-impl UnitsError {
-    /// Whether the same work, done again from the start of its transaction, may succeed.
+impl RowsError {
+    /// Whether the same work may succeed if it is retried from the start of its transaction.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Rows { source, .. } | Self::Residue(source) if crate::database::is_transient(source))
-    }
-
-    /// The place in the batch of the one unit at fault, where it is one unit's.
-    pub fn unit(&self) -> Option<usize> {
-        match self {
-            Self::Sealed { unit, .. } => Some(*unit),
-            Self::Lens(fault) => Some(fault.unit()),
-            Self::Rows { .. }
-            | Self::Residue(_)
-            | Self::DamagedResidue { .. }
-            | Self::SealedResidue { .. }
-            | Self::Interrupted
-            | Self::TooLong { .. } => None,
-        }
     }
 }
 
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
+    fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
         let renamed = Change::RenameTable { from: "apps".into(), to: "programs".into() };
         let line = [
             manifest(1, Vec::new(), &[]),

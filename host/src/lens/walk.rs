@@ -1,0 +1,189 @@
+//! Applies one step to the frame: passes the row function its input, changes the layout in memory, applies the output,
+//! and saves what would be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::frame::{Content, Frame, NoCounterpart};
+use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
+use super::step::{Step, StepScope};
+use super::{Applied, Arguments, LensError, Search, bisect};
+use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
+use crate::layout::fold::access::name_before;
+use crate::layout::manifest::{Access, Change, DataVersion};
+use crate::layout::values::Value;
+
+impl Step {
+    /// Applies the step to the frame. Without `rows` it only records what would be read.
+    pub(super) fn take(
+        &self,
+        frame: &mut Frame<'_>,
+        scope: &StepScope,
+        rows: Option<(&Residue, &Arguments, Search)>,
+        restorable: &BTreeSet<(DataVersion, String)>,
+        applied: &mut Applied,
+    ) -> Result<(), Vec<LensError>> {
+        let version = self.version();
+        let empty = Residue::default();
+        let left = rows.map_or(&empty, |(left, ..)| left);
+        if rows.is_none() {
+            frame.note_all(version);
+        }
+        let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
+        let fills = self.target.tables.keys().any(|table| given_back(table) && self.fills(table));
+        let unit_marks = if fills { residue::unit_marks(frame, &self.taken) } else { Vec::new() };
+        let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
+        let mut marks = BTreeMap::new();
+        for table in self.target.tables.keys().filter(|table| given_back(table)) {
+            if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
+                marks.insert(table.clone(), residue::marks(frame, &name));
+            }
+        }
+        self.join_taken_back(frame);
+        for change in &self.changes {
+            if let Change::DropTable { table } = change
+                && frame.has(table)
+            {
+                if self.transform.manifest().reversible {
+                    let is_filled = self.is_filled_on_the_way_back(table);
+                    residue::keep_table(frame, self, table, is_filled, &mut applied.residue);
+                }
+                frame.remove(table);
+            }
+            let changed = frame.change(version, change, |table| scope.creates.contains(table));
+            changed.map_err(|missing| self.without_counterpart(missing))?;
+        }
+        if let Some(outcome) = outcome {
+            self.accept(frame, outcome, &mut marks, applied);
+        }
+        self.mark_kept_tables(frame, &mut applied.residue);
+        for table in frame.names() {
+            residue::keep_columns(frame, self, &table, &mut applied.residue);
+            if given_back(&table) && self.fills(&table) {
+                residue::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale);
+            } else if given_back(&table) {
+                residue::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale);
+            }
+        }
+        if rows.is_none() {
+            frame.note_all(version);
+        }
+        frame.settle();
+        Ok(())
+    }
+
+    /// Tables that the step drops and whose rows the row function of the other direction makes. Their rows are saved, and
+    /// given back only to units that are then still what this step returned.
+    fn dropped_to_be_filled(&self) -> impl Iterator<Item = &String> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::DropTable { table } if self.is_filled_on_the_way_back(table) => Some(table),
+            _ => None,
+        })
+    }
+
+    /// Joins such tables with those by which the other direction recognises their units.
+    fn join_taken_back(&self, frame: &mut Frame<'_>) {
+        for table in self.dropped_to_be_filled() {
+            for other in self.taken_back.iter().filter_map(|(before, _)| before.as_ref()) {
+                if frame.has(table) && frame.has(other) {
+                    frame.join(table, other);
+                }
+            }
+        }
+    }
+
+    /// Marks the residue of such tables with a digest of what the step returned for the units.
+    fn mark_kept_tables(&self, frame: &Frame<'_>, kept: &mut [ResidueEntry]) {
+        let dropped: Vec<_> = self.dropped_to_be_filled().collect();
+        if dropped.is_empty() {
+            return;
+        }
+        let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
+        let marks = residue::unit_marks(frame, &names);
+        for kept in kept.iter_mut().filter(|kept| kept.version == self.version() && dropped.contains(&&kept.table)) {
+            kept.value.digest.clone_from(&marks[kept.unit]);
+        }
+    }
+
+    fn without_counterpart(&self, NoCounterpart { units, from, to }: NoCounterpart) -> Vec<LensError> {
+        let (version, direction) = (self.version(), self.direction);
+        let fault = |unit| LensError::Counterpart { unit, version, direction, from: from.clone(), to: to.clone() };
+        units.into_iter().map(fault).collect()
+    }
+
+    fn call(
+        &self,
+        frame: &mut Frame<'_>,
+        residue: bool,
+        rows: Option<(&Residue, &Arguments, Search)>,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Vec<LensError>> {
+        let tables = self.accesses().iter().map(|access| self.reads(frame, access)).collect();
+        let mut batch = Batch { tables, residue: Vec::new() };
+        if residue {
+            let empty = Residue::default();
+            let left = rows.map_or(&empty, |(left, ..)| left);
+            batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale);
+        }
+        let Some((_, arguments, search)) = rows else { return Ok(self.nothing()) };
+        let run = &arguments[&self.version()];
+        let batch = (batch, frame.units());
+        bisect::run(self.transform.as_ref(), self.direction, run, &self.encodings, batch, search)
+    }
+
+    fn reads(&self, frame: &Frame<'_>, access: &Access) -> TableData {
+        let Some(name) = name_before(&self.changes, &access.table) else {
+            return TableData { unit_offsets: vec![0; frame.units() + 1], columns: Vec::new() };
+        };
+        TableData {
+            unit_offsets: frame.table(&name).unit_offsets.clone(),
+            columns: access.reads.iter().map(|column| frame.read(&name, column).into_owned()).collect(),
+        }
+    }
+
+    /// The output of a row function for no units.
+    fn nothing(&self) -> Outcome {
+        let written = self.accesses().iter().zip(&self.encodings).map(|(access, encodings)| Written {
+            shape: access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::new() }),
+            columns: encodings.writes.iter().map(|&e| ColumnData::repeat(e, Value::Null, 0)).collect(),
+        });
+        Outcome { tables: written.collect(), refused: Vec::new(), residue: Vec::new() }
+    }
+
+    /// Applies the output of the row function to the frame, whose layout is that after the step.
+    fn accept(
+        &self,
+        frame: &mut Frame<'_>,
+        outcome: Outcome,
+        marks: &mut BTreeMap<String, Vec<Mark>>,
+        applied: &mut Applied,
+    ) {
+        for (access, written) in self.accesses().iter().zip(outcome.tables) {
+            if let Some(shape) = &written.shape {
+                frame.reshape(&access.table, shape);
+                if let Some(marks) = marks.get_mut(&access.table) {
+                    let of = |&row: &u32| marks.get(row as usize).cloned().unwrap_or_default();
+                    *marks = shape.origins.iter().map(of).collect();
+                }
+            }
+            for (name, data) in access.writes.iter().zip(written.columns) {
+                frame.table_mut(&access.table).set(name, Content::Given(data));
+            }
+            if !access.writes.is_empty() || access.reshapes {
+                frame.table_mut(&access.table).transformed = Some(self.version());
+            }
+            frame.note(self.version(), &access.table);
+            frame.join(&self.accesses()[0].table, &access.table);
+        }
+        if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
+            return;
+        }
+        let digests = residue::unit_digests(frame, self.accesses());
+        frame.note_loss(&self.accesses()[0].table);
+        for (unit, bytes) in outcome.residue.into_iter().enumerate() {
+            if let Some(bytes) = bytes {
+                let value = ResidueValue { row_key: Vec::new(), digest: digests[unit].clone(), bytes };
+                applied.residue.push(ResidueEntry { unit, table: String::new(), version: self.version(), value });
+            }
+        }
+    }
+}

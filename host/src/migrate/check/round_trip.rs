@@ -1,0 +1,190 @@
+//! One migration up and down, over units in memory: which units cannot be transformed or do not come back as they were,
+//! and why. Pure: reads and writes no database. Its reasons contain no value of a record.
+
+use std::sync::Arc;
+
+use crate::layout::fold::Line;
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::{Column, Layout, Sealing, Table};
+use crate::layout::values::Value;
+use crate::lens::transform::Transform;
+use crate::lens::{Arguments, Lens, LensError, Residue, TableGroup};
+use crate::record::Keyring;
+use crate::rows::{BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same};
+
+/// One step of a lens, and the step in the other direction.
+pub(super) struct RoundTrip {
+    pub(super) migration: Arc<dyn Transform>,
+    there: Lens,
+    /// Absent if the migration is not reversible.
+    back: Option<Lens>,
+}
+
+/// A unit that would not come back as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// The unit's place in the batch.
+    pub(super) unit: usize,
+    /// The same for all units with this problem.
+    pub(super) reason: String,
+    /// Specific to this unit, without a value of it.
+    pub(super) detail: Option<String>,
+}
+
+/// The result of a round trip.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) losses: Vec<Loss>,
+    /// The places of the units that the first step can transform.
+    pub(super) units: Vec<usize>,
+    /// Those units at its target.
+    pub(super) target: UnitBatch,
+}
+
+impl RoundTrip {
+    /// `restorable` names the residue of earlier steps in the other direction.
+    pub(super) fn new(
+        line: &Line,
+        migrations: &[Arc<dyn Transform>],
+        migration: &Arc<dyn Transform>,
+        direction: Direction,
+        restorable: impl IntoIterator<Item = (DataVersion, String)>,
+    ) -> Self {
+        let version = migration.manifest().version;
+        let below = migrations.iter().map(|known| known.manifest().version).rfind(|known| *known < version);
+        let (source, target) = match direction {
+            Direction::Up => (below.unwrap_or(0), version),
+            Direction::Down => (version, below.unwrap_or(0)),
+        };
+        let there = Lens::new(line, migrations, source, target, restorable.into_iter().collect());
+        // The step back may get residue wherever the step before it may leave some.
+        let tables = there.source.tables.keys().map(String::as_str).chain([""]);
+        let anything = tables.map(|table| (version, table.to_owned())).collect();
+        let reversible = migration.manifest().reversible;
+        let back = reversible.then(|| Lens::new(line, migrations, target, source, anything));
+        Self { migration: Arc::clone(migration), there, back }
+    }
+
+    /// The number of units that have rows in tables that the migration changes.
+    pub(super) fn concerns(&self, batch: &UnitBatch) -> u64 {
+        let is_changed = |name: &String| {
+            let source = &self.there.source.tables[name];
+            self.there.target.tables.get(name) != Some(source)
+                || self.there.groups.iter().any(|group| group.visits_units && group.sources.contains(name))
+        };
+        let changed: Vec<_> = batch.tables.iter().filter(|(name, _)| is_changed(name)).map(|(_, rows)| rows).collect();
+        let has_rows = |unit: &usize| changed.iter().any(|rows| !rows.of(*unit).is_empty());
+        (0..batch.units.len()).filter(has_rows).count() as u64
+    }
+
+    pub(super) fn take(&self, batch: &UnitBatch, left: &Residue, arguments: &Arguments, keyring: &Keyring) -> Taken {
+        let there = sift(&self.there, batch, left, arguments, keyring);
+        let mut losses = losses(&self.there, &there);
+        let (units, target) = (there.units, there.transformed.batch);
+        let Some(back) = &self.back else { return Taken { losses, units, target } };
+        let returned = sift(back, &target, &Residue::from(there.transformed.residue), arguments, keyring);
+        let before: Vec<_> = returned.units.iter().map(|&place| units[place]).collect();
+        losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss { unit: units[loss.unit], ..loss }));
+        let source = &self.there.source;
+        let changed = differences(source, &batch.only(source, &before), &returned.transformed.batch, keyring);
+        losses.extend(changed.into_iter().map(|loss| Loss { unit: before[loss.unit], ..loss }));
+        Taken { losses, units, target }
+    }
+}
+
+/// Sifts units through the groups of a lens that have rows, or to which residue gives some back.
+fn sift(lens: &Lens, batch: &UnitBatch, left: &Residue, arguments: &Arguments, keyring: &Keyring) -> Sifted {
+    let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
+    let concerned = |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
+    let groups: Vec<_> = (0..lens.groups.len()).filter(|&number| concerned(&lens.groups[number])).collect();
+    Passage { lens, groups: &groups, arguments, keyring }.sift(batch, left)
+}
+
+fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
+    let reason = |fault: &RowsError| match fault {
+        RowsError::Lens(fault) => match &**fault {
+            LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
+            LensError::Counterpart { .. } => fault.to_string(),
+        },
+        RowsError::Sealed { table, column, source } => format!("`{column}` of `{table}`: {source}"),
+        fault => fault.to_string(),
+    };
+    let loss = |(unit, fault): &(usize, RowsError)| Loss { unit: *unit, reason: reason(fault), detail: None };
+    sifted.refused.iter().map(loss).collect()
+}
+
+/// The first difference of each unit.
+fn differences(layout: &Layout, before: &UnitBatch, after: &UnitBatch, keyring: &Keyring) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    for unit in 0..before.units.len() {
+        let found = layout.tables.values().find_map(|table| {
+            let rows = [before, after].map(|batch| batch.tables.get(&table.name));
+            difference(table, unit, rows, keyring)
+        });
+        losses.extend(found.map(|(reason, detail)| Loss { unit, reason, detail }));
+    }
+    losses
+}
+
+/// The first difference of a unit's rows in one table. A table without rows may be absent from either batch.
+fn difference(
+    table: &Table,
+    unit: usize,
+    [before, after]: [Option<&TableRows>; 2],
+    keyring: &Keyring,
+) -> Option<(String, Option<String>)> {
+    let name = &table.name;
+    let removed = || Some((format!("a row of `{name}` does not come back"), None));
+    let added = || Some((format!("a row of `{name}` comes back that was not there"), None));
+    let (before, after) = match (before, after) {
+        (None, None) => return None,
+        (Some(before), None) => return if before.of(unit).is_empty() { None } else { removed() },
+        (None, Some(after)) => return if after.of(unit).is_empty() { None } else { added() },
+        (Some(before), Some(after)) => (before, after),
+    };
+    let matched = matched(table, (before, unit), (after, unit));
+    if !matched.removed.is_empty() {
+        return removed();
+    }
+    for (was, row) in matched.rows {
+        let Some(was) = was else { return added() };
+        for column in &table.columns {
+            let (then, now) = (&before.columns[&column.name], &after.columns[&column.name]);
+            if !same(column, (then, was), (now, row), keyring, |then, now| then == now) {
+                let detail = detail(&plain(then, was, column, keyring), &plain(now, row, column, keyring));
+                return Some((format!("`{}` of `{name}` comes back changed", column.name), Some(detail)));
+            }
+        }
+    }
+    None
+}
+
+/// A value opened, or as it is stored if it does not open.
+fn plain(values: &BatchColumn, row: usize, column: &Column, keyring: &Keyring) -> OwnedValue {
+    let value = values.data.get(column.kind.into(), row);
+    let text = match value {
+        Value::Text(text) if values.sealing != Sealing::Plain => keyring.open(values.sealing, text).ok(),
+        _ => None,
+    };
+    text.map_or_else(|| value.into(), OwnedValue::Text)
+}
+
+fn detail(then: &OwnedValue, now: &OwnedValue) -> String {
+    let detail = format!("{} became {}", kind(then), kind(now));
+    first_byte(then, now).map_or(detail.clone(), |at| format!("{detail}, {at}"))
+}
+
+fn kind(value: &OwnedValue) -> String {
+    match value {
+        OwnedValue::Null => "NULL".to_owned(),
+        OwnedValue::Boolean(_) => "a boolean".to_owned(),
+        OwnedValue::Integer(_) => "an integer".to_owned(),
+        OwnedValue::Text(bytes) => format!("{} bytes", bytes.len()),
+    }
+}
+
+fn first_byte(then: &OwnedValue, now: &OwnedValue) -> Option<String> {
+    let (OwnedValue::Text(then), OwnedValue::Text(now)) = (then, now) else { return None };
+    let same = then.iter().zip(now).take_while(|(then, now)| then == now).count();
+    Some(format!("other from byte {same} on"))
+}

@@ -1,0 +1,151 @@
+//! The number and the checksum of the rows that the lens returned for each table so far: what the copies are verified
+//! against. The copier keeps one sum for each table. Each write of a client adds a row of its own beside it, so that
+//! writers do not wait for the copier's row.
+
+use sha2::{Digest, Sha256};
+
+use super::MigrateError;
+use super::plan::TablePlan;
+use crate::database::{Row, SqlError, Transaction, sql, upsert};
+use crate::layout::schema::Sealing;
+use crate::layout::values::Value;
+use crate::lens::Provenance;
+use crate::record::{Keyring, RecordError};
+use crate::rows::digest::{from_hex, to_hex};
+use crate::rows::{BatchColumn, TableRows};
+
+/// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Checksum(u128);
+
+impl Checksum {
+    /// Of the plain values of [`TablePlan::digested`].
+    pub(super) fn of(plan: &TablePlan, rows: &TableRows) -> Self {
+        let columns = plan.digested().into_iter().map(|(column, _)| (column, &rows.columns[&column.name].data));
+        let columns: Vec<_> = columns.collect();
+        let mut sum = Self::default();
+        for row in 0..rows.count() {
+            sum.add_row(columns.iter().map(|(column, data)| data.get(column.kind.into(), row)));
+        }
+        sum
+    }
+
+    /// The same of rows as the target stores them.
+    pub(super) fn of_stored(plan: &TablePlan, mut rows: TableRows, keyring: &Keyring) -> Result<Self, RecordError> {
+        let count = rows.count();
+        for (column, _) in plan.digested().into_iter().filter(|(_, from)| *from == Provenance::Computed) {
+            let mut failed = None;
+            let values = &rows.columns[&column.name];
+            let plain = values.opened(count, keyring, |_, fault| failed = failed.take().or(Some(fault))).into_owned();
+            if let Some(fault) = failed {
+                return Err(fault);
+            }
+            rows.columns.insert(column.name.clone(), BatchColumn::new(plain, Sealing::Plain));
+        }
+        Ok(Self::of(plan, &rows))
+    }
+
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.0 = self.0.wrapping_sub(other.0);
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+
+    fn add_row<'a>(&mut self, values: impl Iterator<Item = Value<'a>>) {
+        let mut hash = Sha256::new();
+        for value in values {
+            match value {
+                // Long text is hashed without a copy.
+                Value::Text(bytes) => {
+                    hash.update([3]);
+                    hash.update((bytes.len() as u64).to_le_bytes());
+                    hash.update(bytes);
+                }
+                value => {
+                    let mut bytes = Vec::with_capacity(9);
+                    value.encode(&mut bytes);
+                    hash.update(bytes);
+                }
+            }
+        }
+        let (first, _) =
+            hash.finalize().split_first_chunk().map(|(first, rest)| (*first, rest.len())).expect("32 bytes");
+        self.0 = self.0.wrapping_add(u128::from_le_bytes(first));
+    }
+}
+
+/// Rows and the checksum of all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CopiedRows {
+    pub rows: u64,
+    pub checksum: Checksum,
+}
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: "bbs_copy_table".to_owned(), source }
+}
+
+fn signed(rows: u64) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
+}
+
+fn digest(checksum: Checksum) -> String {
+    to_hex(&checksum.0.to_le_bytes())
+}
+
+/// Adds what the copier wrote.
+pub(super) async fn add(tx: &mut Transaction, plan: &TablePlan, more: CopiedRows) -> Result<(), MigrateError> {
+    let mut sum = copied(tx, plan).await?;
+    sum.rows += more.rows;
+    sum.checksum.add(more.checksum);
+    let values = [("rows_out", signed(sum.rows).into()), ("digest", digest(sum.checksum).into())];
+    let row = upsert("bbs_copy_table", [("table_name", plan.table.name.as_str().into())], values);
+    tx.execute(&row).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Records that rows of a copy were replaced.
+pub(super) async fn note(
+    tx: &mut Transaction,
+    plan: &TablePlan,
+    before: CopiedRows,
+    after: CopiedRows,
+) -> Result<(), MigrateError> {
+    let mut change = after.checksum;
+    change.subtract(before.checksum);
+    let insert = sql("INSERT INTO bbs_copy_change (id, table_name, rows_out, digest) VALUES (?, ?, ?, ?)")
+        .bind(uuid::Uuid::new_v4().to_string())
+        .bind(plan.table.name.as_str())
+        .bind(signed(after.rows) - signed(before.rows))
+        .bind(digest(change));
+    tx.execute(insert).await.map_err(failed)?;
+    Ok(())
+}
+
+/// What a copy has to contain now.
+pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
+    let mut sum = copied(tx, plan).await?;
+    let select = sql("SELECT rows_out, digest FROM bbs_copy_change WHERE table_name = ?");
+    for row in tx.fetch(select.bind(plan.table.name.as_str())).await.map_err(failed)? {
+        let (rows, checksum) = read(&row, plan)?;
+        sum.rows = sum.rows.wrapping_add_signed(rows);
+        sum.checksum.add(checksum);
+    }
+    Ok(sum)
+}
+
+async fn copied(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
+    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(plan.table.name.as_str());
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(CopiedRows::default()) };
+    let (rows, checksum) = read(&row, plan)?;
+    Ok(CopiedRows { rows: rows.unsigned_abs(), checksum })
+}
+
+fn read(row: &Row, plan: &TablePlan) -> Result<(i64, Checksum), MigrateError> {
+    let damaged = || MigrateError::DamagedCursor { group: plan.group };
+    let digest = row.text(1).map_err(failed)?.and_then(from_hex).and_then(|bytes| bytes.try_into().ok());
+    let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
+    Ok((row.integer(0).map_err(failed)?.unwrap_or_default(), checksum))
+}

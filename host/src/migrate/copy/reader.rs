@@ -1,0 +1,226 @@
+//! The first stage of the copy: which units come next, and their rows and residue. Owns the locks that keep clients from
+//! writing a batch between its read and its commit.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::database::{SqlError, Transaction};
+use crate::lens::Residue;
+use crate::migrate::plan::Strategy;
+use crate::migrate::transform::{ReadBatch, TransformedBatch};
+use crate::migrate::unit_locks::HeldUnits;
+use crate::migrate::{Context, MigrateError, Work};
+use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitIndex, UnitKey, residue};
+
+/// Which units of a group are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Those that have rows in the tables of the group, in the order of their keys.
+    Stored,
+    /// Those that have no row there and of which the other direction saved rows of dropped tables, in the order of the
+    /// digests of their names.
+    ResidueOnly,
+}
+
+/// One batch between reading and writing.
+pub(super) struct CopyBatch {
+    pub(super) after: Option<UnitKey>,
+    pub(super) last: UnitKey,
+    pub(super) units: u64,
+    /// The unit of progress.
+    pub(super) rows: u64,
+    pub(super) transformed: TransformedBatch,
+    /// HeldUnits until the batch is committed, where clients write meanwhile.
+    _held: Option<HeldUnits>,
+}
+
+/// Reads the units of one pass over a group, batch by batch.
+pub(super) struct BatchReader {
+    context: Context,
+    work: Arc<Work>,
+    group: usize,
+    pass: Pass,
+    /// The last key that was read.
+    after: Option<UnitKey>,
+    /// The number of units that fill a batch, estimated from the last one.
+    fitting: u64,
+}
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: "units to copy".to_owned(), source }
+}
+
+impl BatchReader {
+    pub(super) fn new(context: Context, work: Arc<Work>, group: usize, pass: Pass, after: Option<UnitKey>) -> Self {
+        Self { context, work, group, pass, after, fitting: u64::MAX }
+    }
+
+    /// The next batch, or none at the end. Of a group in which nothing is computed only the bounds are read.
+    pub(super) async fn next(&mut self, most: u64) -> Result<Option<(CopyBatch, Option<ReadBatch>)>, MigrateError> {
+        let (context, work, group) = (&self.context, &self.work, self.group);
+        let mut reader = context.database.read().await?;
+        let after = self.after.take();
+        let most = most.min(self.fitting);
+        let Some((mut found, last)) = self.next_units(&mut reader, after.as_ref(), most).await? else {
+            return Ok(None);
+        };
+        let held = match work.locks() {
+            None => None,
+            Some(locks) => {
+                // Locked before the units are read again, in a state that includes the commits of earlier holders.
+                drop(reader);
+                let held = locks.take(found.units.iter().map(|unit| (group, unit.clone())).collect()).await;
+                reader = context.database.read().await?;
+                if self.pass == Pass::ResidueOnly {
+                    leave_out_stored(work, &mut reader, group, &mut found.units).await?;
+                }
+                Some(held)
+            }
+        };
+        let mut last = last;
+        reader.find_by_key().await.map_err(failed)?;
+        let read = match work.visits_units(group) {
+            false => {
+                self.fitting = fitting(context, found.units.len(), found.bytes);
+                None
+            }
+            true if self.pass == Pass::ResidueOnly => Some(self.read_kept(&mut reader, &found).await?),
+            true => {
+                let read = self.read_stored(&mut reader, after.as_ref(), &mut found).await?;
+                last = found.units.last().cloned().expect("there is one");
+                Some(read)
+            }
+        };
+        self.after = Some(last.clone());
+        let (units, rows) = (found.units.len() as u64, found.rows);
+        let batch = CopyBatch { after, last, units, rows, transformed: TransformedBatch::default(), _held: held };
+        Ok(Some((batch, read)))
+    }
+
+    /// The next units, and the last key of their range.
+    async fn next_units(
+        &self,
+        reader: &mut Transaction,
+        after: Option<&UnitKey>,
+        most: u64,
+    ) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
+        let Self { context, work, group, .. } = self;
+        if self.pass == Pass::ResidueOnly {
+            return kept_units(work, reader, *group, after, most).await;
+        }
+        // Rows that are read are bounded while they are read; those that the database copies by itself have to be
+        // measured before.
+        let measure = match work.visits_units(*group) {
+            true => Measure::Rows,
+            false => Measure::Bytes { most: context.tuning.batch_bytes },
+        };
+        let found = rows::next_units(reader, &work.sources(*group), after, most, measure).await?;
+        Ok(found.units.last().cloned().map(|last| (found, last)))
+    }
+
+    /// The rows of the units that were found: all, or the first of them that fit into a batch.
+    async fn read_stored(
+        &mut self,
+        reader: &mut Transaction,
+        after: Option<&UnitKey>,
+        found: &mut Bounds,
+    ) -> Result<ReadBatch, MigrateError> {
+        let (context, work, group) = (&self.context, &self.work, self.group);
+        let range = KeyRange { after, units: &found.units, is_shared: work.locks().is_some() };
+        let limits = context.tuning.limits();
+        let (rows, bytes) = rows::load_range(reader, &work.originals, &work.wanted[group], range, limits).await?;
+        self.fitting = fitting(context, rows.units.len(), bytes);
+        found.units.clone_from(&rows.units);
+        found.rows = rows.rows() as u64;
+        let mut read = ReadBatch { rows, left: Residue::default() };
+        if work.locks().is_some() {
+            let there = copied_already(reader, work, group, after, &found.units).await?;
+            read.leave_out(work, &there);
+        }
+        with_left(work, reader, read).await
+    }
+
+    /// Units without rows, for their residue.
+    async fn read_kept(&self, reader: &mut Transaction, found: &Bounds) -> Result<ReadBatch, MigrateError> {
+        let work = &self.work;
+        let empty = |(name, columns): (&String, _)| {
+            (name.clone(), TableRows::empty(&work.lens.source.tables[name], columns, found.units.len()))
+        };
+        let tables = work.wanted[self.group].iter().map(empty).collect();
+        let read = ReadBatch { rows: UnitBatch { units: found.units.clone(), tables }, left: Residue::default() };
+        with_left(work, reader, read).await
+    }
+}
+
+/// The number of units that fill a batch if they are as large as these.
+fn fitting(context: &Context, units: usize, bytes: u64) -> u64 {
+    let full = context.tuning.batch_bytes.saturating_mul(units as u64);
+    (full / bytes.max(1)).max(1)
+}
+
+/// Adds the residue of the other direction.
+async fn with_left(work: &Work, reader: &mut Transaction, mut read: ReadBatch) -> Result<ReadBatch, MigrateError> {
+    if !work.lens.restorable().is_empty() {
+        let from = work.lens.direction.opposite();
+        let kept = residue::load(reader, &work.keyring, from, &work.versions(), &read.rows.names()).await?;
+        read.left = kept.into();
+    }
+    Ok(read)
+}
+
+/// Units of a range that are in the copies because a client has written them since. They are up to date.
+async fn copied_already(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    after: Option<&UnitKey>,
+    units: &[UnitKey],
+) -> Result<HashSet<UnitKey>, MigrateError> {
+    let mut there = HashSet::new();
+    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        there.extend(rows::units_between(tx, &plan.table, &plan.staged(work.to), after, units.last()).await?);
+    }
+    Ok(there)
+}
+
+/// The next units of dropped tables of which only residue is left, and the last that was looked at.
+async fn kept_units(
+    work: &Work,
+    tx: &mut Transaction,
+    group: usize,
+    after: Option<&UnitKey>,
+    most: u64,
+) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
+    let restored = &work.lens.groups[group].restored;
+    let from = work.lens.direction.opposite();
+    let mut after = after.map(UnitKey::name);
+    loop {
+        let names = crate::migrate::residue::units_of(tx, from, restored, after.as_deref(), most).await?;
+        let mut units: Vec<_> = names.into_iter().map(UnitKey::text).collect();
+        let Some(last) = units.last().cloned() else { return Ok(None) };
+        leave_out_stored(work, tx, group, &mut units).await?;
+        if !units.is_empty() {
+            let rows = units.len() as u64;
+            return Ok(Some((Bounds { units, rows, bytes: 0 }, last)));
+        }
+        after = Some(last.name());
+    }
+}
+
+/// Removes units that have rows in a table of the group.
+async fn leave_out_stored(
+    work: &Work,
+    tx: &mut Transaction,
+    group: usize,
+    units: &mut Vec<UnitKey>,
+) -> Result<(), MigrateError> {
+    for table in work.sources(group) {
+        if units.is_empty() {
+            break;
+        }
+        let stored = rows::units_among(tx, table, &table.name, units).await?;
+        let index = UnitIndex::new(&stored, tx.dialect());
+        units.retain(|unit| index.of(unit).is_none());
+    }
+    Ok(())
+}

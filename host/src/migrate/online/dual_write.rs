@@ -1,0 +1,181 @@
+//! Dual writes: what a client writes to the originals while rows are copied is written to the copies in the same
+//! transaction. The originals are authoritative: a unit that cannot be written to the copies ends the migration, not
+//! the client's call.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use sea_query::{Alias, Query};
+
+use super::DualWrites;
+use crate::database::{SqlError, Transaction, sql};
+use crate::migrate::checksum::{self, Checksum, CopiedRows};
+use crate::migrate::plan::{Strategy, TablePlan};
+use crate::migrate::transform::{ReadBatch, transform};
+use crate::migrate::{MigrateError, Work, quarantine, state};
+use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
+use crate::store;
+
+#[derive(Debug)]
+pub(crate) struct CopyWriter {
+    work: Arc<Work>,
+}
+
+impl CopyWriter {
+    pub(super) fn new(work: Arc<Work>) -> Self {
+        Self { work }
+    }
+
+    fn dual_writes(&self) -> &DualWrites {
+        self.work.dual_writes.as_ref().expect("a mirror is of a migration that clients follow")
+    }
+
+    /// The unit of rows of a table with this partition key, if the table is copied.
+    fn unit(&self, table: &str, key: &[u8]) -> Option<(usize, UnitKey)> {
+        let group = self.work.lens.groups.iter().position(|group| group.sources.iter().any(|name| name == table))?;
+        self.work.has_copies(group).then(|| (group, UnitKey::text(key)))
+    }
+
+    /// Takes the units that a transaction has changed to the copies.
+    async fn take_changes(&self, tx: &mut Transaction, touched: &[(String, Vec<u8>)]) -> Result<(), MigrateError> {
+        if self.dual_writes().is_broken() {
+            return abandon_copies(tx).await;
+        }
+        if let Some(fault) = self.dual_writes().take_refusal() {
+            return self.give_up(tx, fault).await;
+        }
+        let mut units: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        for (table, key) in touched {
+            if let Some((group, _)) = self.unit(table, key) {
+                units.entry(group).or_default().insert(key.clone());
+            }
+        }
+        for (group, keys) in units {
+            for key in keys {
+                match self.take_across(tx, group, UnitKey::text(key)).await {
+                    // After a failed statement the transaction cannot continue; it ends without harm.
+                    Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_) | MigrateError::Fence(_))) => {
+                        return Err(fault);
+                    }
+                    Err(fault) => return self.give_up(tx, fault).await,
+                    Ok(()) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on only the originals are written.
+    async fn give_up(&self, tx: &mut Transaction, fault: MigrateError) -> Result<(), MigrateError> {
+        abandon_copies(tx).await?;
+        tracing::error!(reason = %fault, "a write cannot be taken to the copies of the migration under way, which ends");
+        self.dual_writes().broken_by(fault);
+        Ok(())
+    }
+
+    /// Takes one unit, as the transaction has left it, to the copies. Its rows are those that the database finds under
+    /// the key, which may be stored in another spelling (MySQL's collations ignore case): they are one unit, with the
+    /// key of its rows.
+    async fn take_across(&self, tx: &mut Transaction, group: usize, asked: UnitKey) -> Result<(), MigrateError> {
+        let work = &self.work;
+        tx.find_by_key().await.map_err(failed)?;
+        let limits = work.tuning.limits();
+        let batch = rows::load(tx, &work.originals, &work.wanted[group], &[asked], RowLock::None, limits).await?;
+        let keys = batch.units.clone();
+        let back = work.lens.direction.opposite();
+        let kept = residue::load(tx, &work.keyring, back, &work.versions(), &batch.names()).await?;
+        let read = ReadBatch { rows: batch, left: kept.into() };
+        let worker = Arc::clone(work);
+        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
+        let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
+        quarantine::forget(tx, work, group, &keys).await?;
+        quarantine::store(tx, work, group, &transformed.refused, work.now_ns).await?;
+        residue::store(tx, work.lens.direction, &transformed.residue).await?;
+        for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+            let before = self.remove(tx, plan, &keys).await?;
+            if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
+                let inserted = rows::insert(tx, &plan.staged(work.to), &plan.table, rows).await;
+                inserted.map_err(plan.failed())?;
+                let after = CopiedRows { rows: rows.count() as u64, checksum: *checksum };
+                checksum::note(tx, plan, before, after).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a unit from a copy and returns what was there.
+    async fn remove(
+        &self,
+        tx: &mut Transaction,
+        plan: &TablePlan,
+        keys: &[UnitKey],
+    ) -> Result<CopiedRows, MigrateError> {
+        let (work, name) = (&self.work, &plan.table.name);
+        let columns = plan.digested().into_iter().map(|(column, _)| column.name.clone()).collect();
+        let wanted = WantedColumns::from([(name.clone(), columns)]);
+        let mut stored = rows::load(tx, &work.copies, &wanted, keys, RowLock::None, ByteLimits::NONE).await?;
+        let stored = stored.tables.remove(name).expect("it was loaded");
+        let count = stored.count() as u64;
+        if count == 0 {
+            return Ok(CopiedRows::default());
+        }
+        let staged = plan.staged(work.to);
+        let checksum = Checksum::of_stored(plan, stored, &work.keyring).map_err(|source| MigrateError::Record {
+            unit: keys[0].name(),
+            table: staged.clone(),
+            column: "any".to_owned(),
+            source,
+        })?;
+        let mut delete = Query::delete();
+        delete.from_table(Alias::new(staged)).and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
+        tx.execute(&delete).await.map_err(failed)?;
+        Ok(CopiedRows { rows: count, checksum })
+    }
+}
+
+/// Abandons the copies in a transaction that does not write to them, so that its commit always includes this. Another
+/// transaction may have done so before; that one may still be rolled back.
+async fn abandon_copies(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let failed = |source| MigrateError::Sql { what: "bbs_migration".to_owned(), source };
+    let begun = state::Phase::Begun.name();
+    let rows = tx.fetch(sql("SELECT phase FROM bbs_migration")).await.map_err(failed)?;
+    for row in rows {
+        if row.text(0).map_err(failed)? == Some(begun) {
+            return Ok(());
+        }
+    }
+    tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun)).await.map_err(failed)?;
+    Ok(())
+}
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: "rows of a copy that follow a write".to_owned(), source }
+}
+
+impl store::DualWrite for CopyWriter {
+    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>> {
+        Box::pin(async move {
+            let units: HashSet<_> = tables.iter().filter_map(|table| self.unit(table, key)).collect();
+            Box::new(self.dual_writes().locks.take(units.into_iter().collect()).await) as Box<dyn Send + Sync>
+        })
+    }
+
+    fn changed<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        touched: &'a [(String, Vec<u8>)],
+    ) -> BoxFuture<'a, Result<(), store::DualWriteError>> {
+        Box::pin(async move {
+            self.take_changes(tx, touched).await.map_err(|fault| {
+                if !fault.is_refused_row() {
+                    return store::DualWriteError { is_transient: fault.is_transient(), source: Box::new(fault) };
+                }
+                // The fault is not the client's: its call is retried, which abandons the copies.
+                let source = fault.to_string().into();
+                self.dual_writes().refused_by(fault);
+                store::DualWriteError { is_transient: true, source }
+            })
+        })
+    }
+}

@@ -1,0 +1,423 @@
+//! Reading units: which come next, by their keys alone, and their rows as columns, as they are stored. There are two
+//! loaders: a range of units in the order of their keys, bounded in bytes, and units that are listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::TryStreamExt;
+use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
+
+use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::key::{UnitIndex, UnitKey, among, encodings, key_columns, within};
+use super::{Place, RowsError};
+use crate::database::{Dialect, Row, SqlError, Transaction};
+use crate::layout::schema::{Column, Table};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+
+/// The columns that are loaded of each table.
+pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;
+
+/// Bounds on what is loaded, in bytes of text.
+#[derive(Debug, Clone, Copy)]
+pub struct ByteLimits {
+    /// A range ends with the unit that reaches this; the first unit is always loaded.
+    pub batch: u64,
+    /// A unit above this is refused.
+    pub unit: u64,
+}
+
+impl ByteLimits {
+    pub const NONE: Self = Self { batch: u64::MAX, unit: u64::MAX };
+}
+
+/// What is loaded of each unit so far, over all tables.
+struct Budget<'a> {
+    limits: ByteLimits,
+    units: &'a [UnitKey],
+    bytes: Vec<u64>,
+}
+
+impl<'a> Budget<'a> {
+    fn new(limits: ByteLimits, units: &'a [UnitKey]) -> Self {
+        Self { limits, units, bytes: vec![0; units.len()] }
+    }
+
+    fn spend(&mut self, place: usize, bytes: u64) -> Result<(), RowsError> {
+        self.bytes[place] += bytes;
+        let (bytes, limit) = (self.bytes[place], self.limits.unit);
+        if bytes > limit {
+            return Err(RowsError::UnitTooLarge { unit: self.units[place].name(), bytes, limit });
+        }
+        Ok(())
+    }
+}
+
+fn failed(table: &str) -> impl FnOnce(SqlError) -> RowsError {
+    move |source| RowsError::Rows { table: table.to_owned(), source }
+}
+
+/// The units between a key and the last of `units`, in the order of the database.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyRange<'a> {
+    pub after: Option<&'a UnitKey>,
+    pub units: &'a [UnitKey],
+    /// Whether others write to the tables, so that units which are not listed may lie in the range. They are skipped;
+    /// otherwise a row of such a unit is an error.
+    pub is_shared: bool,
+}
+
+/// Loads a range of units over the wanted tables, in the order of units and then of the primary key: all of them, or as
+/// many as the limits allow, at least one. Also returns the bytes that were loaded.
+pub async fn load_range(
+    tx: &mut Transaction,
+    place: &Place,
+    wanted: &WantedColumns,
+    range: KeyRange<'_>,
+    limits: ByteLimits,
+) -> Result<(UnitBatch, u64), RowsError> {
+    let index = UnitIndex::new(range.units, tx.dialect());
+    let mut budget = Budget::new(limits, range.units);
+    let mut batch = UnitBatch::default();
+    let mut complete = range.units.len();
+    for (name, columns) in wanted {
+        let mut loading = Loading::new(place, name, columns);
+        let range = KeyRange { units: &range.units[..complete], ..range };
+        complete = loading.range(tx, range, &index, &mut budget).await?;
+        batch.tables.insert(name.clone(), loading.finish(complete));
+    }
+    for (name, rows) in &mut batch.tables {
+        rows.truncate(&place.layout.tables[name], complete);
+    }
+    batch.units = range.units[..complete].to_vec();
+    Ok((batch, budget.bytes[..complete].iter().sum()))
+}
+
+/// Whether rows are locked against other writers until the transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowLock {
+    None,
+    Exclusive,
+}
+
+/// Loads listed units over the wanted tables, in the order given and then of the primary key. A unit that is asked for
+/// alone is whatever the database finds under its key, which its rows may spell in another case (MySQL's collations):
+/// it has the key of its rows.
+pub async fn load(
+    tx: &mut Transaction,
+    place: &Place,
+    wanted: &WantedColumns,
+    units: &[UnitKey],
+    lock: RowLock,
+    limits: ByteLimits,
+) -> Result<UnitBatch, RowsError> {
+    let index = UnitIndex::new(units, tx.dialect());
+    let mut budget = Budget::new(limits, units);
+    let mut batch = UnitBatch { units: units.to_vec(), ..UnitBatch::default() };
+    let mut stored_under = None;
+    for (name, columns) in wanted {
+        let mut loading = Loading::new(place, name, columns);
+        let found = loading.listed(tx, units, lock, &index, &mut budget).await?;
+        stored_under = stored_under.or(found);
+        batch.tables.insert(name.clone(), loading.finish(units.len()));
+    }
+    if let ([only], Some(key)) = (batch.units.as_mut_slice(), stored_under) {
+        *only = key;
+    }
+    Ok(batch)
+}
+
+/// The rows of one table on their way into columns.
+struct Loading<'a> {
+    name: &'a str,
+    table: &'a Table,
+    key: Vec<String>,
+    encodings: Vec<Encoding>,
+    wanted: Vec<&'a Column>,
+    builders: Vec<ColumnBuilder>,
+    /// The unit of each row, in the order in which they came.
+    places: Vec<u32>,
+    bytes: u64,
+}
+
+impl<'a> Loading<'a> {
+    fn new(place: &'a Place, name: &'a str, columns: &BTreeSet<String>) -> Self {
+        let table = &place.layout.tables[name];
+        let wanted: Vec<_> = table.columns.iter().filter(|column| columns.contains(&column.name)).collect();
+        let builders = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+        let key = key_columns(table);
+        let encodings = encodings(table, &key);
+        Self { name: place.name(name), table, key, encodings, wanted, builders, places: Vec::new(), bytes: 0 }
+    }
+
+    fn select(&self) -> SelectStatement {
+        let mut query = Query::select();
+        query
+            .exprs(self.key.iter().map(|name| Expr::col(Alias::new(name))))
+            .exprs(self.wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
+            .from(Alias::new(self.name));
+        query
+    }
+
+    /// Returns how many of the units are complete.
+    async fn range(
+        &mut self,
+        tx: &mut Transaction,
+        range: KeyRange<'_>,
+        index: &UnitIndex<'_>,
+        budget: &mut Budget<'_>,
+    ) -> Result<usize, RowsError> {
+        let mut query = self.select();
+        let rest = self.table.primary_key.iter().filter(|name| !self.key.contains(name));
+        for name in self.key.iter().chain(rest) {
+            query.order_by(Alias::new(name), Order::Asc);
+        }
+        within(&mut query, &self.key, range.after, range.units.last(), tx.dialect());
+        let mut stream = tx.stream(&query);
+        while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
+            let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
+            let latest = self.places.last().map(|&place| place as usize);
+            let place = match index.of(&unit) {
+                Some(place) if latest.is_none_or(|latest| latest <= place) && place < range.units.len() => place,
+                None if range.is_shared => continue,
+                _ => return Err(RowsError::WrittenMeanwhile { table: self.table.name.clone() }),
+            };
+            if place > 0 && latest != Some(place) && self.bytes > budget.limits.batch {
+                return Ok(place);
+            }
+            self.push(&row, place, budget)?;
+        }
+        Ok(range.units.len())
+    }
+
+    /// Returns the key of the first row.
+    async fn listed(
+        &mut self,
+        tx: &mut Transaction,
+        units: &[UnitKey],
+        lock: RowLock,
+        index: &UnitIndex<'_>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<UnitKey>, RowsError> {
+        let mut query = self.select();
+        query.and_where(among(&self.key, units, tx.dialect()));
+        for name in &self.table.primary_key {
+            query.order_by(Alias::new(name), Order::Asc);
+        }
+        if lock == RowLock::Exclusive {
+            query.lock_exclusive();
+        }
+        let mut first = None;
+        let mut stream = tx.stream(&query);
+        while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
+            let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
+            let place = if units.len() == 1 { Some(0) } else { index.of(&unit) };
+            first.get_or_insert(unit);
+            if let Some(place) = place {
+                self.push(&row, place, budget)?;
+            }
+        }
+        Ok(first)
+    }
+
+    fn push(&mut self, row: &Row, place: usize, budget: &mut Budget<'_>) -> Result<(), RowsError> {
+        self.places.push(u32::try_from(place).expect("batches are bounded"));
+        let mut bytes = 0;
+        for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
+            let value = row.value(self.encodings.len() + at, column.kind.into()).map_err(failed(self.name))?;
+            bytes += bytes_of(value);
+            builder.push(value);
+        }
+        self.bytes += bytes;
+        budget.spend(place, bytes)
+    }
+
+    fn finish(self, units: usize) -> TableRows {
+        let columns = self
+            .wanted
+            .iter()
+            .zip(self.builders)
+            .map(|(column, builder)| (column.name.clone(), BatchColumn::new(builder.finish(), column.sealing)));
+        let columns = columns.collect();
+        let mut counts = vec![0; units];
+        self.places.iter().for_each(|&place| counts[place as usize] += 1);
+        let mut unit_offsets = vec![0];
+        unit_offsets.extend(counts.iter().scan(0, |sum, count: &u32| {
+            *sum += count;
+            Some(*sum)
+        }));
+        if self.places.is_sorted() {
+            return TableRows { unit_offsets, columns };
+        }
+        let mut order: Vec<u32> = (0..).take(self.places.len()).collect();
+        order.sort_by_key(|&row| self.places[row as usize]);
+        TableRows { unit_offsets: Vec::new(), columns }.picked(self.table, unit_offsets, &order)
+    }
+}
+
+fn bytes_of(value: Value<'_>) -> u64 {
+    match value {
+        Value::Text(text) => text.len() as u64,
+        Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
+    }
+}
+
+/// The unit keys of one batch, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    pub units: Vec<UnitKey>,
+    pub rows: u64,
+    /// The bytes of the rows' text. Zero unless [`Measure::Bytes`] was asked for.
+    pub bytes: u64,
+}
+
+/// What is counted of units besides their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    Rows,
+    /// Also the bytes of their text, for as many units as have at most so many together, at least one. The database has
+    /// to read the rows for that.
+    Bytes {
+        most: u64,
+    },
+}
+
+/// The next units over all tables, at most `most` of them. [`Measure::Rows`] reads keys alone: for anything else the
+/// database would have to read the rows, which are not in the order of keys.
+pub async fn next_units(
+    tx: &mut Transaction,
+    tables: &[&Table],
+    after: Option<&UnitKey>,
+    most: u64,
+    measure: Measure,
+) -> Result<Bounds, RowsError> {
+    let [first, ..] = tables else { return Ok(Bounds::default()) };
+    let key = key_columns(first);
+    let encodings = encodings(first, &key);
+    let query = units_of_all(tables, after, most, measure, tx.dialect());
+    let mut bounds = Bounds::default();
+    let mut rows = tx.stream(&query);
+    while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
+        let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+        if let Measure::Bytes { most } = measure {
+            let bytes = number(key.len() + 1).map_err(failed(&first.name))?;
+            if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
+                break;
+            }
+            bounds.bytes += bytes;
+        }
+        bounds.rows += number(key.len()).map_err(failed(&first.name))?;
+        bounds.units.push(UnitKey::read(&row, &encodings).map_err(failed(&first.name))?);
+    }
+    Ok(bounds)
+}
+
+const UNIT_ROWS: &str = "unit_rows";
+const UNIT_BYTES: &str = "unit_bytes";
+
+/// The first units of some tables with the number of their rows, in the order of units.
+fn units_of_all(
+    tables: &[&Table],
+    after: Option<&UnitKey>,
+    most: u64,
+    measure: Measure,
+    dialect: Dialect,
+) -> SelectStatement {
+    const KEY: &str = "key";
+    if let [table] = tables {
+        return units_of(table, after, most, measure, dialect);
+    }
+    let key = key_columns(tables[0]);
+    let name = |at: usize| Alias::new(format!("{KEY}{at}"));
+    let mut all = tables.iter().enumerate().map(|(place, table)| {
+        // A limit inside of a union has to be wrapped for SQLite.
+        let inner = units_of(table, after, most, measure, dialect);
+        Query::select().expr(Expr::cust("*")).from_subquery(inner, Alias::new(format!("units{place}"))).take()
+    });
+    let mut union = all.next().expect("one table at least");
+    for one in all {
+        union.union(UnionType::All, one);
+    }
+    let sum = |of: &str| Expr::expr(Func::sum(Expr::col(Alias::new(of)))).cast_as(Alias::new(dialect.integer_cast()));
+    let mut query = Query::select();
+    for at in 0..key.len() {
+        query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
+    }
+    query.expr(sum(UNIT_ROWS));
+    if measure != Measure::Rows {
+        query.expr(sum(UNIT_BYTES));
+    }
+    query.from_subquery(union, Alias::new("units")).limit(most).take()
+}
+
+fn units_of(table: &Table, after: Option<&UnitKey>, most: u64, measure: Measure, dialect: Dialect) -> SelectStatement {
+    let key = key_columns(table);
+    let mut query = Query::select();
+    for (at, name) in key.iter().enumerate() {
+        query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
+        query.order_by(Alias::new(name), Order::Asc);
+    }
+    let texts = table.columns.iter().filter(|column| column.kind.is_text()).map(|column| column.name.as_str());
+    let bytes = text_length(texts).unwrap_or(Expr::val(0));
+    let (rows, bytes) = if key == table.primary_key {
+        // A unit is one row: without a GROUP BY the walk along the key can stop at the limit.
+        (Expr::cust("1"), bytes)
+    } else {
+        for name in &key {
+            query.group_by_col(Alias::new(name));
+        }
+        (Expr::cust("COUNT(*)"), Expr::expr(Func::sum(bytes)))
+    };
+    query.expr_as(rows.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_ROWS));
+    if measure != Measure::Rows {
+        query.expr_as(bytes.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_BYTES));
+    }
+    query.from(Alias::new(&table.name)).limit(most);
+    within(&mut query, &key, after, None, dialect);
+    query
+}
+
+/// The length of a row's text in these columns, in bytes. None without columns.
+pub fn text_length<'a>(columns: impl Iterator<Item = &'a str>) -> Option<Expr> {
+    let length = |column: &str| {
+        let length = Func::cust(Alias::new("octet_length")).arg(Expr::col(Alias::new(column)));
+        Expr::expr(Func::coalesce([Expr::expr(length), Expr::val(0)]))
+    };
+    columns.map(length).reduce(|sum, length| sum.add(length))
+}
+
+/// The units of which a table has rows between two keys.
+pub async fn units_between(
+    tx: &mut Transaction,
+    table: &Table,
+    name: &str,
+    after: Option<&UnitKey>,
+    last: Option<&UnitKey>,
+) -> Result<Vec<UnitKey>, RowsError> {
+    let mut query = Query::select();
+    within(&mut query, &key_columns(table), after, last, tx.dialect());
+    distinct_units(tx, table, name, query).await
+}
+
+/// Those of some units of which a table has rows.
+pub async fn units_among(
+    tx: &mut Transaction,
+    table: &Table,
+    name: &str,
+    units: &[UnitKey],
+) -> Result<Vec<UnitKey>, RowsError> {
+    let mut query = Query::select();
+    query.and_where(among(&key_columns(table), units, tx.dialect()));
+    distinct_units(tx, table, name, query).await
+}
+
+async fn distinct_units(
+    tx: &mut Transaction,
+    table: &Table,
+    name: &str,
+    mut query: SelectStatement,
+) -> Result<Vec<UnitKey>, RowsError> {
+    let key = key_columns(table);
+    let encodings = encodings(table, &key);
+    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(name));
+    let rows = tx.fetch(&query).await.map_err(failed(name))?;
+    rows.iter().map(|row| UnitKey::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
+}

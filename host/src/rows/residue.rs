@@ -1,0 +1,219 @@
+//! What steps would lose of units, in `bbs_residue`: entries found by the name of their unit and sealed with the active
+//! key. Owns their form in the table, and loading and replacing them for some units; which entries a migration needs,
+//! and when they are removed, is decided in `migrate`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+
+use sea_query::{Cond, Expr, ExprTrait, Query};
+
+use super::RowsError;
+use super::digest::{digest_of, from_hex, signed, to_hex};
+use crate::database::{Row, Transaction, bulk};
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::layout::values::{ColumnBuilder, Value};
+use crate::lens::{ResidueEntry, ResidueValue};
+use crate::record::Keyring;
+
+pub const TABLE: &str = "bbs_residue";
+
+/// Where steps leave residue: versions and tables; an empty table name for that of a row function.
+pub type Places = BTreeSet<(DataVersion, String)>;
+
+/// The units of one statement. A list is padded to this length, so that its statement is prepared once; a unit alone,
+/// as in a client's write, is not padded: 255 more look-ups would cost more than the statement.
+const UNITS: usize = 256;
+
+/// The table. Units and rows are found by digests of their keys, which may be of any length.
+pub fn table() -> Table {
+    let digest = ColumnType::Varchar(64);
+    let columns = [
+        ("unit_digest", digest, Sealing::Plain),
+        ("table_name", digest, Sealing::Plain),
+        ("row_digest", digest, Sealing::Plain),
+        ("version", ColumnType::BigInteger, Sealing::Plain),
+        ("direction", ColumnType::Varchar(4), Sealing::Plain),
+        ("unit", ColumnType::LongText, Sealing::Plain),
+        ("row_key", ColumnType::LongText, Sealing::Plain),
+        ("digest", ColumnType::Varchar(255), Sealing::Plain),
+        ("sealed", ColumnType::LongText, Sealing::Sealed),
+    ];
+    let column = |(name, kind, sealing): (&str, ColumnType, Sealing)| Column {
+        name: name.to_owned(),
+        kind,
+        nullable: false,
+        default: None,
+        sealing,
+    };
+    let key = ["unit_digest", "table_name", "row_digest", "version", "direction"];
+    Table {
+        name: TABLE.to_owned(),
+        columns: columns.map(column).into(),
+        primary_key: key.map(str::to_owned).into(),
+        indexes: Vec::new(),
+        partition_key: None,
+    }
+}
+
+/// Entries of a direction at these versions.
+pub fn of(direction: Direction, versions: &RangeInclusive<DataVersion>) -> Cond {
+    Cond::all()
+        .add(Expr::col("direction").eq(direction.to_string()))
+        .add(Expr::col("version").between(signed(*versions.start()), signed(*versions.end())))
+}
+
+/// Entries of either direction at any of these places.
+pub fn at_any_of<'a>(places: impl IntoIterator<Item = &'a (DataVersion, String)>) -> Cond {
+    let at = |(version, table): &(DataVersion, String)| {
+        Cond::all().add(Expr::col("version").eq(signed(*version))).add(Expr::col("table_name").eq(table.as_str()))
+    };
+    places.into_iter().fold(Cond::any(), |any, place| any.add(at(place)))
+}
+
+fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut digests: Vec<_> = units.map(|unit| digest_of(unit.as_bytes())).collect();
+    if digests.len() > 1 {
+        digests.resize(UNITS, String::new());
+    }
+    digests
+}
+
+/// Loads what steps of a direction left of these units, opened. `unit` of an entry is its unit's place among the names.
+pub async fn load(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    direction: Direction,
+    versions: &RangeInclusive<DataVersion>,
+    names: &[String],
+) -> Result<Vec<ResidueEntry>, RowsError> {
+    let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+    if names.len() > 1 {
+        tx.find_by_key().await.map_err(RowsError::Residue)?;
+    }
+    let mut kept = Vec::new();
+    for chunk in names.chunks(UNITS) {
+        let mut query = Query::select();
+        query
+            .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
+            .from(TABLE)
+            .and_where(Expr::col("unit_digest").is_in(digests(chunk.iter().map(String::as_str))))
+            .cond_where(of(direction, versions));
+        for row in tx.fetch(&query).await.map_err(RowsError::Residue)? {
+            kept.push(read(&row, keyring, &places)?);
+        }
+    }
+    Ok(kept)
+}
+
+fn read(row: &Row, keyring: &Keyring, places: &HashMap<&str, usize>) -> Result<ResidueEntry, RowsError> {
+    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(RowsError::Residue);
+    let unit = text(0)?;
+    let damaged = || RowsError::DamagedResidue { unit: unit.to_owned() };
+    let sealed = row.bytes(5).map_err(RowsError::Residue)?.unwrap_or_default();
+    let bytes = keyring
+        .open(Sealing::Sealed, sealed)
+        .map_err(|source| RowsError::SealedResidue { unit: unit.to_owned(), source })?;
+    let value = ResidueValue {
+        row_key: from_hex(text(2)?).ok_or_else(damaged)?,
+        digest: from_hex(text(4)?).ok_or_else(damaged)?,
+        bytes,
+    };
+    let version = row.integer(3).map_err(RowsError::Residue)?.ok_or_else(damaged)?.unsigned_abs();
+    let unit = *places.get(unit).ok_or_else(damaged)?;
+    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), version, value })
+}
+
+/// An entry as the table stores it.
+#[derive(Debug)]
+pub struct SealedEntry {
+    unit: String,
+    table: String,
+    row_key: String,
+    version: i64,
+    digest: String,
+    sealed: String,
+}
+
+/// Seals entries of units with these names.
+pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec<SealedEntry> {
+    let seal = |entry: ResidueEntry| SealedEntry {
+        unit: names[entry.unit].clone(),
+        table: entry.table,
+        row_key: to_hex(&entry.value.row_key),
+        version: signed(entry.version),
+        digest: to_hex(&entry.value.digest),
+        sealed: String::from_utf8(keyring.seal(Sealing::Sealed, &entry.value.bytes)).expect("sealed text is ASCII"),
+    };
+    kept.into_iter().map(seal).collect()
+}
+
+/// Stores entries. They replace all earlier entries of the same unit, step and table.
+pub async fn store(tx: &mut Transaction, direction: Direction, entries: &[SealedEntry]) -> Result<(), RowsError> {
+    for chunk in entries.chunks(UNITS) {
+        let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
+        units.dedup();
+        let digests = digests(units.into_iter());
+        for (version, table) in chunk.iter().map(|entry| (entry.version, &entry.table)).collect::<BTreeSet<_>>() {
+            let mut delete = Query::delete();
+            delete
+                .from_table(TABLE)
+                .and_where(Expr::col("unit_digest").is_in(digests.clone()))
+                .and_where(Expr::col("version").eq(version))
+                .and_where(Expr::col("table_name").eq(table.as_str()))
+                .and_where(Expr::col("direction").eq(direction.to_string()));
+            tx.execute(&delete).await.map_err(RowsError::Residue)?;
+        }
+    }
+    insert(tx, direction, entries).await
+}
+
+async fn insert(tx: &mut Transaction, direction: Direction, entries: &[SealedEntry]) -> Result<(), RowsError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let table = table();
+    let direction = direction.to_string();
+    let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+    for entry in entries {
+        let (unit, row) = (digest_of(entry.unit.as_bytes()), digest_of(entry.row_key.as_bytes()));
+        let texts = [&unit, &entry.table, &row].map(|text| Value::Text(text.as_bytes()));
+        let rest = [&direction, &entry.unit, &entry.row_key, &entry.digest, &entry.sealed];
+        let values = texts.into_iter().chain([Value::Integer(entry.version)]);
+        let values = values.chain(rest.map(|text| Value::Text(text.as_bytes())));
+        builders.iter_mut().zip(values).for_each(|(builder, value)| builder.push(value));
+    }
+    let data: Vec<_> = builders.into_iter().map(ColumnBuilder::finish).collect();
+    let rows = bulk::Rows { count: entries.len(), columns: table.columns.iter().zip(&data).collect() };
+    bulk::insert(tx, TABLE, &rows).await.map_err(RowsError::Residue)
+}
+
+/// Makes these entries all that steps of a direction left of one unit at these places.
+pub async fn replace(
+    tx: &mut Transaction,
+    direction: Direction,
+    places: &Places,
+    name: &str,
+    entries: &[SealedEntry],
+) -> Result<(), RowsError> {
+    if !places.is_empty() {
+        let of_direction = Cond::all().add(Expr::col("direction").eq(direction.to_string())).add(at_any_of(places));
+        remove(tx, name, of_direction).await?;
+    }
+    insert(tx, direction, entries).await
+}
+
+/// Removes what steps of either direction left of a removed unit at these places.
+pub async fn forget(tx: &mut Transaction, places: &Places, name: &str) -> Result<(), RowsError> {
+    if places.is_empty() { Ok(()) } else { remove(tx, name, at_any_of(places)).await }
+}
+
+/// Removes the entries of one unit that meet a condition.
+pub async fn remove(tx: &mut Transaction, name: &str, condition: Cond) -> Result<(), RowsError> {
+    let delete = Query::delete()
+        .from_table(TABLE)
+        .and_where(Expr::col("unit_digest").eq(digest_of(name.as_bytes())))
+        .cond_where(condition)
+        .to_owned();
+    tx.execute(&delete).await.map(drop).map_err(RowsError::Residue)
+}
