@@ -1,5 +1,5 @@
-//! Puts into the executable what it has to know of its own source: the SDK's files, which `bbs module new` writes
-//! beside a crate, and the commit, which `bbs --version` names.
+//! Embeds two facts about the source in the executable: the SDK's files, which `bbs module new` writes beside a new
+//! crate, and the commit, which `bbs --version` prints.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Writes `sdk.rs`: a constant for each thing that `module new` needs.
+/// Writes `sdk.rs`: one constant for each file or manifest that `module new` needs.
 fn embed_sdk(root: &Path) -> Outcome<()> {
     let sdk = root.join("sdk");
     let mut files = vec![sdk.join("README.md")];
@@ -27,7 +27,7 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
         println!("cargo::rerun-if-changed={}", sdk.join(folder).display());
         files_below(&sdk.join(folder), &mut files)?;
     }
-    // The order of a directory is the file system's; the order of the output must not be.
+    // `read_dir` returns files in an order of the file system's choice; the generated file must not depend on it.
     files.sort();
     let mut code = String::from(
         "/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n",
@@ -52,23 +52,23 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
     Ok(())
 }
 
-/// The commit that a release is built from. In other builds it is left out: it changes with every commit, and the host
-/// would be compiled again for nothing else.
+/// The commit of a release build. Other builds leave it out: it changes with every commit, and would recompile the host
+/// each time.
 fn release_commit(root: &Path) -> Option<String> {
-    // Where a package names the commit itself, whatever its source is.
+    // Set by packagers who build from a source tree without git.
     println!("cargo::rerun-if-env-changed=BBS_BUILD_COMMIT");
     println!("cargo::rerun-if-changed=commit.txt");
     let given = std::env::var("BBS_BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
     given.or_else(|| checked_out(root)).or_else(archived)
 }
 
-/// Of a git checkout, with a mark if its files differ from the commit.
+/// The commit of a git checkout, with a suffix if tracked files differ from it.
 fn checked_out(root: &Path) -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // A repository that this folder only happens to lie in knows nothing of these files.
+    // The folder may lie inside an unrelated repository, which does not track this file.
     git(&["ls-files", "--error-unmatch", "host/build.rs"])?;
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     for file in ["HEAD", "logs/HEAD"] {
@@ -85,7 +85,7 @@ fn checked_out(root: &Path) -> Option<String> {
     Some(if changed.is_empty() { commit } else { format!("{commit}, with changes") })
 }
 
-/// Of a source archive: `git archive` writes the commit into this file.
+/// The commit of a source archive: `git archive` writes it into this file (`export-subst`).
 fn archived() -> Option<String> {
     let text = std::fs::read_to_string("commit.txt").ok()?;
     let commit = text.trim();

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Takes away, one at a time, what has to be there, and asks the tests whether they notice.
+"""Applies one mutation of the host's source at a time and checks that a test fails.
 
-For what `cargo mutants` has no operator for: each cell of the start-up decision, each refusal of the catalog,
-each limit of the sandbox, each condition under which interrupted work is taken up. Works in a copy of the tree that it is
-given, which it leaves as it found it:
+For mutations that `cargo mutants` has no operator for: each case of the start-up decision, each refusal of the catalog, each
+limit of the sandbox, each condition for resuming interrupted work. Works in a copy of the tree, which it restores after each
+mutation:
 
     git worktree add ../mutated && tests/mutations.py ../mutated [NUMBER ...]
 
-Prints a line for each; exits with failure if one survives."""
+Prints one line per mutation; exits with failure if one survives, does not apply or does not compile."""
 
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ INSTANCE = ["--lib", "instance"]
 CATALOG = ["--test", "suite", "catalog::"]
 SANDBOX = ["--test", "suite", "sandbox::"]
 
-# File below host/src, what stands there, what takes its place, the tests that have to notice.
+# File below host/src, original text, replacement, tests of which one must fail.
 MUTATIONS = [
     (
         "migrate/decide.rs",
@@ -47,7 +47,7 @@ MUTATIONS = [
     ),
     (
         "migrate/look.rs",
-        "        check_record_versions(&mut reader, line, from).await?;",
+        "        check_record_versions(&mut reader, layouts, from).await?;",
         "",
         MIGRATE,
     ),
@@ -209,8 +209,8 @@ MUTATIONS = [
     ),
     (
         "modules/catalog.rs",
-        "        refuse_unlisted(folder, &entries)?;\n        lines::check(&entries)?;\n        let (mut",
-        "        lines::check(&entries)?;\n        let (mut",
+        "        refuse_unlisted(folder, &entries)?;\n        sequence::check(&entries)?;\n        let (mut",
+        "        sequence::check(&entries)?;\n        let (mut",
         CATALOG,
     ),
     (
@@ -221,8 +221,8 @@ MUTATIONS = [
     ),
     (
         "modules/catalog.rs",
-        "    if !honest {",
-        "    let _ = (honest, &found); if false {",
+        "    if !matches {",
+        "    let _ = (matches, &found); if false {",
         CATALOG,
     ),
     (
@@ -232,31 +232,31 @@ MUTATIONS = [
         CATALOG,
     ),
     (
-        "modules/catalog/lines.rs",
+        "modules/catalog/sequence.rs",
         "Some(before) if version == before =>",
         "Some(before) if false && version == before =>",
         CATALOG,
     ),
     (
-        "modules/catalog/lines.rs",
+        "modules/catalog/sequence.rs",
         "Some(before) if version < before =>",
         "Some(before) if false && version < before =>",
         CATALOG,
     ),
     (
-        "modules/catalog/lines.rs",
+        "modules/catalog/sequence.rs",
         "Some(_) | None if follows == before => {}",
         "Some(_) | None if true || follows == before => {}",
         CATALOG,
     ),
     (
-        "modules/catalog/lines.rs",
+        "modules/catalog/sequence.rs",
         "Some((_, wanted)) if serves != wanted =>",
         "Some((_, wanted)) if false && serves != wanted =>",
         CATALOG,
     ),
     (
-        "modules/catalog/lines.rs",
+        "modules/catalog/sequence.rs",
         "        if served.contains(&serves) {",
         "        if false {",
         CATALOG,
@@ -337,7 +337,7 @@ def outcome(root, name, old, new, tests):
             return "NOT BUILT"
         return "caught" if run.returncode else "SURVIVED"
     except subprocess.TimeoutExpired:
-        return "caught, by the clock"
+        return "caught, by a timeout"
     finally:
         path.write_text(text)
 
@@ -345,13 +345,13 @@ def outcome(root, name, old, new, tests):
 def main():
     root = pathlib.Path(sys.argv[1])
     chosen = [int(number) for number in sys.argv[2:]] or range(len(MUTATIONS))
-    noticed = True
+    all_caught = True
     for number in chosen:
         name, old, new, tests = MUTATIONS[number]
         found = outcome(root, name, old, new, tests)
-        noticed &= found.startswith("caught")
+        all_caught &= found.startswith("caught")
         print(number, found, name, old.strip().splitlines()[0][:80], sep="\t", flush=True)
-    sys.exit(not noticed)
+    sys.exit(not all_caught)
 
 
 if __name__ == "__main__":

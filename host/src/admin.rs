@@ -1,75 +1,77 @@
-//! Looking at and steering a running host, over a Unix socket that only its own user may open. Owns the socket, what
-//! may be asked through it and what is answered: one line of JSON each, so that `nc -U` will do. It is never reachable
-//! from another machine, and changes nothing that outlives the host.
+//! The admin socket: inspects and controls a running host over a Unix socket that only the host's own user may open.
+//! Owns the socket, its commands and its replies, which are one line of JSON each, so that `nc -U` works as a client. It
+//! is never reachable from another machine, and changes nothing that outlives the process.
 
 mod client;
 mod socket;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{Client, ClientError};
+pub use client::{AdminClient, AdminClientError};
 pub use socket::{AdminError, Socket};
 
-use crate::pace::{Pace, Wanted};
 use crate::progress::{Progress, Snapshot};
+use crate::throttle::{Throttle, ThrottleSettings};
 
-/// What may be asked, such as `{"command":"pause"}`.
+/// A command of the admin socket, such as `{"command":"pause"}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
-    /// One report.
+    /// Returns one report.
     Status,
-    /// A report now and then, until there is nothing left to watch.
+    /// Streams reports at an interval until the work is finished.
     Watch,
     Pause,
     Resume,
-    /// No bound if absent.
+    /// Sets the upper bound of the rate; no bound if absent.
     Rate {
         units_per_second: Option<u64>,
     },
 }
 
-/// What the host is doing and how fast it may.
+/// The progress of the host's work and the current throttle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub pid: u32,
     pub progress: Snapshot,
-    pub pace: Wanted,
+    /// Its name in JSON predates the type's.
+    #[serde(rename = "pace")]
+    pub throttle: ThrottleSettings,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Reply {
     Report(Report),
-    /// What was asked makes no sense.
+    /// The command was invalid; holds the reason.
     Refused(String),
 }
 
-/// What the socket shows and steers.
+/// The state of the host that the socket reads and changes.
 #[derive(Debug, Clone, Default)]
 pub struct Host {
     pub progress: Progress,
-    pub pace: Pace,
+    pub throttle: Throttle,
 }
 
 impl Host {
     fn report(&self) -> Report {
-        Report { pid: std::process::id(), progress: self.progress.snapshot(), pace: self.pace.wanted() }
+        Report { pid: std::process::id(), progress: self.progress.snapshot(), throttle: self.throttle.settings() }
     }
 
-    /// Does what is asked. Watching is the socket's.
-    fn obey(&self, command: Command) -> Reply {
+    /// Executes a command and returns its reply. The socket repeats the report for [`Command::Watch`].
+    fn execute(&self, command: Command) -> Reply {
         match command {
             Command::Status | Command::Watch => {}
-            Command::Pause => self.pace.pause(),
-            Command::Resume => self.pace.resume(),
+            Command::Pause => self.throttle.pause(),
+            Command::Resume => self.throttle.resume(),
             Command::Rate { units_per_second: Some(0) } => {
                 return Reply::Refused("at 0 units a second the work would never end; pause it instead".to_owned());
             }
-            Command::Rate { units_per_second } => self.pace.limit(units_per_second),
+            Command::Rate { units_per_second } => self.throttle.limit(units_per_second),
         }
         if command != Command::Status && command != Command::Watch {
-            tracing::info!(?command, "an operator changed the pace");
+            tracing::info!(?command, "an operator changed the throttle");
         }
         Reply::Report(self.report())
     }

@@ -1,9 +1,9 @@
-//! The API as a set of methods: which there are at each version, the chain of translators between a
-//! client's version and the host's, and the native handlers at its end. Knows no HTTP.
+//! The API as a set of methods: the methods of each version, the chain of translators between a client's version and the
+//! host's, and the native handlers at its end. Independent of HTTP.
 
+mod chain;
 mod errors;
 mod handlers;
-mod line;
 mod methods;
 mod pages;
 mod stream;
@@ -15,62 +15,64 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-pub use line::{ApiError, Target, names};
+pub use chain::{ApiError, CallTarget, names};
 pub use methods::{Route, Stream, routes};
 pub use pages::Pages;
-pub use stream::{EventStream, NoStream};
+pub use stream::{EventStream, SubscribeError};
 
 use crate::domain::{Page, Service};
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError};
 use crate::store::Key;
-use handlers::Call;
-use line::Line;
+use chain::TranslatorChain;
+use handlers::HandlerCall;
 
-/// What the compiled handlers speak.
+/// The API version that the compiled handlers implement.
 pub const NATIVE: ApiVersion = ApiVersion { major: 1, minor: 1 };
 
-/// Partition keys on one page of a list: as many as a cell has instances, so that a cell's are read at once.
+/// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;
 
-/// Everything that answers calls, for as long as this host is the master.
+/// Answers API calls while this host is the master.
 pub struct Api {
     service: Service,
-    line: Line,
+    chain: TranslatorChain,
     page_units: u32,
-    /// As many runs as there are instances of each translator, so that a run which has begun never waits
-    /// for one: what it needs of every module on its way is its own.
-    chains: Semaphore,
+    /// Bounds concurrent runs of the chain to the instances of each translator, so that a run that has started never
+    /// waits for an instance of a module further along.
+    runs: Semaphore,
 }
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("service", &self.service).field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Api").field("service", &self.service).field("chain", &self.chain).finish_non_exhaustive()
     }
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Answer {
+    /// The whole encoded answer.
     Whole(Vec<u8>),
-    /// A list that did not fit on one page.
+    /// A list that does not fit on one page.
     Pages(Pages),
+    /// The request cannot be stored at the pinned data version.
     NotHeld(NotHeld),
 }
 
-/// What a request holds has no place in the database as it is pinned; the text names it.
+/// The request holds a value that the database, at its pinned version, has no column for; the text names it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotHeld(String);
 
-/// What a method is called with.
+/// Input of a method: the undecoded body and the client's trace id.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub body: Bytes,
     pub trace_id: TraceId,
 }
 
-/// How much of a list one run of the chain is for.
+/// The part of a list that one run of the chain answers.
 #[derive(Debug)]
 enum Extent {
     Whole,
@@ -80,70 +82,71 @@ enum Extent {
 /// One run of the chain.
 struct Run {
     answer: Result<Vec<u8>, TranslateError>,
-    /// Where the next page begins, if there is one.
+    /// The key after which the next page starts; `None` after the last page.
     next: Option<Key>,
-    /// Whatever the answer is, the request was refused.
+    /// Set if the request is rejected, whatever the answer is.
     refused: Option<NotHeld>,
 }
 
-/// Refuses translators that do not lead to the native version, and a pin that nothing is served at, without anything to
-/// serve yet.
+/// Checks without a store that the translators lead to the native version and that the pin is a served version.
 ///
 /// # Errors
-/// As of [`Api::new`].
+/// The same as [`Api::new`].
 pub fn check(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<(), ApiError> {
-    pinned(translators, pin).map(drop)
+    pinned_chain(translators, pin).map(drop)
 }
 
-fn pinned(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Line, ApiError> {
-    let mut line = Line::new(translators, NATIVE)?;
-    pin.map_or(Ok(()), |pin| line.pin(pin))?;
-    Ok(line)
+fn pinned_chain(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<TranslatorChain, ApiError> {
+    let mut chain = TranslatorChain::new(translators, NATIVE)?;
+    pin.map_or(Ok(()), |pin| chain.pin(pin))?;
+    Ok(chain)
 }
 
 impl Api {
-    /// `translators` go from the oldest version to the native one without a gap. With a pin, no version
-    /// above it is served.
+    /// `translators` lead from the oldest version to the native one. With a pin, versions above it are not served.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the translators have a gap or do not end at [`NATIVE`], or if the pin is malformed or not served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
-        // Without translators nothing is translated, so nothing waits.
+        // Without translators the semaphore is never acquired.
         let runs = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
-        let line = pinned(translators, pin)?;
-        let chains = Semaphore::new(runs);
-        Ok(Self { service, line, page_units: PAGE_UNITS, chains })
+        let chain = pinned_chain(translators, pin)?;
+        Ok(Self { service, chain, page_units: PAGE_UNITS, runs: Semaphore::new(runs) })
     }
 
-    /// How many partition keys there are on one page of a list.
+    /// Sets the number of partition keys on one page of a list; at least 1.
     pub fn with_page_units(mut self, page_units: u32) -> Self {
         self.page_units = page_units.max(1);
         self
     }
 
-    /// How often a record was left out of an answer because it could not be read.
+    /// The number of times that a record was left out of an answer because it could not be read.
     pub fn left_out(&self) -> u64 {
         self.service.store().left_out()
     }
 
-    /// The versions that clients may speak, oldest first; never empty.
+    /// The versions that clients may use, oldest first; never empty.
     pub fn served(&self) -> &[ApiVersion] {
-        self.line.served()
+        self.chain.served()
     }
 
-    /// What a request that names no version is answered as.
+    /// The version of a request that names none.
     pub fn newest(&self) -> ApiVersion {
-        self.line.newest()
+        self.chain.newest()
     }
 
-    /// The method that a client of this version, which is one of those served, calls by this path, if it has one.
-    pub fn find(&self, version: ApiVersion, path: &str) -> Option<Target> {
-        self.line.by_path(version, path)
+    /// The method at this path for a client of `version`, which is one of the served versions.
+    pub fn find(&self, version: ApiVersion, path: &str) -> Option<CallTarget> {
+        self.chain.by_path(version, path)
     }
 
-    /// The answer to a request whose body broke off.
-    pub fn broken_off(&self) -> Answer {
-        Answer::Whole(errors::broken_off())
+    /// The answer to a request whose body ended early.
+    pub fn interrupted_body(&self) -> Answer {
+        Answer::Whole(errors::interrupted_body())
     }
 
-    pub async fn call(self: &Arc<Self>, target: Target, request: Request) -> Answer {
+    /// Runs a method through the chain. A list is returned as pages unless it fits on one.
+    pub async fn call(self: &Arc<Self>, target: CallTarget, request: Request) -> Answer {
         if target.is_paged() {
             let mut pages = Pages::new(Arc::clone(self), target, request);
             let first = pages.next().await.unwrap_or_default();
@@ -153,22 +156,25 @@ impl Api {
         refused.map_or_else(|| Answer::Whole(answer.unwrap_or_else(errors::fault)), Answer::NotHeld)
     }
 
-    /// What happens from now on, to the subscriber that asks with this body.
-    pub fn subscribe(&self, stream: Stream, body: &[u8]) -> Result<EventStream, NoStream> {
+    /// Subscribes to events from now on; `body` is the subscriber's encoded filter.
+    ///
+    /// # Errors
+    /// [`SubscribeError`] if the body cannot be decoded or the host is stopping.
+    pub fn subscribe(&self, stream: Stream, body: &[u8]) -> Result<EventStream, SubscribeError> {
         EventStream::begin(self.service.events(), stream, body)
     }
 
-    /// Every stream ends after what has happened so far, and none begins.
+    /// Ends every stream after the events published so far, and rejects new ones.
     pub fn end_streams(&self) {
         self.service.events().close();
     }
 
-    async fn run(self: &Arc<Self>, target: Target, request: Request, extent: Extent) -> Run {
-        // Before the page, which holds a connection: whoever waits for instances must hold nothing that
-        // those who have them may need.
+    async fn run(self: &Arc<Self>, target: CallTarget, request: Request, extent: Extent) -> Run {
+        // Acquired before the page, which holds a connection: a run that waits for translator instances must not hold
+        // what running chains may need.
         let _reserved = match &target {
-            Target::Native(_) | Target::Stream(_) => None,
-            Target::Translated { .. } => Some(self.chains.acquire().await.expect("the semaphore is never closed")),
+            CallTarget::Native(_) | CallTarget::Stream(_) => None,
+            CallTarget::Translated { .. } => Some(self.runs.acquire().await.expect("the semaphore is never closed")),
         };
         let mut page = match extent {
             Extent::Whole => None,
@@ -180,15 +186,15 @@ impl Api {
                 }
             },
         };
-        if let Target::Native(method) = target {
-            let answer = handlers::answer(&self.service, method, Call::of(&request), page.as_mut()).await;
+        if let CallTarget::Native(method) = target {
+            let answer = handlers::answer(&self.service, method, HandlerCall::of(&request), page.as_mut()).await;
             let refused = answer.as_ref().err().cloned();
             return Run { answer: Ok(answer.unwrap_or_default()), next: page.and_then(Page::next), refused };
         }
         let (api, handle) = (Arc::clone(self), Handle::current());
         let chain = move || {
             let mut refused = None;
-            let answer = api.run_chain(&handle, target, Call::of(&request), &mut page, &mut refused);
+            let answer = api.run_chain(&handle, target, HandlerCall::of(&request), &mut page, &mut refused);
             Run { answer, next: page.and_then(Page::next), refused }
         };
         tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
@@ -200,13 +206,13 @@ impl Api {
     fn run_chain(
         &self,
         handle: &Handle,
-        target: Target,
-        call: Call<'_>,
+        target: CallTarget,
+        call: HandlerCall<'_>,
         page: &mut Option<Page>,
         refused: &mut Option<NotHeld>,
     ) -> Result<Vec<u8>, TranslateError> {
         match target {
-            Target::Native(method) => {
+            CallTarget::Native(method) => {
                 let answer = handle.block_on(handlers::answer(&self.service, method, call, page.as_mut()));
                 answer.map_err(|not_held| {
                     let reason = not_held.to_string();
@@ -214,14 +220,16 @@ impl Api {
                     TranslateError { reason }
                 })
             }
-            Target::Stream(stream) => {
+            CallTarget::Stream(stream) => {
                 let name = stream.name();
-                Err(TranslateError { reason: format!("{name:?} is a stream, which is listened to and not called") })
+                Err(TranslateError {
+                    reason: format!("{name:?} is an event stream; subscribe to it instead of calling it"),
+                })
             }
-            Target::Translated { step, method, .. } => {
-                self.line.translator(step).call(&method, call.body, &mut |name, body| {
-                    let next = self.line.next(step, name)?;
-                    self.run_chain(handle, next, Call { body, ..call }, page, refused)
+            CallTarget::Translated { step, method, .. } => {
+                self.chain.translator(step).call(&method, call.body, &mut |name, body| {
+                    let next = self.chain.next(step, name)?;
+                    self.run_chain(handle, next, HandlerCall { body, ..call }, page, refused)
                 })
             }
         }

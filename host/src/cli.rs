@@ -1,4 +1,4 @@
-//! The command line: one file per command. Owns arguments, what is printed and exit codes.
+//! The command line: one file per command. Owns arguments, output and exit codes.
 
 pub mod dev;
 pub mod keys;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::ConfigError;
-use crate::logs::ScrubError;
+use crate::logs::RedactError;
 use crate::startup;
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
@@ -24,13 +24,14 @@ use crate::startup;
 #[command(
     after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
 )]
+/// The parsed command line.
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
     Migrate(migrate::MigrateCommand),
@@ -39,39 +40,44 @@ enum Command {
 }
 
 impl Cli {
-    /// Reads the arguments, of which Diego's own command line is one form: `bbs -config=FILE` serves.
+    /// Parses the arguments; also accepts the command line of Diego's BBS, `bbs -config=FILE`, as `bbs serve`. Prints help or
+    /// an error and ends the process where clap does.
     pub fn of(arguments: impl Iterator<Item = OsString>) -> Self {
         Self::parse_from(with_subcommand(arguments.collect()))
     }
 
+    /// Runs the command and returns the exit code of the process.
+    ///
+    /// # Errors
+    /// Whatever made the command fail; [`failed`] prints it.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Dev(command) => command.run().await?,
-            Command::Serve(command) => return command.run().await,
-            Command::Migrate(command) => return command.run().await,
-            Command::Keys(command) => command.run().await?,
-            Command::Module(command) => command.run().await?,
+            CliCommand::Dev(command) => command.run().await?,
+            CliCommand::Serve(command) => return command.run().await,
+            CliCommand::Migrate(command) => return command.run().await,
+            CliCommand::Keys(command) => command.run().await?,
+            CliCommand::Module(command) => command.run().await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What a command that failed says, and the code that it ends with.
+/// Prints the error of a failed command and returns the exit code for it.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
-    say(error);
-    let could_not_begin = error.is::<ConfigError>() || error.is::<ScrubError>();
-    if could_not_begin { ExitCode::from(startup::COULD_NOT_BEGIN) } else { ExitCode::FAILURE }
+    print_error(error);
+    let invalid_configuration = error.is::<ConfigError>() || error.is::<RedactError>();
+    if invalid_configuration { ExitCode::from(startup::COULD_NOT_BEGIN) } else { ExitCode::FAILURE }
 }
 
-/// Errors never print their own sources, so the whole chain is printed here, once.
-fn say(error: &anyhow::Error) {
+/// Prints the error and its sources: an error's own `Display` never contains its source.
+fn print_error(error: &anyhow::Error) {
     eprintln!("bbs: {error}");
     for cause in error.chain().skip(1) {
         eprintln!("  because: {cause}");
     }
 }
 
-/// Go takes an option with one dash or two.
+/// Turns `-config` into `serve --config`: Go accepts options with one dash or two.
 fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let first = arguments.get(1).and_then(|first| first.to_str()).unwrap_or_default();
     let option = first.strip_prefix("--").or_else(|| first.strip_prefix('-')).unwrap_or_default();
@@ -101,14 +107,14 @@ mod tests {
             "bbs -config=/a/bbs.json --pin-api-version 0.10",
         ] {
             match read(line).map(|cli| cli.command) {
-                Ok(Command::Serve(serve)) => assert_eq!(serve.config(), "/a/bbs.json", "{line}"),
+                Ok(CliCommand::Serve(serve)) => assert_eq!(serve.config(), "/a/bbs.json", "{line}"),
                 other => panic!("{line}: {other:?}"),
             }
         }
     }
 
     #[test]
-    fn the_version_names_commit_api_and_data_version() {
+    fn long_version_names_commit_api_and_data_version() {
         let text = <Cli as clap::CommandFactory>::command().render_long_version();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")), "{text}");
@@ -116,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_command_line_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in ["bbs", "bbs -config", "bbs -configuration=x", "bbs -c x", "bbs config=x", "bbs -config=x -verbose"]
         {
             assert!(read(line).is_err(), "{line}");

@@ -1,50 +1,50 @@
-//! What the service says to the rest of Diego: auctions, cells, callbacks, metrics. Owns connections, deadlines and how each
-//! other component is spoken to; decides nothing about what is said.
+//! Clients of other components: auctioneer, reps, Locket's presences, task callbacks, Loggregator. Owns connections,
+//! timeouts and protocols; decides nothing about what is sent.
 
 pub mod auctioneer;
 pub mod callbacks;
 pub mod cells;
-mod fresh;
 pub mod loggregator;
 mod pool;
+mod reloading;
 pub mod reps;
 
 pub use auctioneer::Auctioneer;
 pub use callbacks::Callbacks;
-pub use cells::Cells;
+pub use cells::CellDirectory;
 pub use loggregator::Loggregator;
 pub use pool::PoolError;
 pub use reps::Reps;
 
 use crate::config::{self, ClientTls};
 use crate::locket::ConnectError;
-use crate::tls::client::Files;
+use crate::tls::client::TlsFiles;
 use loggregator::LoggregatorError;
 
-/// Everything outside. A part that is not configured does nothing.
+/// The clients of all other components. One that is not configured does nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Clients {
     pub auctioneer: Auctioneer,
     pub reps: Reps,
-    pub cells: Cells,
+    pub cells: CellDirectory,
     pub callbacks: Callbacks,
     pub loggregator: Loggregator,
 }
 
-/// Why what the host was asked to do with another component was not done.
+/// Why a request to another component failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("the cell {cell_id:?} has no https address; give its rep one in `rep_url`")]
     NoSecureAddress { cell_id: String },
-    #[error("nobody can be told at {url:?}, which is not a URL; desire the task with one")]
+    #[error("the completion callback URL {url:?} is not a URL; desire the task with one that is")]
     NoCallback { url: String },
     #[error("cannot {what}; check that it runs, and that the certificates of both belong together")]
     Unreachable { what: &'static str, source: reqwest::Error },
-    #[error("cannot {what}: the answer was {status}; see what the other end logged")]
+    #[error("cannot {what}: the answer was {status}; see the log of that component")]
     Status { what: &'static str, status: u16 },
 }
 
-/// Why there is nobody to speak to.
+/// Why the clients cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {
     #[error(
@@ -60,10 +60,13 @@ pub enum ClientsError {
 }
 
 impl Clients {
-    /// `identity` is who the host is to clients of its own, which is also who it is to receivers of callbacks.
+    /// Sets up the clients. `identity` is the host's own server certificate, which task callbacks present.
+    ///
+    /// # Errors
+    /// An address is malformed, or certificates cannot be used.
     pub fn new(
-        clients: &config::Clients,
-        locket: Option<&config::Locket>,
+        clients: &config::ClientsConfig,
+        locket: Option<&config::LocketConfig>,
         identity: Option<&ClientTls>,
     ) -> Result<Self, ClientsError> {
         let timeout = clients.communication_timeout;
@@ -72,18 +75,18 @@ impl Clients {
         Ok(Self {
             auctioneer: auctioneer.transpose()?.unwrap_or_default(),
             reps: Reps::new(&clients.rep, timeout)?,
-            cells: locket.map(Cells::new).transpose()?.unwrap_or_default(),
+            cells: locket.map(CellDirectory::new).transpose()?.unwrap_or_default(),
             callbacks: Callbacks::new(identity, timeout)?,
             loggregator: loggregator.transpose().map_err(ClientsError::Loggregator)?.unwrap_or_default(),
         })
     }
 }
 
-fn files(tls: &ClientTls) -> Files {
-    Files { ca: tls.ca_file.clone(), cert: tls.cert_file.clone(), key: tls.key_file.clone() }
+fn files(tls: &ClientTls) -> TlsFiles {
+    TlsFiles { ca: tls.ca_file.clone(), cert: tls.cert_file.clone(), key: tls.key_file.clone() }
 }
 
-/// As Go writes it: what is not UTF-8 is replaced.
+/// Replaces invalid UTF-8, as Go does.
 fn text(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }

@@ -1,5 +1,5 @@
-//! What an operator writes down: one JSON file with Diego's own key names, and a few of ours.
-//! Owns parsing and the checks that need no other part; opens nothing.
+//! The configuration: one JSON file with Diego's key names and a few of this project's own. Owns parsing, defaults and
+//! the checks that need no other part; opens no file but its own, and no connection.
 
 mod clients;
 mod database;
@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-pub use clients::{AdvancedMetrics, Auctioneer, Clients, Loggregator, Rep};
+pub use clients::{AdvancedMetrics, AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
 pub use folders::shipped_module_cache;
 pub use listeners::{HealthCheck, Listeners};
-pub use lock::{Lock, Locket};
+pub use lock::{Lock, LocketConfig};
 pub use logging::{LogLevel, Logging, TimeFormat};
-pub use migration::{Migration, MigrationMode, OnUnreadable};
-pub use tls::{ClientTls, Tls};
+pub use migration::{MigrationConfig, MigrationMode, OnUnreadable};
+pub use tls::{ClientTls, ServerTls};
 pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
@@ -35,46 +35,50 @@ use database::DatabaseKeys;
 use keys::{Folders, Keys, Leftover};
 use names::WITHOUT_MEANING;
 
-/// The file, checked. Absent keys have the defaults of [`Config::read`].
+/// The parsed and validated configuration file. Absent keys have the defaults documented in `host/README.md`.
 #[derive(Clone, PartialEq)]
 pub struct Config {
     pub listeners: Listeners,
-    /// Where `bbs migrate pause` and the like reach a running host.
+    /// The Unix socket through which `bbs migrate pause` and similar commands reach a running host.
     pub admin_socket: PathBuf,
     pub database: Address,
     pub lock: Lock,
-    pub clients: Clients,
+    pub clients: ClientsConfig,
     pub tasks: Tasks,
     pub convergence: Convergence,
-    pub migration: Migration,
+    pub migration: MigrationConfig,
+    /// Passphrases by key label.
     pub encryption_keys: BTreeMap<String, String>,
+    /// The label of the key that new records are sealed with; empty without encryption.
     pub active_key_label: String,
+    /// The folder that `bbs module build` wrote.
     pub modules_dir: PathBuf,
-    /// Where compiled modules are kept, in order of preference; safe to delete at any time.
+    /// Folders for compiled modules, in order of preference; safe to delete at any time.
     pub module_caches: Vec<PathBuf>,
-    /// Units that a migration could not transform, sealed, for the SDK to run again.
+    /// The folder for replay files: units that a migration could not transform, sealed, for the SDK to run again.
     pub replay_dir: PathBuf,
-    /// The newest data version to migrate to, where it is not the catalog's newest.
+    /// The data version to migrate to, instead of the catalog's newest.
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
     pub pin_api_version: Option<String>,
     pub logging: Logging,
-    /// Keys in the file that have no meaning here, for one warning.
+    /// Keys in the file that have no effect, for one warning.
     pub ignored: Ignored,
-    /// Keys whose relative path was found beside the file, where Diego's BBS does not look, for one warning.
+    /// Keys whose relative path exists beside the file but not in the working directory, where Diego's BBS looks; for one
+    /// warning.
     pub beside_the_file: Vec<String>,
 }
 
-/// Keys that have no meaning here.
+/// Keys that have no effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ignored {
-    /// Diego's, of which it is known.
+    /// Diego's keys that this host ignores on purpose.
     pub known: Vec<String>,
-    /// All others.
+    /// All other keys.
     pub unknown: Vec<String>,
 }
 
-/// Without the passphrases.
+/// Prints no passphrases.
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Config")
@@ -86,13 +90,14 @@ impl std::fmt::Debug for Config {
     }
 }
 
+/// Why a configuration cannot be used. Each message names the key and the correction.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}; give its path with --config", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("the configuration file {} is not a JSON object; correct it at the place named below", .path.display())]
     Parse { path: PathBuf, source: serde_json::Error },
-    #[error("`{key}` has a value that cannot be used; correct it as said below")]
+    #[error("`{key}` has a value that cannot be used; correct it as described below")]
     Value { key: &'static str, source: serde_json::Error },
     #[error("`{key}` is not an address to listen on: {text:?}; write it as IP:port, such as \"127.0.0.1:8889\"")]
     Address { key: &'static str, text: String },
@@ -115,8 +120,11 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a file. Relative paths in it are relative to the file, so that it means the same from anywhere; those of
-    /// certificates and keys are first looked for in the working directory, where Diego's BBS finds them.
+    /// Reads a file. Relative paths in it are relative to the file, so that they do not depend on the working directory;
+    /// except those of certificates and keys, which are first looked up in the working directory, as Diego's BBS does.
+    ///
+    /// # Errors
+    /// If the file cannot be read or parsed, or a key is missing, misspelt or has a value that cannot be used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -126,17 +134,17 @@ impl Config {
         check(file, Folders { file: file_folder, working })
     }
 
-    /// What a file with nothing but these says.
+    /// The configuration of a file that has only these keys.
     pub fn smallest(database: Address, modules_dir: PathBuf, data_dir: &Path) -> Self {
         Self {
             listeners: Listeners::default(),
             admin_socket: data_dir.join("admin.sock"),
             database,
             lock: Lock::default(),
-            clients: Clients::default(),
+            clients: ClientsConfig::default(),
             tasks: Tasks::default(),
             convergence: Convergence::default(),
-            migration: Migration::default(),
+            migration: MigrationConfig::default(),
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
             modules_dir,
@@ -150,8 +158,8 @@ impl Config {
         }
     }
 
-    /// A host that is part of a Diego, and not one for itself, has to know all of it: with a part missing it would run,
-    /// but nothing that it is asked for would ever happen.
+    /// Validates that a host that is part of a Diego is configured completely: without one of these keys it would start, but
+    /// never run anything that clients desire.
     fn is_whole(&self, names_driver: bool) -> Result<(), ConfigError> {
         let (listeners, auctioneer) = (&self.listeners, &self.clients.auctioneer);
         if listeners.tls.is_none() && auctioneer.is_none() {
@@ -160,9 +168,21 @@ impl Config {
         for (is_there, key, what) in [
             (listeners.tls.is_some(), "cert_file", "the certificate that this host shows to its clients"),
             (names_driver, "database_driver", "\"postgres\", or \"mysql\" (also for MariaDB)"),
-            (auctioneer.is_some(), "auctioneer_address", "where what waits gets its cells from"),
-            (self.lock.locket.is_some(), "locket_address", "where the lock is, and which cells there are"),
-            (listeners.health.is_some(), "health_address", "where a supervisor sees that this host is well"),
+            (
+                auctioneer.is_some(),
+                "auctioneer_address",
+                "the URL of the auctioneer, which places LRPs and tasks on cells",
+            ),
+            (
+                self.lock.locket.is_some(),
+                "locket_address",
+                "the address of Locket, which has the master lock and the presences of cells",
+            ),
+            (
+                listeners.health.is_some(),
+                "health_address",
+                "the address at which a supervisor checks the health of this host",
+            ),
         ] {
             if !is_there {
                 return Err(ConfigError::Missing { key, what });
@@ -172,10 +192,10 @@ impl Config {
     }
 }
 
-/// The first value of the text; what follows it is ignored, as by Go.
+/// Parses the first JSON value of the text and ignores what follows it, as Go's decoder does.
 fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
-    // Of an empty text the parser says where it ended.
+    // For an empty text, the parser's own error names the position.
     values.next().unwrap_or_else(|| serde_json::from_str(text))
 }
 
@@ -200,10 +220,10 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         listeners: Listeners::read(&mut keys)?,
         admin_socket: keys.path("admin_socket")?.unwrap_or(default.admin_socket),
         lock,
-        clients: Clients::read(&mut keys)?,
+        clients: ClientsConfig::read(&mut keys)?,
         tasks: Tasks::read(&mut keys)?,
         convergence: Convergence::read(&mut keys)?,
-        migration: Migration::read(&mut keys)?,
+        migration: MigrationConfig::read(&mut keys)?,
         encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
         module_caches: keys.path("module_cache_dir")?.map_or(default.module_caches, |folder| vec![folder]),
@@ -227,7 +247,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
     Ok(config)
 }
 
-/// A wrong value is not repeated, as others are: it may be a passphrase all the same.
+/// The error does not print the value, unlike others: it may be a passphrase.
 fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, String>, ConfigError> {
     let key = "encryption_keys";
     let why = "it is an object of labels and passphrases, all of them texts";

@@ -1,13 +1,14 @@
-//! The database, whichever of the three it is: connections, transactions, statements and rows. The only module
-//! that knows sqlx. Owns every difference between the databases that is not a caller's business; which statements are
-//! run, and why, belongs to the layer that has a reason for them.
+//! Access to the database, whichever of the three it is: connections, transactions, statements and rows. The only module
+//! that uses sqlx. Owns every difference between the databases that callers need not know; which statements run, and why,
+//! is decided by the layers above.
 //!
-//! SQLite has one writer at a time, so writes take turns on one connection: they queue in the process instead of failing
-//! as busy. Its readers have a pool of their own and, thanks to write-ahead logging, never wait for the
-//! writer. PostgreSQL and MySQL have one pool for both.
+//! SQLite allows one writer at a time, so writes share one connection: they queue in the process instead of failing with
+//! `SQLITE_BUSY`, and are committed in groups ([`group_commit`]). Its readers have a pool of their own and, with
+//! write-ahead logging, never wait for the writer. PostgreSQL and MySQL have one pool for both.
 
 mod address;
 pub mod bulk;
+mod group_commit;
 mod mysql;
 mod postgres;
 mod row;
@@ -16,7 +17,6 @@ mod sqlite;
 mod statement;
 mod statistics;
 mod transaction;
-mod turn;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use std::time::{Duration, Instant};
 use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
 
-pub use address::{Address, Limits, Server, Tls};
+pub use address::{Address, ConnectionLimits, Server, Tls};
 pub use row::{At, Row};
-/// What a statement can fail with.
+/// The error of a statement.
 pub use sqlx::Error as SqlError;
 pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 
+use group_commit::GroupCommit;
 use statistics::Counters;
-use transaction::{Inner as Begun, Kept};
-use turn::Turns;
+use transaction::{Attachment, Inner as Begun};
 
-/// The language a database speaks.
+/// The SQL dialect of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     Sqlite,
@@ -47,7 +47,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What a sum of integers is cast to, to come back as an integer and not as a decimal.
+    /// The type to cast a sum of integers to, so that the database returns an integer and not a decimal.
     pub fn integer_cast(self) -> &'static str {
         match self {
             Self::Sqlite => "INTEGER",
@@ -67,24 +67,24 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// A host that is told to end has given its requests their time already.
+/// How long closing waits for connections. Requests have had their own time to finish before.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
-/// A shared handle; clones use the same connections.
+/// A handle to the database; clones share the same connections.
 #[derive(Debug, Clone)]
 pub struct Database(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     pools: Pools,
-    /// For people: a path, or where the server is. Never with a password.
+    /// For log lines and messages: a path or the server's address. Never contains a password.
     name: String,
     counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: Turns, writer_at_ease: SqlitePool },
+    Sqlite { readers: SqlitePool, writer: GroupCommit, writer_relaxed: SqlitePool },
     Postgres(PgPool),
     Mysql(MySqlPool),
 }
@@ -94,35 +94,35 @@ enum Purpose {
     Read,
     Look,
     Write,
-    WriteAtEase,
+    WriteRelaxed,
 }
 
 impl Pools {
-    async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Kept>), SqlError> {
+    async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Attachment>), SqlError> {
         let begun = match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
             (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
-            (Self::Sqlite { writer, writer_at_ease, .. }, Purpose::WriteAtEase) => {
-                // In turn with the other one: SQLite itself would let both try again and again.
-                let turn = writer.pool().acquire().await?;
-                return Ok((writer_at_ease.begin_with(sqlite::WRITE).await?.into(), Some(Box::new(turn))));
+            (Self::Sqlite { writer, writer_relaxed, .. }, Purpose::WriteRelaxed) => {
+                // Queues behind the other writer here: in SQLite itself both would poll for the lock.
+                let waiting = writer.pool().acquire().await?;
+                return Ok((writer_relaxed.begin_with(sqlite::WRITE).await?.into(), Some(Box::new(waiting))));
             }
             (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
             (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
-            (Self::Postgres(pool), Purpose::WriteAtEase) => pool.begin_with(postgres::WRITE_AT_EASE).await?.into(),
+            (Self::Postgres(pool), Purpose::WriteRelaxed) => pool.begin_with(postgres::WRITE_RELAXED).await?.into(),
             (Self::Mysql(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
-            (Self::Mysql(pool), Purpose::Write | Purpose::WriteAtEase) => pool.begin().await?.into(),
+            (Self::Mysql(pool), Purpose::Write | Purpose::WriteRelaxed) => pool.begin().await?.into(),
         };
         Ok((begun, None))
     }
 
-    /// Whether whoever begins now waits until somebody else has ended.
+    /// Whether a transaction that begins now has to wait for a connection.
     fn is_exhausted(&self, purpose: Purpose) -> bool {
         match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
-            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteAtEase) => is_exhausted(writer.pool()),
+            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteRelaxed) => is_exhausted(writer.pool()),
             (Self::Postgres(pool), _) => is_exhausted(pool),
             (Self::Mysql(pool), _) => is_exhausted(pool),
         }
@@ -130,8 +130,8 @@ impl Pools {
 
     fn open_connections(&self) -> u64 {
         let open = match self {
-            Self::Sqlite { readers, writer, writer_at_ease } => {
-                readers.size() + writer.pool().size() + writer_at_ease.size()
+            Self::Sqlite { readers, writer, writer_relaxed } => {
+                readers.size() + writer.pool().size() + writer_relaxed.size()
             }
             Self::Postgres(pool) => pool.size(),
             Self::Mysql(pool) => pool.size(),
@@ -144,6 +144,7 @@ fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
+/// Why no transaction could be begun.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error("cannot open the SQLite database {name}; check that its folder exists and can be written to")]
@@ -158,7 +159,11 @@ pub enum DatabaseError {
 }
 
 impl Database {
-    /// Connects, once at least, so that a wrong address shows at once. An SQLite file is created where there is none.
+    /// Opens the database with at least one connection, so that a wrong address fails at once. Creates an SQLite file that
+    /// does not exist.
+    ///
+    /// # Errors
+    /// [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
         let name = address.to_string();
         let pools = match address {
@@ -175,6 +180,7 @@ impl Database {
         }
     }
 
+    /// The database's dialect.
     pub fn dialect(&self) -> Dialect {
         match self.0.pools {
             Pools::Sqlite { .. } => Dialect::Sqlite,
@@ -183,37 +189,49 @@ impl Database {
         }
     }
 
-    /// For people: a path, or where the server is.
+    /// For log lines and messages: a path or the server's address. Never contains a password.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// A short transaction that sees one state of the database and changes nothing.
+    /// Begins a read-only transaction on one snapshot of the database. Keep it short.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
     pub async fn read(&self) -> Result<Transaction, DatabaseError> {
         self.begin(Purpose::Read).await
     }
 
-    /// For a single statement that changes nothing: it sees one state of the database by itself. A second one may see
-    /// another.
+    /// A connection for a single read-only statement, which sees one snapshot by itself. A second statement may see a later
+    /// one. Saves the round trips of `BEGIN` and `COMMIT`.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Begin`] if no connection can be had.
     pub async fn look(&self) -> Result<Transaction, DatabaseError> {
         self.begin(Purpose::Look).await
     }
 
-    /// A transaction that may change something. On SQLite it holds the write lock from its first moment, so that it
-    /// cannot fail later for having read first. State-changing work under the master lock begins with
-    /// `lock::Fence::begin` instead.
+    /// Begins a transaction that may write. On SQLite it takes the write lock at once, since upgrading a read transaction
+    /// later could fail. Writes under the master lock begin with `lock::Fence::begin` instead.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
     pub async fn write(&self) -> Result<Transaction, DatabaseError> {
         self.begin(Purpose::Write).await
     }
 
-    /// The same with a commit that does not wait for the disk, where the database has such. A crash of the machine may
-    /// undo it, whole and with everything that came after it, and never what is written by a commit that waits after it.
-    pub async fn write_at_ease(&self) -> Result<Transaction, DatabaseError> {
-        self.begin(Purpose::WriteAtEase).await
+    /// Like [`write`](Self::write), with a commit that does not wait for the disk where the database supports it. A crash of
+    /// the machine may undo the commit, as a whole and together with every later relaxed one; a later durable commit makes it
+    /// durable too.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
+    pub async fn write_relaxed(&self) -> Result<Transaction, DatabaseError> {
+        self.begin(Purpose::WriteRelaxed).await
     }
 
-    /// In a task of its own, which goes on when nobody waits for it any more: the drivers take a connection whose
-    /// `BEGIN` was abandoned halfway for one without a transaction.
+    /// Runs in a task of its own, which completes even if the caller is cancelled: the drivers treat a connection whose
+    /// `BEGIN` was abandoned halfway as one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
         let inner = Arc::clone(&self.0);
         let begun = tokio::spawn(async move { inner.begin(purpose).await }).await;
@@ -221,24 +239,23 @@ impl Database {
         begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
     }
 
-    /// What was counted so far.
+    /// The counters since the database was opened; peaks are those of the current window.
     pub fn statistics(&self) -> Statistics {
         self.0.counters.read(self.0.pools.open_connections())
     }
 
-    /// The same, with what is the most of a window ended here: from now on it is that of the next one.
+    /// Like [`statistics`](Self::statistics), and ends the current window: later peaks belong to the next one.
     pub fn end_statistics_window(&self) -> Statistics {
         self.0.counters.end_window(self.0.pools.open_connections())
     }
 
-    /// Waits until every connection is back, but not for one whose answer nobody will take any more: what is left ends
-    /// with the process.
+    /// Closes all connections, and waits up to 5 s for those in use. Connections that remain end with the process.
     pub async fn close(&self) {
         let closed = async {
             match &self.0.pools {
-                Pools::Sqlite { readers, writer, writer_at_ease } => {
+                Pools::Sqlite { readers, writer, writer_relaxed } => {
                     readers.close().await;
-                    writer_at_ease.close().await;
+                    writer_relaxed.close().await;
                     writer.pool().close().await;
                 }
                 Pools::Postgres(pool) => pool.close().await,
@@ -246,12 +263,15 @@ impl Database {
             }
         };
         if tokio::time::timeout(LONGEST_CLOSE, closed).await.is_err() {
-            tracing::warn!(name = self.0.name, "a connection did not come back and is left to the server to end");
+            tracing::warn!(
+                name = self.0.name,
+                "a connection is still in use after the longest wait; it ends with the process"
+            );
         }
     }
 }
 
-/// A connection that was of use just now is taken to be there still: asking takes as long as a statement.
+/// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
 const FRESH: Duration = Duration::from_millis(100);
 
 async fn still_there(connection: &mut impl Connection, known: PoolConnectionMetadata) -> Result<bool, SqlError> {
@@ -263,7 +283,7 @@ async fn still_there(connection: &mut impl Connection, known: PoolConnectionMeta
 
 impl Inner {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
-        // Where a statement is all there is, nothing is begun that would count as one.
+        // A single statement without `BEGIN` has no transaction to count as a query.
         let query = (purpose != Purpose::Look).then(|| self.counters.begin());
         let (waits, began) = (self.pools.is_exhausted(purpose), Instant::now());
         let begun = self.pools.begin(purpose).await;
@@ -278,38 +298,37 @@ impl Inner {
     }
 }
 
-/// Whether a statement failed because a row of that key is there already.
+/// Whether a statement failed because a row with that key exists.
 pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
-/// Whether a statement failed because of what a row would hold: a constraint forbids it, or a column has no place for it.
+/// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
 pub fn is_refused_row(error: &SqlError) -> bool {
     let Some(error) = error.as_database_error() else { return false };
-    // Data exceptions and violations of constraints, as the SQL standard classes them. SQLite has codes of its own, which
-    // are numbers of another length.
+    // SQLSTATE classes 22 (data exception) and 23 (constraint violation). SQLite's codes are numbers of another length.
     let is_class = |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
     !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_class(&code))
 }
 
-/// Whether a statement failed because a table that should be there is not.
+/// Whether a statement failed because the table does not exist.
 pub fn is_missing_table(error: &SqlError) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         Some(mysql) => mysql.number() == MYSQL_NO_SUCH_TABLE,
-        // SQLite has no code of its own for it.
+        // SQLite has no specific code for this.
         None => error.code().is_some_and(|code| code == "42P01") || error.message().starts_with("no such table"),
     }
 }
 
 const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 
-/// A Galera node outside its cluster's majority; a lock wait that took too long; a deadlock, or a write set that another
-/// Galera node was ahead of.
+/// Galera node outside the primary component; lock wait timeout; deadlock, or a certification conflict between Galera
+/// nodes.
 const MYSQL_TRANSIENT: [u16; 3] = [1047, 1205, 1213];
 
-/// Whether the same work may succeed when it is done again from the start: it lost to another transaction, and
-/// nothing of it was kept.
+/// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with another transaction,
+/// and the database has rolled it back.
 pub fn is_transient(error: &SqlError) -> bool {
     let Some(code) = error.as_database_error().and_then(|error| error.code()) else { return false };
     // PostgreSQL: serialization failure, deadlock, lock not available.

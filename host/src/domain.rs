@@ -1,32 +1,32 @@
-//! What the service can do: desired LRPs, actual LRPs, tasks, domains. Owns what calls mean and what
-//! they accept; knows neither HTTP nor how anything is stored.
+//! What the service does: desired LRPs, actual LRPs, tasks, domains. Defines what calls mean and accept; independent of HTTP
+//! and of how records are stored.
 
 pub mod actual_lrps;
-mod attempts;
 pub mod cells;
 pub mod convergence;
 pub mod desired_lrps;
 pub mod domains;
 pub mod evacuation;
+mod key_locks;
 mod page;
+mod retry;
 mod service;
 pub mod tasks;
-mod turns;
 pub mod validation;
 
+pub use key_locks::KeyLock;
 pub use page::Page;
 pub use service::{Policy, Service};
-pub use turns::Turn;
 
 use crate::clients::ClientError;
 use crate::clients::cells::CellsError;
 use crate::model::{slot, task};
 use crate::store::StoreError;
 
-/// Why a call did not do what it was asked to.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DomainError {
-    /// The findings, in Diego's words.
+    /// Validation findings, in Diego's words.
     #[error("{0}")]
     Invalid(String),
     #[error("the request cannot be decoded")]
@@ -40,30 +40,30 @@ pub enum DomainError {
     #[error("the database has no place for what the request holds")]
     NotHeld(#[source] StoreError),
     #[error(transparent)]
-    Task(#[from] task::Refusal),
+    Task(#[from] task::TaskError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
-    /// What is asked for does not happen to an instance as it is.
+    /// The state of the instance does not allow the call.
     #[error(transparent)]
-    NotAllowed(slot::Refusal),
-    #[error("it is not known which cells there are")]
+    NotAllowed(slot::SlotError),
+    #[error("the cells cannot be listed")]
     Cells(#[source] CellsError),
-    #[error("a cell was not told")]
+    #[error("a cell or another component did not take a request")]
     Client(#[source] ClientError),
     #[error(transparent)]
     Store(StoreError),
 }
 
-impl From<slot::Refusal> for DomainError {
-    fn from(refusal: slot::Refusal) -> Self {
+impl From<slot::SlotError> for DomainError {
+    fn from(refusal: slot::SlotError) -> Self {
         match refusal {
-            slot::Refusal::NotFound => Self::NotFound,
-            slot::Refusal::Exists => Self::Exists,
-            slot::Refusal::CannotBeClaimed
-            | slot::Refusal::CannotBeStarted
-            | slot::Refusal::CannotBeCrashed
-            | slot::Refusal::CannotBeFailed
-            | slot::Refusal::CannotBeUnclaimed => Self::NotAllowed(refusal),
+            slot::SlotError::NotFound => Self::NotFound,
+            slot::SlotError::Exists => Self::Exists,
+            slot::SlotError::CannotBeClaimed
+            | slot::SlotError::CannotBeStarted
+            | slot::SlotError::CannotBeCrashed
+            | slot::SlotError::CannotBeFailed
+            | slot::SlotError::CannotBeUnclaimed => Self::NotAllowed(refusal),
         }
     }
 }
@@ -90,13 +90,13 @@ impl From<StoreError> for DomainError {
 }
 
 impl DomainError {
-    /// What the database said, where nothing can succeed any more.
+    /// The database's error, if no call can succeed any more: a table is missing.
     pub fn unrecoverable(&self) -> Option<String> {
         let Self::Store(fault) = self else { return None };
         fault.missing_table().map(ToString::to_string)
     }
 
-    /// Whether the same transaction, done again from its start, may succeed.
+    /// Whether the same transaction may succeed when it is retried from its start.
     fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())
     }

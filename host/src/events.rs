@@ -1,6 +1,6 @@
-//! Events: every change that was committed, to everyone who listens. Owns the queues, their bounds, and that one
-//! subscriber cannot hold up another or the one who tells. What a change means to subscribers is `derive`'s; how it
-//! looks to them is for whoever subscribed.
+//! Events: publishes every committed change to the subscribers. Owns the queues and their bounds, so that a slow subscriber
+//! delays neither another one nor the publisher. `derive` maps changes to events; subscribers choose how an event is
+//! rendered.
 
 mod derive;
 
@@ -11,13 +11,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub use derive::{Audience, Event};
 
-use crate::model::change::Change;
+use crate::model::change::RecordChange;
 
-/// Operations that wait for a subscriber before it is dropped as too slow, for each kind of record that it hears of.
-/// Diego counts events, of which an operation has at least one.
+/// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is dropped as too slow.
+/// Diego counts events; each change has at least one.
 pub const QUEUE: usize = 1024;
 
-/// What a subscriber wants to hear of.
+/// The records that a subscription is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// Desired LRPs and their instances, in one order.
@@ -25,22 +25,22 @@ pub enum Topic {
     Tasks,
 }
 
-/// One operation, as it is told to everyone.
+/// One change, as it is queued for every subscriber of its topic.
 #[derive(Debug)]
-pub struct Told {
-    pub change: Change,
-    /// Made by the first subscriber that looks, for all.
+pub struct PublishedChange {
+    pub change: RecordChange,
+    /// Rendered once, for the first subscriber that reads it.
     rendered: OnceLock<Vec<Rendered>>,
 }
 
-/// An event as every subscriber is sent it.
+/// A rendered event, the same for every subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub text: Bytes,
     pub audience: Audience,
 }
 
-/// Where changes are told. Clones are the same place.
+/// The event hub. Clones are the same hub.
 #[derive(Debug, Clone, Default)]
 pub struct Events(Arc<Mutex<Hub>>);
 
@@ -53,18 +53,19 @@ struct Hub {
 #[derive(Debug)]
 struct Subscriber {
     topic: Topic,
-    queue: Sender<Arc<Told>>,
+    queue: Sender<Arc<PublishedChange>>,
 }
 
-/// Hears of every change from its beginning on, until it is too slow or the place is closed. Goes when dropped.
+/// Receives every change published after it was created, until it is too slow or the hub is closed. Dropping it
+/// unsubscribes.
 #[derive(Debug)]
-pub struct Subscription(Receiver<Arc<Told>>);
+pub struct Subscription(Receiver<Arc<PublishedChange>>);
 
 impl Topic {
-    const fn of(change: &Change) -> Self {
+    const fn of(change: &RecordChange) -> Self {
         match change {
-            Change::DesiredLrp { .. } | Change::Slot { .. } => Self::Lrps,
-            Change::Task { .. } => Self::Tasks,
+            RecordChange::DesiredLrp { .. } | RecordChange::Slot { .. } => Self::Lrps,
+            RecordChange::Task { .. } => Self::Tasks,
         }
     }
 
@@ -76,33 +77,34 @@ impl Topic {
     }
 }
 
-impl Told {
-    fn new(change: Change) -> Self {
+impl PublishedChange {
+    fn new(change: RecordChange) -> Self {
         Self { change, rendered: OnceLock::new() }
     }
 
-    /// The events of the operation, in their order. `render` has to be the same for everyone.
+    /// The rendered events of the change, in order. All callers must pass the same `render`.
     pub fn rendered(&self, render: fn(&Event<'_>) -> Rendered) -> &[Rendered] {
         self.rendered.get_or_init(|| derive::events(&self.change).iter().map(render).collect())
     }
 }
 
 impl Events {
-    /// Tells of a change that was committed. Those of one key have to be told in the order of their commits: whoever
-    /// calls this still has the key's turn. Waits for nobody, and costs next to nothing while nobody listens.
-    pub fn publish(&self, change: Change) {
+    /// Publishes a committed change. The caller holds the key lock, so that events keep commit order. Never blocks, and
+    /// returns at once without subscribers.
+    pub fn publish(&self, change: RecordChange) {
         let mut hub = self.hub();
         let topic = Topic::of(&change);
         if !hub.subscribers.iter().any(|subscriber| subscriber.topic == topic) {
             return;
         }
-        let told = Arc::new(Told::new(change));
-        // One whose queue is full still gets what is in it, and then its end.
-        hub.subscribers
-            .retain(|subscriber| subscriber.topic != topic || subscriber.queue.try_send(Arc::clone(&told)).is_ok());
+        let published = Arc::new(PublishedChange::new(change));
+        // A subscriber whose queue is full receives what is queued, and then the end of its subscription.
+        hub.subscribers.retain(|subscriber| {
+            subscriber.topic != topic || subscriber.queue.try_send(Arc::clone(&published)).is_ok()
+        });
     }
 
-    /// None once the place is closed.
+    /// Subscribes to a topic; `None` once the hub is closed.
     pub fn subscribe(&self, topic: Topic) -> Option<Subscription> {
         let mut hub = self.hub();
         if hub.closed {
@@ -114,14 +116,14 @@ impl Events {
         Some(Subscription(receiver))
     }
 
-    /// Ends every subscription, after what it has been told, and takes no more.
+    /// Closes the hub: every subscription ends after what is queued, and no new ones are accepted.
     pub fn close(&self) {
         let mut hub = self.hub();
         hub.closed = true;
         hub.subscribers.clear();
     }
 
-    /// How many listen.
+    /// The number of subscriptions.
     pub fn subscribers(&self) -> usize {
         self.hub().subscribers.iter().filter(|subscriber| !subscriber.queue.is_closed()).count()
     }
@@ -132,7 +134,8 @@ impl Events {
 }
 
 impl Subscription {
-    pub async fn next(&mut self) -> Option<Arc<Told>> {
+    /// The next change; `None` when the subscription has ended.
+    pub async fn next(&mut self) -> Option<Arc<PublishedChange>> {
         self.0.recv().await
     }
 }

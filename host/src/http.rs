@@ -1,12 +1,12 @@
-//! The API over HTTP: the gate that is shut until there is something to serve, which version a
-//! request is in, and answers as bodies. Owns status codes and headers; knows no resource.
+//! The API over HTTP: the gate that answers 503 until the host serves, the version of a request, and answers as bodies.
+//! Decides status codes and headers; knows no resource.
 
 mod access;
 mod body;
 mod debug;
-mod door;
 mod gate;
 mod in_flight;
+mod listener;
 mod refusal;
 mod request;
 mod stream;
@@ -29,26 +29,29 @@ use tracing::Instrument;
 
 pub use access::{AccessLog, AccessLogError, logged};
 pub use debug::serve_debug;
-pub use door::serve_clients;
 pub use gate::Gate;
+pub use listener::serve_clients;
 pub use tls::{Certificates, TlsError};
 
-use crate::api::{self, Answer, Api, Stream, Target};
+use crate::api::{self, Answer, Api, CallTarget, Stream};
 use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
-use in_flight::Held;
-use refusal::Refusal;
-use request::{Asked, Trace};
+use in_flight::GuardedBody;
+use refusal::HttpError;
+use request::{Trace, VersionedPath};
 
-/// The greatest body that is read. Diego's own requests stay far below it.
+/// The largest body that is read, in bytes. Diego's own requests stay far below it.
 pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
-/// What requests that reach no method are counted as.
+/// The method name in metrics for requests that reach no method.
 const NO_METHOD: &str = "none";
 
-/// Answers until `stop`, and then finishes what has begun.
+/// Serves until `stop`, then finishes the requests in flight.
+///
+/// # Errors
+/// Accepting connections fails.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -57,27 +60,33 @@ pub async fn serve(
     axum::serve(listener, router).with_graceful_shutdown(stop).await
 }
 
-/// 200 to everything: that the process lives, be it the master or not.
+/// Answers every request with 200: liveness, independent of mastership.
+///
+/// # Errors
+/// Accepting connections fails.
 pub async fn serve_health(listener: TcpListener) -> io::Result<()> {
     axum::serve(listener, Router::new().fallback(|| async { StatusCode::OK })).await
 }
 
-/// Metrics at `/metrics`, for a listener of their own: what they tell is not for the API's clients.
+/// Serves metrics at `/metrics`, on a listener of its own: they are not for the API's clients.
+///
+/// # Errors
+/// Accepting connections fails.
 pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, gate: Gate) -> io::Result<()> {
     let text = move || async move { ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(gate.left_out())) };
     axum::serve(listener, Router::new().route("/metrics", get(text))).await
 }
 
-/// Everything is one handler: which paths there are depends on the translators behind the gate.
+/// One handler for every path, because the set of paths depends on the translators behind the gate.
 pub fn router(gate: Gate, metrics: Metrics) -> Router {
     Router::new().fallback(handle).with_state((gate, metrics))
 }
 
-/// The method that a response answers.
+/// Response extension: the method that a response answers.
 #[derive(Clone)]
-struct Route(Target);
+struct AnsweredMethod(CallTarget);
 
-/// An answer on its way. Dropped, it is with its client, or the client is gone: to Diego that is a request's end.
+/// Measures a request until its body is sent or its client disconnects, which is what Diego's latency covers.
 struct Answering {
     route: Cow<'static, str>,
     measures: Measures,
@@ -99,10 +108,10 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
     let (status, spent) = (response.status().as_u16(), began.elapsed());
-    let held = match response.extensions().get::<Route>() {
-        // Counted when it ends.
-        Some(Route(Target::Stream(_))) => return response,
-        Some(Route(target)) => {
+    let guard = match response.extensions().get::<AnsweredMethod>() {
+        // A stream is counted when it ends.
+        Some(AnsweredMethod(CallTarget::Stream(_))) => return response,
+        Some(AnsweredMethod(target)) => {
             metrics.answered(target.name(), status, spent);
             Answering { route: target.diego_name(), measures: metrics.measures().clone(), began }
         }
@@ -111,72 +120,72 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
             return response;
         }
     };
-    response.map(|body| Body::new(Held { body, held }))
+    response.map(|body| Body::new(GuardedBody { body, guard }))
 }
 
-async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, Refusal> {
-    let api = gate.api().map_err(Refusal::NotServing)?;
+async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, HttpError> {
+    let api = gate.api().map_err(HttpError::NotServing)?;
     let target = find(&api, &request)?;
-    let route = Route(target.clone());
-    if let Target::Stream(stream) = target {
-        let mut response = listen(&api, stream, request, metrics).await?;
+    let route = AnsweredMethod(target.clone());
+    if let CallTarget::Stream(stream) = target {
+        let mut response = subscribe(&api, stream, request, metrics).await?;
         response.extensions_mut().insert(route);
         return Ok(response);
     }
     let answer = match read(request).await {
-        Ok(body) => run_to_the_end(api, target, api::Request { body, trace_id }).await?,
-        Err(Unread::TooLarge) => return Err(Refusal::BodyTooLarge),
-        Err(Unread::BrokenOff(_)) => api.broken_off(),
+        Ok(body) => run_detached(api, target, api::Request { body, trace_id }).await?,
+        Err(BodyError::TooLarge) => return Err(HttpError::BodyTooLarge),
+        Err(BodyError::Interrupted(_)) => api.interrupted_body(),
     };
     let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         Answer::Pages(pages) => body::streamed(pages, gate),
-        Answer::NotHeld(refused) => return Err(Refusal::NotHeld(refused)),
+        Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
     };
     Ok(response.body(body).expect("constant headers are valid"))
 }
 
-/// Holds nothing of the API once the stream has begun: those who listen do not keep this host from ending.
-async fn listen(api: &Api, stream: Stream, request: Request, metrics: &Metrics) -> Result<Response, Refusal> {
-    let body = read(request).await.map_err(|unread| match unread {
-        Unread::TooLarge => Refusal::BodyTooLarge,
-        Unread::BrokenOff(error) => Refusal::NotListening(Box::new(error)),
+/// Keeps no reference to the API once the stream has started, so that open streams do not delay the host's exit.
+async fn subscribe(api: &Api, stream: Stream, request: Request, metrics: &Metrics) -> Result<Response, HttpError> {
+    let body = read(request).await.map_err(|error| match error {
+        BodyError::TooLarge => HttpError::BodyTooLarge,
+        BodyError::Interrupted(error) => HttpError::NoEventStream(Box::new(error)),
     })?;
-    let events = api.subscribe(stream, &body).map_err(|reason| Refusal::NotListening(Box::new(reason)))?;
+    let events = api.subscribe(stream, &body).map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
     Ok(stream::response(events, stream.name(), metrics.clone()))
 }
 
-/// Why there is no body.
-enum Unread {
+/// Why a body was not read.
+enum BodyError {
     TooLarge,
-    BrokenOff(axum::Error),
+    Interrupted(axum::Error),
 }
 
-/// A body that says beforehand that it is too large is not begun with.
-async fn read(request: Request) -> Result<Bytes, Unread> {
+/// Reads a body. One whose announced size is too large is rejected before its first byte.
+async fn read(request: Request) -> Result<Bytes, BodyError> {
     let body = request.into_body();
     if body.size_hint().lower() > LARGEST_BODY as u64 {
-        return Err(Unread::TooLarge);
+        return Err(BodyError::TooLarge);
     }
     axum::body::to_bytes(body, LARGEST_BODY).await.map_err(|error| {
         let too_large = error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-        if too_large { Unread::TooLarge } else { Unread::BrokenOff(error) }
+        if too_large { BodyError::TooLarge } else { BodyError::Interrupted(error) }
     })
 }
 
-fn find(api: &Api, request: &Request) -> Result<Target, Refusal> {
-    let Asked { version, path } = Asked::of(request)?;
+fn find(api: &Api, request: &Request) -> Result<CallTarget, HttpError> {
+    let VersionedPath { version, path } = VersionedPath::of(request)?;
     let version = version.unwrap_or(api.newest());
     if !api.served().contains(&version) {
-        return Err(Refusal::NotAcceptable { version, served: api.served().to_vec() });
+        return Err(HttpError::NotAcceptable { version, served: api.served().to_vec() });
     }
-    let target = api.find(version, path).ok_or(Refusal::NotFound)?;
-    if request.method() == Method::POST { Ok(target) } else { Err(Refusal::WrongVerb) }
+    let target = api.find(version, path).ok_or(HttpError::NotFound)?;
+    if request.method() == Method::POST { Ok(target) } else { Err(HttpError::WrongVerb) }
 }
 
-/// A client that goes away does not stop what it has begun: changes are made whole.
-async fn run_to_the_end(api: Arc<Api>, target: Target, request: api::Request) -> Result<Answer, Refusal> {
+/// Runs the call in a task of its own: a client that disconnects does not cancel a change half way.
+async fn run_detached(api: Arc<Api>, target: CallTarget, request: api::Request) -> Result<Answer, HttpError> {
     let call = async move { api.call(target, request).await };
-    tokio::spawn(call.in_current_span()).await.map_err(Refusal::Panicked)
+    tokio::spawn(call.in_current_span()).await.map_err(HttpError::Panicked)
 }

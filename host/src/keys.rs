@@ -1,9 +1,9 @@
-//! Encryption keys over their life: bringing everything sealed under a new one while the host serves, saying where each
-//! is used, proving that one is not. Owns the promise `encryption_key_label`; seals and opens through `record`, and
-//! changes nothing but under which key a text is.
+//! Key rotation: re-seals everything under the active key while the host serves, reports where each key is used, and
+//! verifies that a key is unused. Owns the row `encryption_key_label`; encrypts and decrypts through `encryption`, and never
+//! changes a plaintext.
 //!
-//! The label is a promise: while it is there, everything is under that key. So it goes away before the first text is
-//! sealed under another, and comes back once a scan proves that nothing else is left.
+//! Invariant: while the label is present, everything is sealed under its key. So the label is deleted before the first text
+//! is sealed under another key, and written again once a scan has found nothing under other keys.
 
 mod count;
 mod replays;
@@ -22,43 +22,46 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::database::schema::ReadBackError;
 use crate::database::{Database, DatabaseError, SqlError, schema};
+use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::FenceError;
-use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::record::Keyring;
+use crate::throttle::Throttle;
 
-pub use count::Counted;
+pub use count::LabelCounts;
 pub use rotation::{Rotated, begin, check, rotate};
 pub use sample::{WrongKey, wrong_keys};
 pub use state::tables as own_tables;
-pub use status::{KeysStatus, TableCursor, UnderWay, Unfinished, Verified, status, unfinished, verify};
+pub use status::{KeysStatus, RotationStatus, TableCursor, Unfinished, Verified, status, unfinished, verify};
 pub use tables::{KeyColumn, SealedTable};
 
-/// What a rotation works with.
+/// The parts that a rotation works with.
 #[derive(Debug, Clone)]
-pub struct Context {
+pub struct RotationContext {
     pub database: Database,
     pub keyring: Arc<Keyring>,
-    pub scope: Scope,
+    pub scope: SealedScope,
     pub progress: Progress,
-    pub pace: Pace,
+    pub throttle: Throttle,
     pub clock: Arc<dyn Clock>,
 }
 
-/// Everything that is sealed at one data version.
+/// Everything that is sealed in a database at one data version.
 #[derive(Debug, Clone)]
-pub struct Scope {
+pub struct SealedScope {
     pub data_version: DataVersion,
-    /// Of the layout, and of the host's own tables.
+    /// The tables of the layout and of the host itself that have sealed columns.
     pub tables: Vec<SealedTable>,
-    /// The folder of replay files.
+    /// The folder of replay files, if there is one.
     pub replays: Option<PathBuf>,
 }
 
-impl Scope {
-    /// Of a layout and the host's own tables, those that are there.
+impl SealedScope {
+    /// The sealed tables of a layout and of the host (`own`) that exist in the database.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
     pub async fn find(
         database: &Database,
         data_version: DataVersion,
@@ -77,26 +80,27 @@ impl Scope {
     }
 }
 
+/// Why a rotation or a report on keys failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error(
         "existing encryption key version ({label}) is not among the known keys; \
-         add the key with that label to `encryption_keys`, it may be any but the active one"
+         add the key with that label to `encryption_keys`; it need not be the active one"
     )]
     UnknownLabel { label: String },
     #[error(
-        "{texts} sealed texts are still under the key {label:?}, which is no longer among the known keys ({places}): the \
-         rotation away from it has not ended. Put the key back into `encryption_keys`, and remove it once \
+        "{texts} sealed texts are still under the key {label:?}, which is no longer in `encryption_keys` ({places}): the \
+         rotation to the new key is incomplete. Put the key back into `encryption_keys`, and remove it once \
          `bbs keys verify --label {label}` succeeds"
     )]
     KeyRemoved { label: String, texts: u64, places: String },
     #[error(transparent)]
     WrongKey(#[from] WrongKey),
-    #[error("cannot read or write {what} while looking after keys; nothing is lost, start again to continue")]
+    #[error("cannot read or write {what} during key rotation; nothing is lost, start again to continue")]
     Sql { what: String, source: SqlError },
     #[error("cannot read or write the replay file {}; check its permissions, or remove it, then start again", .path.display())]
     Replay { path: PathBuf, source: std::io::Error },
-    #[error("bbs_key_rotation is damaged; empty it, and the rotation begins anew")]
+    #[error("bbs_key_rotation is damaged; empty it, and the rotation starts from the beginning")]
     DamagedRotation { source: serde_json::Error },
     #[error(transparent)]
     ReadBack(#[from] ReadBackError),
@@ -104,7 +108,7 @@ pub enum KeysError {
     Database(#[from] DatabaseError),
     #[error(transparent)]
     Fence(#[from] FenceError),
-    #[error("the work was interrupted; start again to continue")]
+    #[error("the key rotation was interrupted; start again to continue")]
     Interrupted,
 }
 

@@ -1,7 +1,7 @@
-//! What the database looks like: layouts, manifests, rows as columns.
+//! The schema of the database at each data version: layouts, manifests, the layout history, and rows as columns. No I/O.
 
 pub mod columns;
-pub mod fold;
+pub mod history;
 pub mod manifest;
 pub mod schema;
 pub mod values;

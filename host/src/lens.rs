@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::layout::columns::{Batch, ColumnData, RunArguments};
-use crate::layout::fold::{Line, travel};
+use crate::layout::history::{LayoutHistory, directed_changes};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
 
@@ -158,28 +158,33 @@ impl Lens {
     /// Composes the migrations above the lower version up to the upper one. The history has both versions. `restorable`
     /// names the residue that earlier steps in the other direction have left, by version and table.
     pub fn new(
-        line: &Line,
+        layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
         source: DataVersion,
         target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
-        let steps = steps_between(line, migrations, source, target);
-        Self::of_steps(steps, line, source, target, restorable)
+        let steps = steps_between(layouts, migrations, source, target);
+        Self::of_steps(steps, layouts, source, target, restorable)
     }
 
     /// The same for a lens that gives back whatever residue the other direction could have left, so that one lens serves
     /// a database in which residue comes and goes.
-    pub fn restoring(line: &Line, migrations: &[Arc<dyn Transform>], source: DataVersion, target: DataVersion) -> Self {
-        let steps = steps_between(line, migrations, source, target);
+    pub fn restoring(
+        layouts: &LayoutHistory,
+        migrations: &[Arc<dyn Transform>],
+        source: DataVersion,
+        target: DataVersion,
+    ) -> Self {
+        let steps = steps_between(layouts, migrations, source, target);
         let restorable = steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table)));
         let restorable = restorable.collect();
-        Self::of_steps(steps, line, source, target, restorable)
+        Self::of_steps(steps, layouts, source, target, restorable)
     }
 
     fn of_steps(
         steps: Vec<Step>,
-        line: &Line,
+        layouts: &LayoutHistory,
         source: DataVersion,
         target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
@@ -187,8 +192,8 @@ impl Lens {
         let mut lens = Self {
             steps,
             direction: direction(source, target),
-            source: line_at(line, source).clone(),
-            target: line_at(line, target).clone(),
+            source: layout_at(layouts, source).clone(),
+            target: layout_at(layouts, target).clone(),
             tables: BTreeMap::new(),
             groups: Vec::new(),
             needed: BTreeMap::new(),
@@ -318,7 +323,7 @@ fn direction(source: DataVersion, target: DataVersion) -> Direction {
 
 /// The steps between two versions, in the order in which they run.
 fn steps_between(
-    line: &Line,
+    layouts: &LayoutHistory,
     migrations: &[Arc<dyn Transform>],
     source: DataVersion,
     target: DataVersion,
@@ -330,8 +335,8 @@ fn steps_between(
         .filter(|migration| between.contains(&migration.manifest().version))
         .map(|migration| {
             let manifest = migration.manifest();
-            let (lower, upper) = (line.before(manifest.version), &line_at(line, manifest.version));
-            let [changes, back] = [direction, direction.opposite()].map(|way| travel(lower, manifest, way));
+            let (lower, upper) = (layouts.before(manifest.version), &layout_at(layouts, manifest.version));
+            let [changes, back] = [direction, direction.opposite()].map(|way| directed_changes(lower, manifest, way));
             let (source, target) = match direction {
                 Direction::Up => (lower, *upper),
                 Direction::Down => (*upper, lower),
@@ -345,8 +350,8 @@ fn steps_between(
     steps
 }
 
-fn line_at(line: &Line, version: DataVersion) -> &Layout {
-    line.at(version).expect("both ends of a lens are versions of the line")
+fn layout_at(layouts: &LayoutHistory, version: DataVersion) -> &Layout {
+    layouts.at(version).expect("both ends of a lens are versions of the layout history")
 }
 
 /// Reading a column here adds its source column to [`Lens::needed`].

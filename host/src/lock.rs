@@ -1,8 +1,8 @@
-//! The master lock: one host at a time changes the database. Owns the kinds of lock, their renewal and the fence; decides
-//! nothing about what the master does.
+//! The master lock: one host at a time changes the database. Owns the kinds of lock, their renewal and the fence; the
+//! master's work is elsewhere.
 //!
-//! A lock alone is a promise about time, and a process that was stopped keeps no promises. What makes it safe is the
-//! fence: whoever takes the lock raises it, and every transaction proves inside itself that it was not raised since.
+//! A lock alone depends on time, and a process that was suspended can outlive its lock without noticing. The fence makes it
+//! safe: a new master raises it, and every transaction checks inside itself that the fence was not raised since.
 
 pub mod fence;
 pub mod file;
@@ -19,20 +19,21 @@ use crate::database::Address;
 use file::{FileLock, FileLockError};
 use holder::Holder;
 use lease::{Lease, LeaseError};
-use locket::{Locket, LocketError};
+use locket::{LocketError, LocketLock};
 use renewal::Renewal;
 
-/// How often a master looks whether its lock file is still the one it locked.
+/// How often a master checks that its lock file is still the one it locked.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who wants the lock.
+/// What the lock is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum LockPurpose {
     Serve,
-    /// A command beside a host of the same name, which it must not be mistaken for.
+    /// A command, which runs besides a host of the same name and must be a different owner.
     Command,
 }
 
+/// Why the lock cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error(transparent)]
@@ -43,7 +44,7 @@ pub enum LockError {
     Locket(#[from] LocketError),
 }
 
-/// Why a lock is worth nothing any more. This host serves no more; its supervisor starts it as a standby.
+/// Why a lock was lost. The host stops serving, and its supervisor restarts it as a standby.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockLost {
     #[error("the lock file {} was removed or replaced, so another host may hold the lock; leave that file alone", .0.display())]
@@ -52,28 +53,31 @@ pub enum LockLost {
         "{what} could not be renewed for {ttl:?}, so another host may hold it; see the warnings above for what kept it"
     )]
     Expired { what: &'static str, ttl: Duration },
-    #[error("{what} was taken or removed by somebody else: {by}")]
+    #[error("{what} was taken over or removed: {by}")]
     Taken { what: &'static str, by: String },
 }
 
-/// A lock that can be taken.
+/// A lock to take: a file for SQLite, a lease in a server's database, or Locket.
 #[derive(Debug)]
 pub enum MasterLock {
-    /// `holder` is written into the file for those that wait.
+    /// `holder` is written into the file, so that a waiting host can name it.
     File {
         path: PathBuf,
         retry_interval: Duration,
         holder: String,
     },
     Lease(Lease),
-    Locket(Locket),
+    Locket(LocketLock),
 }
 
 impl MasterLock {
-    /// Locket where it is configured; otherwise what belongs to the database.
-    pub async fn new(config: &config::Lock, address: &Address, purpose: Purpose) -> Result<Self, LockError> {
+    /// Locket if it is configured; otherwise the kind that fits the database.
+    ///
+    /// # Errors
+    /// Locket or the database cannot be reached, or the configured name is not valid.
+    pub async fn new(config: &config::Lock, address: &Address, purpose: LockPurpose) -> Result<Self, LockError> {
         Ok(match (&config.locket, address) {
-            (Some(locket), _) => Self::Locket(Locket::connect(config, locket, purpose).await?),
+            (Some(locket), _) => Self::Locket(LocketLock::connect(config, locket, purpose).await?),
             (None, Address::Sqlite(path)) => {
                 let holder = Holder::this(config.uuid.as_deref().unwrap_or("a host")).to_string();
                 Self::File { path: FileLock::path_for(path), retry_interval: config.retry_interval, holder }
@@ -82,8 +86,8 @@ impl MasterLock {
         })
     }
 
-    /// Whether taking this lock would be the first thing that this host writes to the database, and no host holds it: then
-    /// the database can be looked at as well before as after.
+    /// Whether the lock is a lease that no host holds. Then taking it would be this host's first write, so the database can
+    /// be inspected before that.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -94,7 +98,7 @@ impl MasterLock {
         }
     }
 
-    /// Who holds the lock, in words for an operator, where that can be found out.
+    /// The holder of the lock, described for operators; `None` if unknown.
     pub async fn holder(&self) -> Option<String> {
         match self {
             Self::File { path, .. } => FileLock::holder(path),
@@ -103,57 +107,64 @@ impl MasterLock {
         }
     }
 
-    /// Takes the lock unless another host has it. Takes as long as it takes to tell a dead holder from a silent one.
-    pub async fn try_take(&self) -> Result<Option<Held>, LockError> {
+    /// Takes the lock unless another host holds it. For a lease, waits until a dead holder can be distinguished from a slow
+    /// one.
+    ///
+    /// # Errors
+    /// The lock cannot be read or written.
+    pub async fn try_take(&self) -> Result<Option<HeldLock>, LockError> {
         Ok(match self {
             Self::File { path, holder, .. } => {
-                FileLock::try_take(path)?.map(|lock| Held(Kind::File(lock.held_by(holder))))
+                FileLock::try_take(path)?.map(|lock| HeldLock(LockKind::File(lock.held_by(holder))))
             }
-            Self::Lease(lease) => lease.try_take().await?.map(Held::renewed),
-            Self::Locket(locket) => locket.try_take().await?.map(Held::renewed),
+            Self::Lease(lease) => lease.try_take().await?.map(HeldLock::renewed),
+            Self::Locket(locket) => locket.try_take().await?.map(HeldLock::renewed),
         })
     }
 
-    /// Waits for the lock. A lock service that does not answer is waited for too.
-    pub async fn take(&self) -> Result<Held, LockError> {
+    /// Waits for the lock. A lock service that does not answer is retried.
+    ///
+    /// # Errors
+    /// The lock file cannot be opened, or the lease's table cannot be created.
+    pub async fn take(&self) -> Result<HeldLock, LockError> {
         Ok(match self {
             Self::File { path, retry_interval, holder } => {
-                Held(Kind::File(FileLock::take(path, *retry_interval).await?.held_by(holder)))
+                HeldLock(LockKind::File(FileLock::take(path, *retry_interval).await?.held_by(holder)))
             }
-            Self::Lease(lease) => Held::renewed(lease.take().await?),
-            Self::Locket(locket) => Held::renewed(locket.take().await),
+            Self::Lease(lease) => HeldLock::renewed(lease.take().await?),
+            Self::Locket(locket) => HeldLock::renewed(locket.take().await),
         })
     }
 }
 
-/// The lock, as long as it is not lost. Whoever drops it without [`Held::release`] makes the others wait.
+/// The lock while it is held. Dropping it without [`HeldLock::release`] makes standbys wait until it expires.
 #[derive(Debug)]
-pub struct Held(Kind);
+pub struct HeldLock(LockKind);
 
 #[derive(Debug)]
-enum Kind {
+enum LockKind {
     File(FileLock),
     Renewed(Renewal),
 }
 
-impl Held {
+impl HeldLock {
     fn renewed(renewal: Renewal) -> Self {
-        Self(Kind::Renewed(renewal))
+        Self(LockKind::Renewed(renewal))
     }
 
-    /// Returns once the lock is no longer worth anything.
+    /// Returns when the lock is lost.
     pub async fn lost(&self) -> LockLost {
         match &self.0 {
-            Kind::File(lock) => lock.lost(FILE_CHECK_INTERVAL).await,
-            Kind::Renewed(renewal) => renewal.lost().await,
+            LockKind::File(lock) => lock.lost(FILE_CHECK_INTERVAL).await,
+            LockKind::Renewed(renewal) => renewal.lost().await,
         }
     }
 
-    /// Lets the next host have it at once. Only when nothing of this host writes any more.
+    /// Releases the lock, so that a standby takes it at once. Call only when this host writes nothing any more.
     pub async fn release(self) {
         match self.0 {
-            Kind::File(lock) => drop(lock),
-            Kind::Renewed(renewal) => renewal.release().await,
+            LockKind::File(lock) => drop(lock),
+            LockKind::Renewed(renewal) => renewal.release().await,
         }
     }
 }

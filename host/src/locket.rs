@@ -1,5 +1,5 @@
-//! Diego's lock service, which also knows which cells there are. Owns how it is reached and spoken to; what is locked is
-//! `lock`'s, and who is there `clients`'.
+//! Connection to Locket, Diego's lock and presence service. Owns addresses, TLS and calls; the lock is `lock`'s, and
+//! presences are `clients`'.
 
 pub mod messages;
 
@@ -15,10 +15,11 @@ use tonic_prost::ProstCodec;
 
 use crate::config;
 
+/// For how long a host that starts waits for Locket to accept connections.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is wrong with the way there.
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("cannot read {}; check the `locket_*` files of the configuration", .path.display())]
@@ -35,8 +36,11 @@ fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     std::fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
-/// A connection that stands. For so long it is waited for that somebody listens there.
-pub async fn connect(locket: &config::Locket, patience: Duration) -> Result<Channel, ConnectError> {
+/// Connects to Locket. Retries for up to `patience` while the connection is refused.
+///
+/// # Errors
+/// Files cannot be read, the address is malformed, or the connection fails.
+pub async fn connect(locket: &config::LocketConfig, patience: Duration) -> Result<Channel, ConnectError> {
     let endpoint = endpoint(locket)?;
     let deadline = Instant::now() + patience;
     loop {
@@ -52,26 +56,29 @@ pub async fn connect(locket: &config::Locket, patience: Duration) -> Result<Chan
     }
 }
 
-/// Nobody listens there, or not yet.
+/// Whether nothing listens at the address, or not yet.
 fn is_refused(error: &tonic::transport::Error) -> bool {
     let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     let mut kinds = sources.filter_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     kinds.any(|kind| kind == std::io::ErrorKind::ConnectionRefused)
 }
 
-/// A connection that is made when it is needed.
-pub fn connect_later(locket: &config::Locket) -> Result<Channel, ConnectError> {
+/// Prepares a connection that is established when it is first used.
+///
+/// # Errors
+/// Files cannot be read, or the address is malformed.
+pub fn connect_later(locket: &config::LocketConfig) -> Result<Channel, ConnectError> {
     Ok(endpoint(locket)?.connect_lazy())
 }
 
-fn endpoint(locket: &config::Locket) -> Result<Endpoint, ConnectError> {
+fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
     let address = &locket.address;
     let (certificate, key) = (read(&locket.client_cert_file)?, read(&locket.client_key_file)?);
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read(&locket.ca_cert_file)?))
         .identity(Identity::from_pem(certificate, key));
-    let refused = |source| ConnectError::Address { address: address.clone(), source };
-    let mut endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
+    let malformed = |source| ConnectError::Address { address: address.clone(), source };
+    let mut endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(malformed)?;
     if let Some(time) = locket.keepalive_time {
         endpoint = endpoint.http2_keep_alive_interval(time).keep_alive_while_idle(true);
     }
@@ -82,6 +89,10 @@ fn endpoint(locket: &config::Locket) -> Result<Endpoint, ConnectError> {
     endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)
 }
 
+/// Makes a unary call.
+///
+/// # Errors
+/// The status of the call, also for a connection that fails.
 pub async fn call<Q, A>(channel: &Channel, method: &'static str, request: Request<Q>) -> Result<A, Status>
 where
     Q: prost::Message + Send + Sync + 'static,

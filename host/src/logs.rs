@@ -1,12 +1,12 @@
-//! What the process says: lines for people, or lager's JSON, which Diego's log parsers read. Owns their form, their way
-//! out and the level, which may change while the host runs; what is said is everybody's own.
+//! The log of the process: lines for people, or lager's JSON, which Diego's log parsers read. Owns the format, the output
+//! and the level, which can change while the host runs; the events themselves belong to the modules that emit them.
 //!
-//! An event is a sentence for people. In lager's form it is known by the name that its event was given, such as
-//! `migration-manager.finished-migrations`, or by the module that said it; the sentence is then part of the data.
+//! An event's text is a sentence for people. In lager's form its message is the name that the event was given, such as
+//! `migration-manager.finished-migrations`, or else the module that emitted it; the sentence is then part of the data.
 
 mod lager;
 pub mod line;
-mod scrub;
+mod redact;
 pub mod writer;
 
 use std::io::IsTerminal;
@@ -18,38 +18,39 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{LogLevel, Logging};
-pub use scrub::{Scrub, ScrubError};
-use writer::Writer;
+pub use redact::{RedactError, Redactor};
+use writer::LineWriter;
 
-/// What Diego's own executable calls itself where its file does not say.
+/// The source of lines before a configuration is read; Diego's own component name.
 pub const SOURCE: &str = "bbs";
 
-/// The target of what ends the process.
+/// The target of events that end the process.
 pub const FATAL: &str = "bbs::fatal";
 
-/// The log of this process. Dropped, it waits until everything is written.
+/// The log of this process. Dropping it waits until all lines are written, for up to 5 s.
 #[derive(Debug)]
 pub struct Logs {
-    level: Level,
-    lines: Option<Writer>,
+    level: LevelHandle,
+    lines: Option<LineWriter>,
 }
 
-/// How much is said. Clones set the same level.
+/// Changes the level of the log. Clones change the same level.
 #[derive(Debug, Clone)]
-pub struct Level {
+pub struct LevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
     fatal_only: Arc<AtomicBool>,
 }
 
-impl Level {
+impl LevelHandle {
+    /// Sets the level, from now on.
     pub fn set(&self, level: LogLevel) {
         self.fatal_only.store(level == LogLevel::Fatal, Ordering::Relaxed);
-        // Only a subscriber that is gone refuses, and then nothing is said any more.
+        // Fails only if the subscriber is gone, and with it the log.
         let _ = self.filter.reload(filter(level));
     }
 }
 
-/// Says nothing of other crates but their warnings: what they say below that is about themselves.
+/// Limits other crates to warnings: their informational events describe their own internals.
 fn filter(level: LogLevel) -> EnvFilter {
     let level = match level {
         LogLevel::Debug => "debug",
@@ -61,33 +62,38 @@ fn filter(level: LogLevel) -> EnvFilter {
 }
 
 impl Logs {
-    /// As the configuration says: lager's lines on standard output where the file gives a `session_name`, as Diego's
-    /// always does, and nobody is looking.
-    pub fn start(logging: &Logging) -> Result<Self, ScrubError> {
+    /// Starts the log: lager's lines on standard output if the file has a `session_name`, as Diego's files have, and standard
+    /// output is no terminal; otherwise lines for people on standard error.
+    ///
+    /// # Errors
+    /// If one of `redact_patterns` is not a regular expression.
+    pub fn start(logging: &Logging) -> Result<Self, RedactError> {
         match &logging.session_name {
             Some(source) if !std::io::stdout().is_terminal() => Self::lager(source, logging),
             _ => Ok(Self::readable(logging.level)),
         }
     }
 
-    fn lager(source: &str, logging: &Logging) -> Result<Self, ScrubError> {
-        let scrub = Scrub::new(logging.max_data_string_length, logging.redact.as_deref())?;
-        let lines = Writer::start("log", std::io::stdout());
-        let (filter, level) = Level::new(logging.level);
-        let lager = lager::Lager::new(source, logging.time_format, scrub, lines.clone(), Arc::clone(&level.fatal_only));
+    fn lager(source: &str, logging: &Logging) -> Result<Self, RedactError> {
+        let redactor = Redactor::new(logging.max_data_string_length, logging.redact.as_deref())?;
+        let lines = LineWriter::start("log", std::io::stdout());
+        let (filter, level) = LevelHandle::new(logging.level);
+        let lager =
+            lager::Lager::new(source, logging.time_format, redactor, lines.clone(), Arc::clone(&level.fatal_only));
         tracing_subscriber::registry().with(filter).with(lager).init();
         Ok(Self { level, lines: Some(lines) })
     }
 
-    /// Lines for people, on standard error.
+    /// Starts a log with lines for people, on standard error.
     pub fn readable(level: LogLevel) -> Self {
-        let (filter, level) = Level::new(level);
+        let (filter, level) = LevelHandle::new(level);
         let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
         tracing_subscriber::registry().with(filter).with(lines).init();
         Self { level, lines: None }
     }
 
-    pub fn level(&self) -> &Level {
+    /// The handle that changes the level.
+    pub fn level(&self) -> &LevelHandle {
         &self.level
     }
 }
@@ -100,8 +106,8 @@ impl Drop for Logs {
     }
 }
 
-impl Level {
-    /// `RUST_LOG` refines what the configuration says, until the level is changed.
+impl LevelHandle {
+    /// `RUST_LOG` overrides the configured level until the level is changed.
     fn new(level: LogLevel) -> (reload::Layer<EnvFilter, Registry>, Self) {
         let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| filter(level));
         let (layer, handle) = reload::Layer::new(wanted);

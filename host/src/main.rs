@@ -8,7 +8,7 @@ fn main() -> std::process::ExitCode {
         Err(error) => return bbs::cli::failed(&error.into()),
     };
     let outcome = runtime.block_on(cli.run());
-    // What still computes computes for nobody.
+    // Blocking tasks are abandoned at exit; nothing awaits their result.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => code,

@@ -1,6 +1,6 @@
-//! What this host measures of itself, and how Prometheus reads it: how far long work has come, requests, records left out
-//! of answers, and what Diego's BBS tells Loggregator. Owns the names, which are kept once released; counting is
-//! whoever's the fact is, and nothing is sent from here.
+//! The metrics of this host, as Prometheus reads them: progress of long work, requests, records left out of answers, and the
+//! metrics that Diego's BBS sends to Loggregator. Owns the names, which do not change once released; sending is
+//! elsewhere.
 
 mod diego;
 mod work;
@@ -15,29 +15,29 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::pace::Pace;
 use crate::progress::Progress;
+use crate::throttle::Throttle;
 pub use diego::{AdvancedRoutes, LrpCounts, Measures, Point, Points, Quantity, TaskCounts, TaskMark};
 
-/// The type of what [`Metrics::text`] gives.
+/// The media type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A millisecond to half a minute.
+/// Buckets from a millisecond to half a minute.
 const LATENCY_BUCKETS: u16 = 16;
 
-/// A method's name, and the status that it was answered with. Both have few values.
-type Request = [(&'static str, String); 2];
-type Route = [(&'static str, String); 1];
+/// Labels of a request: the method's name and the status, both with few values.
+type RequestLabels = [(&'static str, String); 2];
+type RouteLabel = [(&'static str, String); 1];
 
-/// A shared handle; clones count the same things.
+/// A shared handle; clones count into the same registry.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
-    requests: Family<Request, Counter>,
-    latency: Family<Route, Histogram, fn() -> Histogram>,
+    requests: Family<RequestLabels, Counter>,
+    latency: Family<RouteLabel, Histogram, fn() -> Histogram>,
     left_out: Counter,
     measures: Measures,
 }
@@ -47,42 +47,43 @@ fn latency() -> Histogram {
 }
 
 impl Metrics {
-    pub fn new(progress: Progress, pace: Pace, measures: Measures) -> Self {
+    /// Registers all metrics.
+    pub fn new(progress: Progress, throttle: Throttle, measures: Measures) -> Self {
         let mut registry = Registry::with_prefix("bbs");
-        let requests = Family::<Request, Counter>::default();
-        let latency = Family::<Route, Histogram, fn() -> Histogram>::new_with_constructor(latency);
+        let requests = Family::<RequestLabels, Counter>::default();
+        let latency = Family::<RouteLabel, Histogram, fn() -> Histogram>::new_with_constructor(latency);
         let left_out = Counter::default();
         registry.register("requests", "Requests answered, by method and HTTP status", requests.clone());
         registry.register("request_seconds", "Time until an answer began, by method", latency.clone());
         registry.register("records_left_out", "Times that an unreadable record was left out", left_out.clone());
-        registry.register_collector(Box::new(work::Work::new(progress, pace)));
+        registry.register_collector(Box::new(work::WorkCollector::new(progress, throttle)));
         registry.register_collector(Box::new(diego::Diego(measures.clone())));
         Self(Arc::new(Inner { registry, requests, latency, left_out, measures }))
     }
 
-    /// A request was answered. `route` is a method's name, never a path: paths are whatever clients make up.
+    /// Counts an answered request. `route` is a method's name, never a path: clients choose paths freely.
     pub fn answered(&self, route: &str, status: u16, spent: Duration) {
         let route = ("route", route.to_owned());
         self.0.latency.get_or_create(std::array::from_ref(&route)).observe(spent.as_secs_f64());
         self.0.requests.get_or_create(&[route, ("status", status.to_string())]).inc();
     }
 
-    /// A stream ended. It had no latency.
+    /// Counts a stream that ended, without a latency.
     pub fn stream_ended(&self, route: &str) {
         self.0.requests.get_or_create(&[("route", route.to_owned()), ("status", "200".to_owned())]).inc();
         self.0.measures.stream_ended();
     }
 
-    /// What Loggregator is told from, too.
+    /// The counters that Loggregator's metrics derive from, too.
     pub fn measures(&self) -> &Measures {
         &self.0.measures
     }
 
-    /// Everything, as Prometheus reads it. The store counts what it leaves out; the total so far is given here.
+    /// All metrics in OpenMetrics text. `left_out` is the store's total of records left out.
     pub fn text(&self, left_out: u64) -> String {
         self.0.left_out.inner().fetch_max(left_out, Ordering::Relaxed);
         let mut text = String::new();
-        text::encode(&mut text, &self.0.registry).expect("a string takes all that is written");
+        text::encode(&mut text, &self.0.registry).expect("writing to a string does not fail");
         text
     }
 }
@@ -92,8 +93,8 @@ mod tests {
     use super::*;
     use crate::progress::Wait;
 
-    fn nothing_yet() -> Metrics {
-        Metrics::new(Progress::default(), Pace::default(), Measures::default())
+    fn fresh() -> Metrics {
+        Metrics::new(Progress::default(), Throttle::default(), Measures::default())
     }
 
     fn lines(metrics: &Metrics) -> Vec<String> {
@@ -107,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn what_prometheus_reads_says_how_far_the_work_is_and_why_it_waits() {
-        let (progress, pace) = (Progress::default(), Pace::new(Some(50)));
-        let metrics = Metrics::new(progress.clone(), pace, Measures::default());
+    fn work_metrics_show_progress_and_why_it_waits() {
+        let (progress, throttle) = (Progress::default(), Throttle::new(Some(50)));
+        let metrics = Metrics::new(progress.clone(), throttle, Measures::default());
         progress.enter("copy", "up 1 to 2", Some(10));
         progress.advance(4);
         progress.batch_done(4, Duration::from_millis(250));
@@ -136,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_absent() {
-        let metrics = nothing_yet();
+    fn unknown_values_are_absent() {
+        let metrics = fresh();
         for name in ["bbs_work_total ", "bbs_work_eta_seconds ", "bbs_work_per_second ", "bbs_work_limit_per_second "] {
             assert!(!lines(&metrics).iter().any(|line| line.starts_with(name)), "{name}");
         }
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn requests_are_counted_and_timed_by_method() {
-        let metrics = nothing_yet();
+        let metrics = fresh();
         metrics.answered("DesiredLRPs_r3", 200, Duration::from_millis(3));
         metrics.answered("DesiredLRPs_r3", 200, Duration::from_millis(3));
         metrics.answered("none", 404, Duration::ZERO);
@@ -157,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_only_grows() {
-        let metrics = nothing_yet();
+    fn left_out_records_never_decrease() {
+        let metrics = fresh();
         assert!(metrics.text(3).contains("bbs_records_left_out_total 3\n"));
         assert!(metrics.text(0).contains("bbs_records_left_out_total 3\n"));
     }

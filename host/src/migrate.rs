@@ -33,17 +33,17 @@ use sha2::{Digest, Sha256};
 
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, SqlError};
-use crate::layout::fold::{LayoutError, Line};
+use crate::encryption::Keyring;
+use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError};
 use crate::lock::fence::Fence;
-use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::record::Keyring;
 use crate::rows::digest::to_hex;
 use crate::rows::{ByteLimits, Place, RowsError, WantedColumns};
+use crate::throttle::Throttle;
 
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
 use copy::UnitBudget;
@@ -59,7 +59,7 @@ use prepare::{begin, prepare, start_over};
 pub use quarantine::{Fate, QuarantineEntry, list as quarantined, retry};
 pub use replay::{Replay, ReplayError, ReplayTable};
 use state::Phase;
-pub use status::{Migration, Plan, Status, TableChange, found, is_between, plan, status};
+pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
 
 /// What a migration works with.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ pub struct Context {
     pub keyring: Arc<Keyring>,
     pub progress: Progress,
     /// Limits the rate; awaited before each batch.
-    pub pace: Pace,
+    pub throttle: Throttle,
     /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
     /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are not saved.
@@ -159,29 +159,29 @@ impl std::fmt::Debug for Work {
 impl Work {
     fn new(
         context: &Context,
-        line: &Line,
+        layouts: &LayoutHistory,
         from: DataVersion,
         to: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Self {
-        let lens = Lens::new(line, &context.migrations, from, to, restorable);
-        Self::through(context, line, lens, (from, to), None)
+        let lens = Lens::new(layouts, &context.migrations, from, to, restorable);
+        Self::through(context, layouts, lens, (from, to), None)
     }
 
     /// The same for a migration during which clients write: they may need any residue that the other direction left.
-    fn with_dual_writes(context: &Context, line: &Line, from: DataVersion, to: DataVersion) -> Self {
-        let lens = Lens::restoring(line, &context.migrations, from, to);
-        Self::through(context, line, lens, (from, to), Some(online::DualWrites::new(context.database.dialect())))
+    fn with_dual_writes(context: &Context, layouts: &LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
+        let lens = Lens::restoring(layouts, &context.migrations, from, to);
+        Self::through(context, layouts, lens, (from, to), Some(online::DualWrites::new(context.database.dialect())))
     }
 
     fn through(
         context: &Context,
-        line: &Line,
+        layouts: &LayoutHistory,
         lens: Lens,
         (from, to): (DataVersion, DataVersion),
         dual_writes: Option<online::DualWrites>,
     ) -> Self {
-        let mut plans = plan::tables(&lens, line, &context.migrations, to, context.database.dialect());
+        let mut plans = plan::tables(&lens, layouts, &context.migrations, to, context.database.dialect());
         for plan in &mut plans {
             plan.is_shared = dual_writes.is_some();
         }
@@ -316,8 +316,8 @@ fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<Data
 }
 
 /// The layouts of the catalog's versions.
-pub fn line(migrations: &[Arc<dyn Transform>]) -> Result<Line, LayoutError> {
-    Line::new(migrations.iter().map(|migration| migration.manifest()))
+pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory, LayoutError> {
+    LayoutHistory::new(migrations.iter().map(|migration| migration.manifest()))
 }
 
 /// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
@@ -351,15 +351,15 @@ pub async fn run_partially(
     intent: Intent,
     most: Option<u64>,
 ) -> Result<RunOutcome, MigrateError> {
-    let line = line(&context.migrations)?;
-    let decision = decided(context, fence, &line, intent).await?;
+    let layouts = layout_history(&context.migrations)?;
+    let decision = decided(context, fence, &layouts, intent).await?;
     match decision {
         Decision::ShutDown(_) => {}
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
             let budget = Arc::new(UnitBudget::of(most));
-            let (work, complete) = bring_across(context, fence, &line, (from, to), going_down, &budget).await?;
+            let (work, complete) = bring_across(context, fence, &layouts, (from, to), going_down, &budget).await?;
             if !complete {
                 return Ok(RunOutcome::Partial(partial_run::counted(context, &work).await?));
             }
@@ -370,12 +370,17 @@ pub async fn run_partially(
 }
 
 /// Decides once no renaming is unfinished.
-async fn decided(context: &Context, fence: &Fence, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
+async fn decided(
+    context: &Context,
+    fence: &Fence,
+    layouts: &LayoutHistory,
+    intent: Intent,
+) -> Result<Decision, MigrateError> {
     // Looks again, now that no other host writes: what was seen before the fence was raised may have changed since.
-    let decision = look_along(context, line, intent).await?;
+    let decision = look_along(context, layouts, intent).await?;
     if !matches!(decision, Decision::ShutDown(_)) {
         state::create_tables(context, fence).await?;
-        cut_over::end_arrived(context, fence, line).await?;
+        cut_over::end_arrived(context, fence, layouts).await?;
     }
     Ok(decision)
 }
@@ -393,7 +398,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
 async fn bring_across(
     context: &Context,
     fence: &Fence,
-    line: &Line,
+    layouts: &LayoutHistory,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
     budget: &Arc<UnitBudget>,
@@ -401,7 +406,7 @@ async fn bring_across(
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, from, to).await?;
     drop(reader);
-    let mut work = Work::new(context, line, from, to, restorable);
+    let mut work = Work::new(context, layouts, from, to, restorable);
     let resumed = begin(context, fence, &mut work, going_down).await?;
     let work = Arc::new(work);
     if !resumed {

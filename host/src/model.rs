@@ -1,8 +1,8 @@
-//! What the service is about: desired LRPs, actual LRPs, tasks, domains, as plain values, and how
-//! parts of them look as JSON at rest. Pure: no I/O, no wire messages of any call.
+//! The model: desired LRPs, actual LRPs, tasks and domains as plain values, their transitions, and the stored JSON of their
+//! parts. Pure: no I/O, no messages of API calls.
 //!
-//! The parts that the service stores whole and never looks into (a run's definition) stay the
-//! messages that they rest as.
+//! Parts that the service stores whole and never interprets (the definition of a run) stay protobuf
+//! messages.
 
 pub mod actual_lrp;
 pub mod cell;
@@ -16,10 +16,10 @@ pub mod slot;
 pub mod tags;
 pub mod task;
 
-/// Text as clients send it: mostly UTF-8, never promised to be.
+/// Text as clients send it: mostly UTF-8, not guaranteed to be.
 pub type Text = Vec<u8>;
 
-/// Which image of a record this is.
+/// The revision of a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModificationTag {
     pub epoch: Text,
@@ -27,16 +27,17 @@ pub struct ModificationTag {
 }
 
 impl ModificationTag {
-    /// Of a record that begins now.
+    /// The tag of a new record.
     pub fn begin() -> Self {
         Self { epoch: uuid::Uuid::new_v4().to_string().into(), index: 0 }
     }
 }
 
-/// What a client calls the request that began something; empty where that is not passed on.
+/// The trace id of the client's request that caused a call; empty if there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TraceId(pub String);
 
 impl TraceId {
+    /// No trace id.
     pub const NONE: Self = Self(String::new());
 }

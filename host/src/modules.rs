@@ -1,4 +1,4 @@
-//! WebAssembly modules: the catalog, the sandbox and the bindings. The only place that knows wasmtime.
+//! WebAssembly modules: the catalog, the sandbox and the bindings. The only module that uses wasmtime.
 
 pub mod add;
 mod answer;
@@ -12,7 +12,7 @@ mod limits;
 mod log;
 mod migration;
 mod module;
-mod place;
+mod placement;
 mod rules;
 pub mod sandbox;
 pub mod translate;
@@ -23,7 +23,7 @@ pub use self::call::CallError;
 pub use self::contract::ContractError;
 pub use self::migration::MigrationModule;
 pub use self::module::{AnyManifest, Inspection, Module, ModuleError};
-pub use self::place::NotNewest;
+pub use self::placement::NotNewest;
 pub use self::rules::ManifestError;
 pub use self::translator::TranslatorModule;
 pub use self::trial::Trial;

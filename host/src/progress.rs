@@ -1,5 +1,5 @@
-//! How far long work has come: the terminal, the 503 body, the metrics and the admin socket all read the same numbers.
-//! Owns counts, rates and the reason for waiting; draws nothing and slows nothing down.
+//! Progress of long-running work. The terminal, the 503 body, the metrics and the admin socket read the same snapshot.
+//! Owns counts, rates and the reason for waiting; rendering and throttling happen elsewhere.
 
 mod rate;
 
@@ -10,44 +10,44 @@ use serde::{Deserialize, Serialize};
 
 use rate::Rate;
 
-/// The phase in which no work is left but to answer requests.
+/// The phase in which all work is finished and the host only answers requests.
 pub const SERVING: &str = "serving";
 
-/// The phase in which the host serves, and the work was given up until the next start.
+/// The phase in which the host serves and the work was abandoned until the next start.
 pub const STOPPED: &str = "stopped";
 
-/// A shared handle; clones see the same work.
+/// A handle to the progress; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<Mutex<State>>);
+pub struct Progress(Arc<Mutex<ProgressState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ProgressState {
     phase: String,
     detail: String,
     done: u64,
     total: Option<u64>,
     began: Option<Instant>,
     rate: Rate,
-    batch: Option<Batch>,
+    batch: Option<BatchTiming>,
     checkpoint: Option<Instant>,
-    /// The latest is last: a reader may wait for the rate while a writer tries again.
+    /// The latest is last: a reader may wait for the rate while a writer retries.
     waiting: Vec<(Wait, Instant)>,
-    /// These two count over all phases.
+    /// Retries and quarantined records count over all phases.
     retries: u64,
     set_aside: u64,
 }
 
-/// Why work that could go on does not.
+/// Why work that is not finished makes no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Another host is the master.
+    /// Another host holds the master lock.
     Lock,
-    /// An operator said so.
+    /// An operator paused it.
     Paused,
-    /// It would be faster than the operator allows.
+    /// It has reached the upper bound of the rate.
     Rate,
-    /// The database refused, and is asked again in a moment.
+    /// The database returned a transient error; the work is retried after a pause.
     Retry,
 }
 
@@ -62,58 +62,60 @@ impl std::fmt::Display for Wait {
     }
 }
 
-/// One look at the work, as the 503 body shows it.
+/// The progress at one moment, as the 503 body shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Such as `lock`, `copy`, `verify`.
+    /// The phase's name, such as `lock`, `copy`, `verify`.
     pub phase: String,
-    /// For a person: what is being done.
+    /// A description for people.
     pub detail: String,
-    /// In units of the phase: mostly rows.
+    /// In units of the phase, mostly rows.
     pub done: u64,
+    /// In the same units as `done`; unknown if absent.
     pub total: Option<u64>,
-    /// Of the last seconds, not of the whole phase.
+    /// Rate of the last seconds, not of the whole phase.
     pub units_per_second: Option<f64>,
     pub eta_seconds: Option<f64>,
-    /// Since the phase began.
+    /// Time since the phase began.
     pub elapsed_seconds: f64,
-    pub batch: Option<Batch>,
-    /// Since the last batch became durable: what would be done again after a crash.
+    pub batch: Option<BatchTiming>,
+    /// Time since the last batch became durable: the work that a crash would lose.
     pub checkpoint_age_seconds: Option<f64>,
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitStatus>,
     pub retries: u64,
-    /// Records that could not be transformed and were put in quarantine.
+    /// Records that could not be transformed and are in quarantine.
     pub quarantined: u64,
 }
 
-/// The last batch that was made durable.
+/// Size and duration of the last batch that became durable.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Batch {
+pub struct BatchTiming {
     pub units: u64,
     pub seconds: f64,
 }
 
+/// Why the work waits, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitStatus {
     pub reason: Wait,
     pub seconds: f64,
 }
 
 impl Snapshot {
-    /// Whether there is nothing left to wait for.
+    /// Whether a watcher has nothing more to expect.
     pub fn is_over(&self) -> bool {
         [SERVING, STOPPED].contains(&self.phase.as_str())
     }
 }
 
 impl Progress {
-    /// Enters a phase and forgets the counts of the one before.
+    /// Enters a phase and resets the counts of the previous one.
     pub fn enter(&self, phase: impl Into<String>, detail: impl Into<String>, total: Option<u64>) {
         let now = Instant::now();
         let mut state = self.lock();
         let (retries, set_aside) = (state.retries, state.set_aside);
         let waiting = std::mem::take(&mut state.waiting);
-        *state = State {
+        *state = ProgressState {
             phase: phase.into(),
             detail: detail.into(),
             total,
@@ -122,10 +124,11 @@ impl Progress {
             waiting,
             retries,
             set_aside,
-            ..State::default()
+            ..ProgressState::default()
         };
     }
 
+    /// Adds units to the phase's count.
     pub fn advance(&self, units: u64) {
         let mut state = self.lock();
         state.done += units;
@@ -133,43 +136,46 @@ impl Progress {
         state.rate.reached(done, Instant::now());
     }
 
-    /// Work that earlier runs did: it counts, but not as speed.
+    /// Sets the count to the work of earlier runs, which does not count towards the rate.
     pub fn resume_at(&self, units: u64) {
         let mut state = self.lock();
         state.done = units;
         state.rate = Rate::from(units, Instant::now());
     }
 
-    /// A batch of this many units became durable, `spent` after its writing began. What it advances the phase by is told
-    /// apart: a unit may have many rows.
+    /// Records that a batch of `units` became durable, `spent` after its writing began. Does not advance the phase, whose
+    /// count may be in rows: a unit may have many.
     pub fn batch_done(&self, units: u64, spent: Duration) {
         let mut state = self.lock();
-        state.batch = Some(Batch { units, seconds: spent.as_secs_f64() });
+        state.batch = Some(BatchTiming { units, seconds: spent.as_secs_f64() });
         state.checkpoint = Some(Instant::now());
     }
 
+    /// Counts a retry.
     pub fn retried(&self) {
         self.lock().retries += 1;
     }
 
+    /// Counts records that went into quarantine.
     pub fn quarantined(&self, records: u64) {
         self.lock().set_aside += records;
     }
 
-    /// The work waits until what is returned is dropped.
+    /// Reports the work as waiting until the guard is dropped.
     #[must_use = "the work counts as waiting until this is dropped"]
     pub fn wait(&self, reason: Wait) -> WaitGuard {
         self.lock().waiting.push((reason, Instant::now()));
         WaitGuard { progress: self.clone(), reason }
     }
 
+    /// The progress at this moment. No estimate of the time left while the work waits for the lock or is paused.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
         let state = self.lock();
         let rate = state.rate.per_second(now);
         let left = state.total.map(|total| total.saturating_sub(state.done));
-        let waiting = state.waiting.last().map(|(reason, then)| Waiting { reason: *reason, seconds: since(*then) });
+        let waiting = state.waiting.last().map(|(reason, then)| WaitStatus { reason: *reason, seconds: since(*then) });
         let stands_still = state.waiting.iter().any(|(reason, _)| matches!(reason, Wait::Lock | Wait::Paused));
         Snapshot {
             phase: state.phase.clone(),
@@ -187,12 +193,12 @@ impl Progress {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The time in which the work waits.
+/// Reports the work as waiting for as long as it lives.
 #[derive(Debug)]
 pub struct WaitGuard {
     progress: Progress,
@@ -213,14 +219,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_phase_forgets_the_counts_of_the_last() {
+    fn new_phase_resets_the_counts() {
         let progress = Progress::default();
         progress.enter("copy", "desired_lrps", Some(10));
         progress.advance(4);
         progress.batch_done(4, Duration::from_millis(20));
         let copying = progress.snapshot();
         assert_eq!((copying.done, copying.total), (4, Some(10)));
-        assert_eq!(copying.batch, Some(Batch { units: 4, seconds: 0.02 }));
+        assert_eq!(copying.batch, Some(BatchTiming { units: 4, seconds: 0.02 }));
         assert!(copying.checkpoint_age_seconds.is_some());
         progress.enter("verify", "desired_lrps", None);
         let snapshot = progress.snapshot();
@@ -229,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_counted_over_all_phases() {
+    fn retries_and_quarantined_records_count_over_all_phases() {
         let progress = Progress::default();
         progress.enter("copy", "", None);
         progress.retried();
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn work_waits_for_as_long_as_somebody_holds_it() {
+    fn work_is_waiting_while_a_guard_lives() {
         let progress = Progress::default();
         let waiting = progress.wait(Wait::Paused);
         assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
@@ -253,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_knows_when_paused_work_will_end() {
+    fn paused_work_has_no_estimate_of_the_time_left() {
         let progress = Progress::default();
         progress.enter("copy", "", Some(1000));
         progress.resume_at(10);
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_survives_its_way_through_json() {
+    fn snapshot_round_trips_through_json() {
         let snapshot = Snapshot {
             phase: "copy".into(),
             detail: "up 1 to 2".into(),
@@ -273,9 +279,9 @@ mod tests {
             units_per_second: Some(2.5),
             eta_seconds: Some(2.0),
             elapsed_seconds: 2.0,
-            batch: Some(Batch { units: 5, seconds: 0.25 }),
+            batch: Some(BatchTiming { units: 5, seconds: 0.25 }),
             checkpoint_age_seconds: None,
-            waiting: Some(Waiting { reason: Wait::Rate, seconds: 0.5 }),
+            waiting: Some(WaitStatus { reason: Wait::Rate, seconds: 0.5 }),
             retries: 1,
             quarantined: 0,
         };

@@ -22,11 +22,11 @@ mod write;
 use std::collections::BTreeMap;
 
 use crate::database::SqlError;
+use crate::encryption::EncryptionError;
 use crate::layout::manifest::{Change, DataVersion, Manifest};
 use crate::layout::schema::Layout;
 pub use crate::layout::schema::RECORD_VERSION;
 use crate::lens::LensError;
-use crate::record::RecordError;
 
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
@@ -116,9 +116,9 @@ pub enum RowsError {
     #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
     DamagedResidue { unit: String },
     #[error("what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry")]
-    SealedResidue { unit: String, source: RecordError },
+    SealedResidue { unit: String, source: EncryptionError },
     #[error("column {column} of table {table} does not open")]
-    Sealed { table: String, column: String, source: RecordError },
+    Sealed { table: String, column: String, source: EncryptionError },
     #[error(transparent)]
     Lens(Box<LensError>),
     #[error("the work was interrupted; the host is stopping")]

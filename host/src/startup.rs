@@ -1,12 +1,12 @@
-//! From a configuration to a served API, on one screen: what runs, in which order, and what each failure
-//! means. The only place where the parts meet; it does no work of its own.
+//! The start sequence of the host, from a configuration to a served API: the order of the stages, and the meaning of each
+//! failure. The only place where all parts are connected; the work itself is done by the other modules.
 
 pub mod catalog;
 mod converge;
-mod doors;
 mod drain;
 mod error;
 mod keys;
+mod listeners;
 mod master;
 mod online;
 mod prepared;
@@ -23,52 +23,59 @@ use tokio::net::TcpListener;
 use crate::admin::AdminError;
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
-use crate::logs::Level;
+use crate::logs::LevelHandle;
 pub use error::{COULD_NOT_BEGIN, StartupError};
 pub use prepared::{Prepared, sandbox};
 use signals::Signals;
 
-/// How long requests under way may take to end once the host is told to.
+/// Longest time that requests in flight may take after the first signal.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// What a host that has begun to serve says of itself.
+/// The properties of a host that has begun to serve.
 #[derive(Debug, Clone)]
 pub struct Served {
+    /// The address of the API.
     pub address: SocketAddr,
+    /// The data version of the tables that are served.
     pub data_version: DataVersion,
+    /// Number of migrations in the catalog.
     pub migrations: usize,
+    /// Number of translators in the catalog.
     pub translators: usize,
 }
 
-/// Serves until a signal, a lost lock or a failure ends it; `announce` is called once the API answers.
-pub async fn serve(config: Config, level: &Level, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
+/// Serves until a signal, a lost lock or a failure ends the host; calls `announce` once the API answers.
+///
+/// # Errors
+/// Whatever ended the host other than a signal. The error is already logged; [`StartupError::exit_code`] has its code.
+pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
     let signals = Signals::listen().map_err(StartupError::Signals)?;
     tracing::info!(name: "starting", "starting");
     let served = run(config, level, &signals, announce).await;
     match &served {
-        Ok(()) => tracing::info!(name: "exited", "ended as it was told to"),
+        Ok(()) => tracing::info!(name: "exited", "a signal ended the host"),
         Err(error) => error.log(),
     }
     served
 }
 
-/// The stages, one after another; what one of them ends with ends the host.
+/// The stages in order; the result of the stage that ends is the result of the host.
 async fn run(
     config: Config,
-    level: &Level,
+    level: &LevelHandle,
     signals: &Signals,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
-    let front = doors::Front::read(&config)?;
-    doors::open_first(&config, level).await?;
+    let front = listeners::Front::read(&config)?;
+    listeners::open_first(&config, level).await?;
     let prepared = tokio::select! {
         prepared = Prepared::new(config) => prepared?,
         () = signals.reach(1) => return Ok(()),
     };
-    doors::open_metrics(&prepared).await?;
-    tokio::spawn(report::Report::new(&prepared, &front).of_host());
+    listeners::open_metrics(&prepared).await?;
+    tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
     let mut admin = match prepared.open_admin().await {
-        // On a machine with several hosts the master has it until it ends.
+        // Another host of this machine has the socket; this one opens it when it becomes the master.
         Err(AdminError::InUse { .. }) => None,
         opened => Some(opened?),
     };
@@ -86,7 +93,7 @@ async fn run(
     }
     .await;
     prepared.metrics.measures().lock_held(false);
-    // Before the lock, so that the next master finds the place free.
+    // Before the lock is released, so that the next master can open the socket.
     drop(admin);
     prepared.database.close().await;
     lock.release().await;

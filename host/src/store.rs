@@ -1,7 +1,7 @@
-//! Entities over rows: get, put, scan. Owns which column holds what and how records are sealed and
-//! opened; decides nothing about what a call means.
+//! Storage of the entities: get, list, insert, update, delete. Owns the mapping between entities and columns, including
+//! encryption; decides nothing about the meaning of a call.
 //!
-//! A record that cannot be read is left out of lists, counted and logged; it is never deleted.
+//! A record that cannot be read is left out of lists, counted and logged; the store does not delete it by itself.
 
 mod access;
 mod actual_lrps;
@@ -20,35 +20,36 @@ mod writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use access::Access;
-pub use actual_lrps::Seen;
+pub use access::TableAccess;
+pub use actual_lrps::ReadableSlot;
 pub use dual_write::{DualWrite, DualWriteError};
 pub use lensed::Lenses;
 pub use reader::{Key, Listed, Range, Reader};
-pub use record::RecordProblem;
+pub use record::RecordReadError;
 pub use writer::Writer;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, SqlError};
+use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
-use crate::quiet::gets_a_line;
-use crate::record::Keyring;
+use crate::log_sampling::is_sampled;
 use crate::rows::RowsError;
 
+/// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the record already exists")]
     Exists,
     #[error("the record {key:?} in {table} cannot be read; it is left as it is")]
-    Unreadable { table: &'static str, key: String, source: RecordProblem },
-    #[error("the value for {table}.{column} is not UTF-8, or holds a NUL, which this column cannot hold")]
+    Unreadable { table: &'static str, key: String, source: RecordReadError },
+    #[error("the value for {table}.{column} is not UTF-8 or contains a NUL, which this column cannot hold")]
     NotText { table: &'static str, column: &'static str },
-    #[error("the value for {table}.{column} is longer than the column holds")]
+    #[error("the value for {table}.{column} exceeds the column's capacity")]
     TooLong { table: &'static str, column: &'static str },
-    #[error("a value is longer than its column holds")]
+    #[error("a value exceeds its column's capacity")]
     DoesNotFit { source: SqlError },
     #[error("the value for {table}.{column} is not JSON")]
     NotJson { table: &'static str, column: &'static str, source: crate::model::json::Malformed },
@@ -61,21 +62,22 @@ pub enum StoreError {
     #[error("cannot {what}")]
     Units { what: &'static str, source: Box<RowsError> },
     #[error(
-        "the database is at data version {version}, which has no place for {fields}; leave it out, or ask again once \
-         the pin is raised or the migration is done"
+        "the database is at data version {version}, which cannot hold {fields}; leave it out, or repeat the call once \
+         the pin is raised or the migration is complete"
     )]
     NotHeld { fields: String, version: DataVersion },
     #[error("another transaction wrote the same record first")]
     Raced,
     #[error(transparent)]
     DualWrite(#[from] DualWriteError),
-    #[error("cannot tell whether the change was kept: the database did not confirm it; read the record to find out")]
+    #[error(
+        "it is unknown whether the change was committed: the database did not confirm it; read the record to find out"
+    )]
     Commit { source: SqlError },
 }
 
 impl StoreError {
-    /// Whether the same work, done again from its start, may succeed: it lost to another transaction, and nothing of
-    /// it was kept.
+    /// Whether the transaction may succeed when retried from its start: it conflicted with another one and was rolled back.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Statement { source, .. } | Self::Commit { source } => database::is_transient(source),
@@ -97,7 +99,7 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// What the database said, where a table is gone: nothing that this host does can succeed any more.
+    /// The database's error, if a table is missing. Then this host cannot serve any more.
     pub fn missing_table(&self) -> Option<&SqlError> {
         let source = match self {
             Self::Statement { source, .. } | Self::Commit { source } | Self::Fence(FenceError::Read(source)) => source,
@@ -111,13 +113,13 @@ impl StoreError {
     }
 }
 
-/// For `map_err`: what a failed statement means to a caller.
+/// For `map_err`: the error of a failed statement. `what` completes "cannot …".
 fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     move |source| {
         if database::is_unique_violation(&source) {
             return StoreError::Exists;
         }
-        // "String data, right truncation", as PostgreSQL and MySQL both have it.
+        // SQLSTATE 22001, "string data, right truncation", of PostgreSQL and MySQL.
         let code = source.as_database_error().and_then(|error| error.code());
         if code.is_some_and(|code| code == "22001") {
             return StoreError::DoesNotFit { source };
@@ -126,24 +128,24 @@ fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     }
 }
 
-/// The data version whose tables and columns the entities are written for: Diego's newest.
+/// The data version of the native layout, which the entities are written for: Diego's newest.
 pub const NATIVE: DataVersion = 1_772_581_987;
 
-/// A table as the entities know it.
+/// A table of the native layout, as the entities use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Table {
+struct EntityTable {
     name: &'static str,
-    /// What its rows belong together by.
+    /// The partition key.
     key: &'static str,
     primary_key: &'static [&'static str],
-    /// The columns that may be large.
+    /// The columns that may be large; their sizes count towards the size of a page.
     heavy: &'static [&'static str],
 }
 
-/// The tables of the entities.
+/// The names of the tables of the entities.
 const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 
-/// The entities of one database, as the host that holds the lock reads and writes them.
+/// The entities of one database. Only the host that holds the lock can write.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -153,42 +155,56 @@ struct Inner {
     fence: Fence,
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
-    access: Arc<RwLock<Access>>,
+    access: Arc<RwLock<TableAccess>>,
     left_out: AtomicU64,
 }
 
 impl Store {
-    pub fn new(database: Database, fence: Fence, keyring: Arc<Keyring>, clock: Arc<dyn Clock>, access: Access) -> Self {
+    /// A store over a database, whose tables it accesses as `access` describes.
+    pub fn new(
+        database: Database,
+        fence: Fence,
+        keyring: Arc<Keyring>,
+        clock: Arc<dyn Clock>,
+        access: TableAccess,
+    ) -> Self {
         let (access, left_out) = (Arc::new(RwLock::new(access)), AtomicU64::new(0));
         Self(Arc::new(Inner { database, fence, keyring, clock, access, left_out }))
     }
 
-    /// Waits until nobody reads or writes, and keeps it so until the guard is dropped: for changing the tables, and
-    /// with them how they are got at.
-    pub async fn switch(&self) -> OwnedRwLockWriteGuard<Access> {
+    /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
+    /// dropped. For a cut-over, which replaces the tables and the way of access.
+    pub async fn switch(&self) -> OwnedRwLockWriteGuard<TableAccess> {
         Arc::clone(&self.0.access).write_owned().await
     }
 
-    async fn access(&self) -> OwnedRwLockReadGuard<Access> {
+    async fn access(&self) -> OwnedRwLockReadGuard<TableAccess> {
         Arc::clone(&self.0.access).read_owned().await
     }
 
+    /// The present time in nanoseconds since 1970.
     pub fn now_ns(&self) -> i64 {
         self.0.clock.now_ns()
     }
 
-    /// How often a record was left out of an answer because it could not be read.
+    /// The number of times that an unreadable record was left out of a list.
     pub fn left_out(&self) -> u64 {
         self.0.left_out.load(Ordering::Relaxed)
     }
 
-    /// Sees one state of the database for as long as it lives; keep it short.
+    /// A reader with one snapshot of the database. Holds a transaction open, so keep it short.
+    ///
+    /// # Errors
+    /// If the database has no connection, or the transaction cannot begin.
     pub async fn reader(&self) -> Result<Reader, StoreError> {
         let access = self.access().await;
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
     }
 
-    /// For one look at one record, for which most databases need no transaction.
+    /// A reader for a single query; without a transaction, if access is direct and the database permits it.
+    ///
+    /// # Errors
+    /// As [`reader`](Self::reader).
     pub async fn look(&self) -> Result<Reader, StoreError> {
         let access = self.access().await;
         let tx = match &access.lenses {
@@ -198,7 +214,10 @@ impl Store {
         Reader::begin(self.clone(), access, tx).await
     }
 
-    /// Writes as the master, or not at all, what belongs together by this key.
+    /// A fenced transaction on the unit of this key. Under dual writes, waits for the copier to release the unit first.
+    ///
+    /// # Errors
+    /// If this host is no longer the master, or the database fails.
     pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
         let access = self.access().await;
         let held = match &access.dual_write {
@@ -212,29 +231,29 @@ impl Store {
         &self.0.keyring
     }
 
-    /// Keeps the records that could be read.
+    /// Returns the readable records; counts and logs the others.
     fn readable<T>(&self, records: impl Iterator<Item = Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
-        let mut kept = Vec::new();
+        let mut readable = Vec::new();
         for record in records {
             match record {
-                Ok(record) => kept.push(record),
+                Ok(record) => readable.push(record),
                 Err(StoreError::Unreadable { table, key, source }) => {
                     let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-                    if gets_a_line(left_out) {
+                    if is_sampled(left_out) {
                         let reason = with_sources(&source);
                         tracing::warn!(
                             table,
                             key,
                             reason,
                             left_out,
-                            "a record cannot be read and is left out of a list; not each is logged"
+                            "a record cannot be read and is left out of a list; only a sample of these is logged"
                         );
                     }
                 }
                 Err(other) => return Err(other),
             }
         }
-        Ok(kept)
+        Ok(readable)
     }
 }
 

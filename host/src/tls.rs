@@ -1,9 +1,9 @@
-//! What all TLS of this process has in common: one implementation of its cryptography. A leaf.
+//! Shared by all TLS of this process: one cryptography provider. A leaf.
 
 pub mod client;
 
-/// For libraries that ask the process for it instead of being handed it. Doing it again changes nothing.
+/// Installs the provider as the process default, for libraries that use the default. Idempotent.
 pub fn choose_cryptography() {
-    // An error says that it was chosen before.
+    // An error means that it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

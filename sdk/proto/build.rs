@@ -1,5 +1,5 @@
-//! Compiles the .proto files, reading every `string` as `bytes`: Go's clients neither check nor
-//! promise UTF-8, and one such field must not make a whole message unreadable.
+//! Compiles the .proto files, with every `string` as `bytes`: Go's clients neither check nor guarantee UTF-8, and one invalid
+//! field must not make a whole message unreadable.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             files.push(entry?.path());
         }
     }
-    // The order of a directory is the file system's; the order of the output must not be.
+    // `read_dir` returns files in an order of the file system's choice; the output must not depend on it.
     files.sort();
     let mut descriptors: FileDescriptorSet = protox::compile(&files, ["proto"])?;
     for file in &mut descriptors.file {

@@ -1,83 +1,90 @@
-//! Rows as columns in Arrow's layout, as they cross between host and guest: the contract's plain
-//! records, a view that reads them in place, and a builder that appends. Knows no names: which
-//! column is which is the manifest's order.
+//! Rows as columns in Arrow's layout, as they cross between host and guest: the contract's records, a view that reads them in
+//! place, and a builder that appends. Contains no column names: columns are in the manifest's order.
 
 use crate::schema::Kind;
 
 /// One column of all rows of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnData {
-    /// One bit a row, least significant first, set where there is a value. Empty: no NULL.
+    /// One bit per row, least significant first, set if the row has a value. Empty if there is no NULL.
     pub validity: Vec<u8>,
-    /// Text only: where each value begins in `values`, and where the last one ends.
+    /// Text only: the start of each value in `values`, and the end of the last one.
     pub offsets: Vec<u32>,
-    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian.
-    /// Booleans: one bit each, least significant first.
+    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian. Booleans: one bit each, least
+    /// significant first.
     pub values: Vec<u8>,
 }
 
-/// The rows of one table; `columns` follow the access's `reads`.
+/// The rows of one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableData {
     /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
     pub unit_offsets: Vec<u32>,
+    /// The columns, in the order of the access's `reads`.
     pub columns: Vec<ColumnData>,
 }
 
-/// What one call is given, in the order of the direction's accesses.
+/// The input of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// One table for each access of the direction, in their order.
     pub tables: Vec<TableData>,
-    /// What the opposite step left for each unit. Empty: nothing for any.
+    /// The residue of the opposite step for each unit. Empty if there is none for any.
     pub residue: Vec<Option<Vec<u8>>>,
 }
 
-/// The origin of a row that continues none.
+/// The origin of a new row.
 pub const NEW_ROW: u32 = u32::MAX;
 
-/// The rows that a reshaping access returns.
+/// The rows that an access with `reshapes` returns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shape {
+    /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
     pub unit_offsets: Vec<u32>,
-    /// For each row, the row it continues, or [`NEW_ROW`].
+    /// For each row, the given row that it continues, or [`NEW_ROW`].
     pub origins: Vec<u32>,
 }
 
 /// The columns written to one table, in the order of the access's `writes`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Given exactly where the access reshapes.
+    /// Present if and only if the access reshapes.
     pub shape: Option<Shape>,
+    /// The columns, in the order of the access's `writes`.
     pub columns: Vec<ColumnData>,
 }
 
-/// A unit that the row function would not transform.
+/// A unit that the row function refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// The unit's index in the batch.
     pub unit: u32,
+    /// What is wrong with the unit.
     pub reason: String,
 }
 
-/// What one call gives.
+/// The result of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// One table for each access of the direction, in their order.
     pub tables: Vec<Written>,
+    /// The refused units. Their rows are ignored.
     pub refused: Vec<Refusal>,
-    /// For the way back, one entry a unit. Empty: nothing to keep.
+    /// Residue for the opposite direction, one entry per unit. Empty if there is none.
     pub residue: Vec<Option<Vec<u8>>>,
 }
 
 /// One value of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cell<'a> {
+pub(crate) enum ColumnValue<'a> {
     Null,
     Boolean(bool),
     Integer(i64),
     Text(&'a [u8]),
 }
 
-impl Cell<'_> {
-    /// A value that nobody will read.
+impl ColumnValue<'_> {
+    /// A value of a refused unit's row, which is never read.
     pub(crate) fn filler(kind: Kind) -> Self {
         match kind {
             Kind::Boolean => Self::Boolean(false),
@@ -88,10 +95,10 @@ impl Cell<'_> {
 
     pub(crate) fn kind(self) -> Option<Kind> {
         match self {
-            Cell::Null => None,
-            Cell::Boolean(_) => Some(Kind::Boolean),
-            Cell::Integer(_) => Some(Kind::Integer),
-            Cell::Text(_) => Some(Kind::Text),
+            ColumnValue::Null => None,
+            ColumnValue::Boolean(_) => Some(Kind::Boolean),
+            ColumnValue::Integer(_) => Some(Kind::Integer),
+            ColumnValue::Text(_) => Some(Kind::Text),
         }
     }
 }
@@ -101,7 +108,7 @@ fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// A column read in place. Its kind follows from its form; a column of no rows needs none.
+/// A column that is read in place. Its kind follows from its form; a column without rows has no kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     data: &'a ColumnData,
@@ -109,7 +116,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Checks the column's form once, so that reading a row cannot go out of range.
+    /// Validates the column's form once, so that reading a row cannot go out of range.
     pub(crate) fn new(data: &'a ColumnData, rows: usize) -> Option<Self> {
         if !data.validity.is_empty() && data.validity.len() < rows.div_ceil(8) {
             return None;
@@ -132,24 +139,24 @@ impl<'a> View<'a> {
     }
 
     #[inline]
-    pub(crate) fn cell(&self, row: usize) -> Cell<'a> {
+    pub(crate) fn value(&self, row: usize) -> ColumnValue<'a> {
         let data = self.data;
         if !data.validity.is_empty() && !bit(&data.validity, row) {
-            return Cell::Null;
+            return ColumnValue::Null;
         }
         match self.kind {
-            Kind::Text => Cell::Text(&data.values[data.offsets[row] as usize..data.offsets[row + 1] as usize]),
+            Kind::Text => ColumnValue::Text(&data.values[data.offsets[row] as usize..data.offsets[row + 1] as usize]),
             Kind::Integer => {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&data.values[row * 8..row * 8 + 8]);
-                Cell::Integer(i64::from_le_bytes(bytes))
+                ColumnValue::Integer(i64::from_le_bytes(bytes))
             }
-            Kind::Boolean => Cell::Boolean(bit(&data.values, row)),
+            Kind::Boolean => ColumnValue::Boolean(bit(&data.values, row)),
         }
     }
 }
 
-/// A column being written, row after row.
+/// A column that is written row by row.
 #[derive(Debug)]
 pub(crate) struct Builder {
     kind: Kind,
@@ -173,34 +180,34 @@ impl Builder {
 
     /// Appends a value, which must be NULL or of the column's kind.
     #[inline]
-    pub(crate) fn push(&mut self, cell: Cell<'_>) {
+    pub(crate) fn push(&mut self, value: ColumnValue<'_>) {
         let row = self.rows;
         self.rows += 1;
-        let null = matches!(cell, Cell::Null);
+        let null = matches!(value, ColumnValue::Null);
         if null || !self.data.validity.is_empty() {
             self.push_validity(row, !null);
         }
         match self.kind {
             Kind::Text => {
-                if let Cell::Text(bytes) = cell {
+                if let ColumnValue::Text(bytes) = value {
                     self.data.values.extend_from_slice(bytes);
                 }
                 self.data.offsets.push(self.data.values.len() as u32);
             }
             Kind::Integer => {
-                let value = if let Cell::Integer(value) = cell { value } else { 0 };
+                let value = if let ColumnValue::Integer(value) = value { value } else { 0 };
                 self.data.values.extend_from_slice(&value.to_le_bytes());
             }
             Kind::Boolean => {
                 if row.is_multiple_of(8) {
                     self.data.values.push(0);
                 }
-                self.data.values[row / 8] |= u8::from(matches!(cell, Cell::Boolean(true))) << (row % 8);
+                self.data.values[row / 8] |= u8::from(matches!(value, ColumnValue::Boolean(true))) << (row % 8);
             }
         }
     }
 
-    /// Notes whether the row has a value. The first NULL makes the rows before it valid.
+    /// Records whether the row has a value. The first NULL marks all earlier rows as valid.
     fn push_validity(&mut self, row: usize, valid: bool) {
         if self.data.validity.is_empty() {
             self.data.validity.resize(row.div_ceil(8), 0xff);
@@ -219,12 +226,12 @@ impl Builder {
     }
 }
 
-/// A column of these cells. Without any value it has the form of text.
+/// Builds a column of values. Without any value except NULL it has the form of text.
 #[cfg(not(target_family = "wasm"))]
-pub(crate) fn column_of<'a>(cells: impl Iterator<Item = Cell<'a>> + Clone) -> ColumnData {
-    let kind = cells.clone().find_map(Cell::kind).unwrap_or(Kind::Text);
+pub(crate) fn column_of<'a>(values: impl Iterator<Item = ColumnValue<'a>> + Clone) -> ColumnData {
+    let kind = values.clone().find_map(ColumnValue::kind).unwrap_or(Kind::Text);
     let mut builder = Builder::new(kind, 0);
-    cells.for_each(|cell| builder.push(cell));
+    values.for_each(|value| builder.push(value));
     builder.finish()
 }
 
@@ -232,48 +239,58 @@ pub(crate) fn column_of<'a>(cells: impl Iterator<Item = Cell<'a>> + Clone) -> Co
 mod tests {
     use super::*;
 
-    fn cells(data: &ColumnData, rows: usize) -> Vec<Cell<'_>> {
+    fn values(data: &ColumnData, rows: usize) -> Vec<ColumnValue<'_>> {
         let view = View::new(data, rows).expect("a column in form");
-        (0..rows).map(|row| view.cell(row)).collect()
+        (0..rows).map(|row| view.value(row)).collect()
     }
 
-    fn built(kind: Kind, cells: &[Cell<'_>]) -> ColumnData {
-        let mut builder = Builder::new(kind, cells.len());
-        for cell in cells {
-            builder.push(*cell);
+    fn built(kind: Kind, values: &[ColumnValue<'_>]) -> ColumnData {
+        let mut builder = Builder::new(kind, values.len());
+        for value in values {
+            builder.push(*value);
         }
         builder.finish()
     }
 
     #[test]
-    fn what_is_built_reads_back_with_null_and_empty_apart() {
+    fn built_column_reads_back_and_distinguishes_null_from_empty() {
         for nulls in 0..20 {
-            let mut texts = vec![Cell::Null; nulls];
-            texts.extend([Cell::Text(b""), Cell::Null, Cell::Text(b"x"), Cell::Text("é\u{0}".as_bytes())]);
-            assert_eq!(cells(&built(Kind::Text, &texts), texts.len()), texts);
-            let mut integers = vec![Cell::Integer(7); nulls];
-            integers.extend([Cell::Integer(i64::MIN), Cell::Null, Cell::Integer(i64::MAX), Cell::Integer(0)]);
-            assert_eq!(cells(&built(Kind::Integer, &integers), integers.len()), integers);
-            let mut booleans = vec![Cell::Boolean(true); nulls];
-            booleans.extend([Cell::Boolean(false), Cell::Null, Cell::Boolean(true)]);
-            assert_eq!(cells(&built(Kind::Boolean, &booleans), booleans.len()), booleans);
+            let mut texts = vec![ColumnValue::Null; nulls];
+            texts.extend([
+                ColumnValue::Text(b""),
+                ColumnValue::Null,
+                ColumnValue::Text(b"x"),
+                ColumnValue::Text("é\u{0}".as_bytes()),
+            ]);
+            assert_eq!(values(&built(Kind::Text, &texts), texts.len()), texts);
+            let mut integers = vec![ColumnValue::Integer(7); nulls];
+            integers.extend([
+                ColumnValue::Integer(i64::MIN),
+                ColumnValue::Null,
+                ColumnValue::Integer(i64::MAX),
+                ColumnValue::Integer(0),
+            ]);
+            assert_eq!(values(&built(Kind::Integer, &integers), integers.len()), integers);
+            let mut booleans = vec![ColumnValue::Boolean(true); nulls];
+            booleans.extend([ColumnValue::Boolean(false), ColumnValue::Null, ColumnValue::Boolean(true)]);
+            assert_eq!(values(&built(Kind::Boolean, &booleans), booleans.len()), booleans);
         }
     }
 
     #[test]
-    fn a_column_without_null_has_no_validity() {
-        assert_eq!(built(Kind::Integer, &[Cell::Integer(1)]).validity, Vec::<u8>::new());
-        assert_eq!(built(Kind::Text, &[Cell::Null]).validity, vec![0]);
+    fn column_without_null_has_no_validity() {
+        assert_eq!(built(Kind::Integer, &[ColumnValue::Integer(1)]).validity, Vec::<u8>::new());
+        assert_eq!(built(Kind::Text, &[ColumnValue::Null]).validity, vec![0]);
     }
 
     #[test]
-    fn an_empty_column_has_the_form_of_its_kind() {
+    fn empty_column_has_the_form_of_its_kind() {
         assert_eq!(built(Kind::Text, &[]).offsets, vec![0]);
         assert_eq!(built(Kind::Integer, &[]).offsets, Vec::<u32>::new());
     }
 
     #[test]
-    fn a_column_out_of_form_is_not_viewed() {
+    fn malformed_column_has_no_view() {
         let text = |offsets: &[u32], values: &[u8]| ColumnData {
             offsets: offsets.to_vec(),
             values: values.to_vec(),

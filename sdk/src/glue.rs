@@ -1,21 +1,21 @@
-//! Between the component model and the SDK: the generated bindings of each world and the moves from
-//! their records to ours. Only in components, because the bindings do not link anywhere else; the
-//! export macros are empty elsewhere, so that an author's tests run natively.
+//! Connects the component model and the SDK: the generated bindings of each world, and the conversion of their records.
+//! Compiled for WebAssembly only, where the bindings link; on other targets the export macros expand to nothing, so that an
+//! author's tests run natively.
 
 #[cfg(target_family = "wasm")]
 pub mod migration;
 #[cfg(target_family = "wasm")]
 pub mod translator;
 
-/// Makes a type that implements [`Migration`](crate::Migration) the crate's component.
+/// Exports a type that implements [`Migration`](crate::Migration) as the crate's component.
 #[macro_export]
 macro_rules! export_migration {
     ($migration:ty) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
-            struct Component;
+            struct ExportedMigration;
 
-            impl $crate::migration_glue::Component for Component {
+            impl $crate::migration_glue::MigrationComponent for ExportedMigration {
                 type Migration = $migration;
 
                 fn manifest() -> &'static $crate::Manifest {
@@ -24,24 +24,24 @@ macro_rules! export_migration {
                 }
             }
 
-    $crate::migration_glue::bindings::export!(Component with_types_in $crate::migration_glue::bindings);
+    $crate::migration_glue::bindings::export!(ExportedMigration with_types_in $crate::migration_glue::bindings);
         };
     };
 }
 
-/// Makes a type that implements [`Translator`](crate::Translator) the crate's component.
+/// Exports a type that implements [`Translator`](crate::Translator) as the crate's component.
 #[macro_export]
 macro_rules! export_translator {
     ($translator:ty) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
-            struct Component;
+            struct ExportedTranslator;
 
-            impl $crate::translator_glue::Component for Component {
+            impl $crate::translator_glue::TranslatorComponent for ExportedTranslator {
                 type Translator = $translator;
             }
 
-    $crate::translator_glue::bindings::export!(Component with_types_in $crate::translator_glue::bindings);
+    $crate::translator_glue::bindings::export!(ExportedTranslator with_types_in $crate::translator_glue::bindings);
         };
     };
 }

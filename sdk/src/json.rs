@@ -1,73 +1,87 @@
-//! JSON as Diego reads and writes it: keys sorted, no white space, and `<`, `>`, `&`, U+2028 and U+2029
-//! escaped, because Diego's columns were written by Go's encoder and stay equal byte for byte. Small, because
-//! it becomes part of components; it maps no types.
+//! JSON as Diego reads and writes it: keys sorted, no white space, and `<`, `>`, `&`, U+2028 and U+2029 escaped, because
+//! Go's encoder wrote Diego's columns and they have to stay the same byte for byte. Small, because it becomes a part of
+//! components; there is no mapping to types.
 
 mod read;
 
 use std::collections::BTreeMap;
 
-/// Any JSON. Of several members of one name, the last one counts.
+/// A JSON value. Of several members with the same name, the last one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum JsonValue {
+    /// `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
-    /// As it is spelled.
+    /// A number, with its original spelling.
     Number(String),
+    /// A string, unescaped.
     String(String),
-    Array(Vec<Value>),
-    Object(BTreeMap<String, Value>),
+    /// An array.
+    Array(Vec<JsonValue>),
+    /// An object.
+    Object(BTreeMap<String, JsonValue>),
 }
 
-impl Value {
+impl JsonValue {
+    /// Returns the text of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         if let Self::String(text) = self { Some(text) } else { None }
     }
 
+    /// Returns the items of an array.
     #[must_use]
-    pub fn as_array(&self) -> Option<&[Value]> {
+    pub fn as_array(&self) -> Option<&[JsonValue]> {
         if let Self::Array(items) = self { Some(items) } else { None }
     }
 
+    /// Returns the members of an object.
     #[must_use]
-    pub fn as_object(&self) -> Option<&BTreeMap<String, Value>> {
+    pub fn as_object(&self) -> Option<&BTreeMap<String, JsonValue>> {
         if let Self::Object(members) = self { Some(members) } else { None }
     }
 
+    /// Whether this is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::Null
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for JsonValue {
     fn from(text: &str) -> Self {
         Self::String(text.to_owned())
     }
 }
 
-/// Why bytes are not the JSON that was expected.
+/// A text is not valid JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not JSON: the error is at line {line}, column {column}")]
 pub struct JsonError {
+    /// Line of the error, counted from 1.
     pub line: usize,
+    /// Column of the error in bytes, counted from 1.
     pub column: usize,
 }
 
-/// Reads any JSON text.
-pub fn parse(text: &[u8]) -> Result<Value, JsonError> {
+/// Parses a JSON text.
+///
+/// # Errors
+/// If it is not valid JSON, or nests deeper than 128 levels.
+pub fn parse(text: &[u8]) -> Result<JsonValue, JsonError> {
     read::read(text)
 }
 
-/// Writes a value as Go does.
+/// Encodes a value as Go does.
 #[must_use]
-pub fn to_go_string(value: &Value) -> String {
+pub fn to_go_string(value: &JsonValue) -> String {
     let mut text = String::new();
     write_value(&mut text, value);
     text
 }
 
-/// Appends a string with its quotes, escaped as Go does.
+/// Appends a string in quotes, escaped as Go does.
 pub fn write_go_string(out: &mut String, value: &str) {
     out.push('"');
     for character in value.chars() {
@@ -92,14 +106,14 @@ pub fn write_go_string(out: &mut String, value: &str) {
     out.push('"');
 }
 
-fn write_value(out: &mut String, value: &Value) {
+fn write_value(out: &mut String, value: &JsonValue) {
     match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Number(spelling) => out.push_str(spelling),
-        Value::String(text) => write_go_string(out, text),
-        Value::Array(items) => {
+        JsonValue::Null => out.push_str("null"),
+        JsonValue::Bool(true) => out.push_str("true"),
+        JsonValue::Bool(false) => out.push_str("false"),
+        JsonValue::Number(spelling) => out.push_str(spelling),
+        JsonValue::String(text) => write_go_string(out, text),
+        JsonValue::Array(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
@@ -109,7 +123,7 @@ fn write_value(out: &mut String, value: &Value) {
             }
             out.push(']');
         }
-        Value::Object(members) => {
+        JsonValue::Object(members) => {
             out.push('{');
             for (index, (name, member)) in members.iter().enumerate() {
                 if index > 0 {

@@ -1,33 +1,39 @@
-//! The tables that a line of manifests adds up to. Owns the fold and its refusals; the host has a fold of
-//! its own, and this one lets an author see the result without a host.
+//! The layout that a sequence of manifests results in, and the checks that they fit together. The host has an implementation
+//! of its own; this one shows the result to an author without a host.
 
 use std::collections::BTreeMap;
 
 use crate::manifest::{Change, Manifest};
 use crate::schema::{Column, Table};
 
-/// Tables by name.
+/// A set of tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
+    /// The tables by name.
     pub tables: BTreeMap<String, Table>,
 }
 
-/// Why a manifest does not fit the layout before it.
+/// A manifest does not fit the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("migration {version}: {reason}")]
 pub struct LayoutError {
+    /// The version of the migration.
     pub version: u64,
+    /// What does not fit.
     pub reason: String,
 }
 
 impl Layout {
-    /// A layout of these tables, for tests of one step.
+    /// A layout with these tables, for tests of one migration.
     #[must_use]
     pub fn of(tables: impl IntoIterator<Item = Table>) -> Self {
         Self { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
     }
 
-    /// The layout after these steps, from nothing.
+    /// The layout after these migrations, starting without tables.
+    ///
+    /// # Errors
+    /// If a manifest does not fit the layout before it.
     pub fn after<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Result<Self, LayoutError> {
         let mut layout = Self::default();
         for manifest in manifests {
@@ -36,7 +42,10 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Takes one step.
+    /// Applies the changes of one migration.
+    ///
+    /// # Errors
+    /// If they do not fit this layout.
     pub fn apply(&mut self, manifest: &Manifest) -> Result<(), LayoutError> {
         let version = manifest.version;
         for change in &manifest.changes {
@@ -129,7 +138,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Keys and indexes must name columns that are there, once a step is complete.
+    /// Checks that keys and indexes name existing columns, once a migration's changes are complete.
     fn check_keys(&self) -> Result<(), String> {
         for table in self.tables.values() {
             if table.primary_key.is_empty() {
@@ -163,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_something_absent_or_present_is_refused() {
+    fn changes_of_absent_or_duplicate_items_are_refused() {
         let step = || Manifest::new(2, "step");
         assert_eq!(refused(step().create_table(Table::new("t"))), "creates table `t`, which is there");
         assert_eq!(refused(step().drop_table("u")), "changes table `u`, which is not there");
@@ -184,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_column_is_renamed_in_keys_and_indexes() {
+    fn renamed_column_is_renamed_in_keys_and_indexes() {
         let renamed = Manifest::new(2, "rename").rename_column("t", "a", "x").rename_column("t", "b", "y");
         let layout = Layout::after([&start(), &renamed.rename_table("t", "u")]).expect("a step that fits");
         let table = Table::new("u").column(Column::text("x")).column(Column::integer("y"));
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_column_keeps_its_definition() {
+    fn moved_column_keeps_its_definition() {
         let other = Table::new("u").column(Column::text("a")).primary_key(["a"]);
         let step = Manifest::new(2, "move").create_table(other).drop_index("t", "i").move_column("b", "t", "u");
         let layout = Layout::after([&start(), &step]).expect("a step that fits");

@@ -1,7 +1,10 @@
-//! What an author needs to write a migration or a translator: one trait and one export macro each,
-//! rows over the contract's columns, editors for protobuf and JSON that lose nothing, and a test
-//! kit that runs without WebAssembly. It performs no input or output: a module sees what it
-//! declared, and what it returns is a function of that.
+//! The SDK for authors of migrations and translators: one trait and one export macro for each, rows over the contract's
+//! columns, lossless editors for protobuf and JSON, and a test kit that runs without WebAssembly.
+//!
+//! A module performs no input or output: it sees the columns that it declares, and its result depends on nothing else. Start
+//! with [`Migration`] and [`export_migration!`], or [`Translator`] and [`export_translator!`]; the README is the guide.
+
+#![warn(missing_docs)]
 
 pub mod columns;
 mod glue;

@@ -1,22 +1,28 @@
-//! Lines for the operator's log. In a component they go to the host, which bounds them; elsewhere
-//! they are kept for the thread's test to look at. A module has no other output.
+//! Log lines for the operator. In a component they go to the host, which limits them; elsewhere they are stored for the
+//! thread's test to [`take`]. A module has no other output.
 
-/// How much a line matters.
+/// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
+    /// Details for debugging.
     Debug,
+    /// Normal operation.
     Info,
+    /// Something that an operator should look at.
     Warn,
 }
 
+/// Logs a line with [`Level::Debug`].
 pub fn debug(message: impl AsRef<str>) {
     write(Level::Debug, message.as_ref());
 }
 
+/// Logs a line with [`Level::Info`].
 pub fn info(message: impl AsRef<str>) {
     write(Level::Info, message.as_ref());
 }
 
+/// Logs a line with [`Level::Warn`].
 pub fn warn(message: impl AsRef<str>) {
     write(Level::Warn, message.as_ref());
 }
@@ -27,8 +33,8 @@ mod destination {
 
     use super::Level;
 
-    /// Each world imports a `log` of its own. Naming either here would make every component import
-    /// both, so the export macro of the world says which.
+    /// The `log` import of the component's world, set by the export macro. Naming either world's import here would make
+    /// every component import both.
     static HOST: OnceLock<fn(Level, &str)> = OnceLock::new();
 
     pub(crate) fn set(host: fn(Level, &str)) {
@@ -63,7 +69,7 @@ mod destination {
 pub(crate) use destination::set as set_destination;
 use destination::write;
 
-/// The lines logged on this thread since the last call.
+/// Returns the lines logged on this thread since the last call.
 #[cfg(not(target_family = "wasm"))]
 pub fn take() -> Vec<(Level, String)> {
     destination::LINES.take()
@@ -74,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_sees_what_was_logged() {
+    fn take_returns_the_logged_lines() {
         debug("one");
         warn(String::from("two"));
         info("three");

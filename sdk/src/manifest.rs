@@ -1,12 +1,14 @@
-//! What a migration says about itself, with a builder that reads like a page. Acts on nothing: the
-//! host plans with it, and [`crate::transform`] shows a row function what it declares.
+//! The manifest of a migration, with a builder. Only declares: the host plans with it, and [`crate::transform`] shows a row
+//! function the columns that it declares.
 
 use crate::schema::{Column, Index, Kind, Table};
 
-/// Which way a step goes.
+/// The direction of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
+    /// From the version before to the migration's version.
     Up,
+    /// From the migration's version to the version before.
     Down,
 }
 
@@ -19,26 +21,30 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// What a migration says about itself. Reversible and without residue unless said otherwise.
+/// The declarations of a migration. Reversible and without residue by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// The data version that the step leads to: a timestamp.
+    /// The data version that the migration leads to: a timestamp in seconds.
     pub version: u64,
     /// Lower-case words joined by `-`.
     pub name: String,
-    /// One line for an operator.
+    /// One line for operators.
     pub summary: String,
+    /// The layout changes, in order.
     pub changes: Vec<Change>,
-    /// Empty where no row function runs upwards.
+    /// The accesses of `up`; empty if it has no row function.
     pub up: Vec<Access>,
-    /// Empty where no row function runs downwards.
+    /// The accesses of `down`; empty if it has no row function.
     pub down: Vec<Access>,
+    /// Whether the migration can be taken back.
     pub reversible: bool,
+    /// Whether row functions may leave residue.
     pub leaves_residue: bool,
 }
 
-/// One change of the layout, as it reads upwards. The host derives the way back.
+/// One layout change, in the direction up. The host derives its inverse.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names describe the variants and fields")]
 pub enum Change {
     CreateTable(Table),
     DropTable { table: String },
@@ -53,35 +59,41 @@ pub enum Change {
     DropIndex { table: String, index: String },
 }
 
-/// What one direction touches in one table. Nothing else is opened, decoded or shown.
+/// The columns of one table that one direction reads and writes. No other column is decrypted, decoded or passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// The table's name after the step, in the direction in which it goes.
+    /// The table's name after the migration, in the given direction.
     pub table: String,
-    /// Columns given to the row function, under their names before the step.
+    /// Columns passed to the row function, with their names before the migration.
     pub reads: Vec<String>,
-    /// Columns it returns, under their names after the step.
+    /// Columns that it returns, with their names after the migration.
     pub writes: Vec<Write>,
+    /// Whether the row function may add and remove rows.
     pub reshapes: bool,
 }
 
-/// A column that a row function returns. `kind` is needed only where the SDK cannot know it: the
-/// column is neither defined by the manifest's own changes nor read under the same name.
+/// A column that a row function returns. `kind` is required only if neither the manifest's changes define the column nor the
+/// row function reads it under the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
+    /// The column's name after the migration.
     pub column: String,
+    /// The kind of its values, if declared.
     pub kind: Option<Kind>,
 }
 
 impl Write {
+    /// A boolean column.
     pub fn boolean(column: &str) -> Self {
         Self { column: column.to_owned(), kind: Some(Kind::Boolean) }
     }
 
+    /// An integer column of either width.
     pub fn integer(column: &str) -> Self {
         Self { column: column.to_owned(), kind: Some(Kind::Integer) }
     }
 
+    /// A text column.
     pub fn text(column: &str) -> Self {
         Self { column: column.to_owned(), kind: Some(Kind::Text) }
     }
@@ -94,23 +106,26 @@ impl From<&str> for Write {
 }
 
 impl Access {
+    /// An access to a table, without columns.
     pub fn to(table: &str) -> Self {
         Self { table: table.to_owned(), reads: Vec::new(), writes: Vec::new(), reshapes: false }
     }
 
+    /// Adds columns that are read.
     #[must_use]
     pub fn reads<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Self {
         self.reads.extend(columns.into_iter().map(str::to_owned));
         self
     }
 
+    /// Adds columns that are written.
     #[must_use]
     pub fn writes<W: Into<Write>>(mut self, columns: impl IntoIterator<Item = W>) -> Self {
         self.writes.extend(columns.into_iter().map(Into::into));
         self
     }
 
-    /// The row function may also remove and add rows.
+    /// Allows the row function to remove and add rows.
     #[must_use]
     pub fn reshapes(mut self) -> Self {
         self.reshapes = true;
@@ -119,6 +134,7 @@ impl Access {
 }
 
 impl Manifest {
+    /// A manifest that changes nothing.
     pub fn new(version: u64, name: &str) -> Self {
         Self {
             version,
@@ -132,103 +148,115 @@ impl Manifest {
         }
     }
 
+    /// Sets the one-line description for operators.
     #[must_use]
     pub fn summary(mut self, line: &str) -> Self {
         self.summary = line.to_owned();
         self
     }
 
+    /// Appends a layout change.
     #[must_use]
     pub fn change(mut self, change: Change) -> Self {
         self.changes.push(change);
         self
     }
 
+    /// Creates a table.
     #[must_use]
     pub fn create_table(self, table: Table) -> Self {
         self.change(Change::CreateTable(table))
     }
 
+    /// Drops a table. The host saves its rows for `down`.
     #[must_use]
     pub fn drop_table(self, table: &str) -> Self {
         self.change(Change::DropTable { table: table.to_owned() })
     }
 
+    /// Renames a table.
     #[must_use]
     pub fn rename_table(self, from: &str, to: &str) -> Self {
         self.change(Change::RenameTable { from: from.to_owned(), to: to.to_owned() })
     }
 
+    /// Adds a column.
     #[must_use]
     pub fn add_column(self, table: &str, column: Column) -> Self {
         self.change(Change::AddColumn { table: table.to_owned(), column })
     }
 
-    /// A column's new definition under its old name.
+    /// Changes the definition of a column, which keeps its name.
     #[must_use]
     pub fn alter_column(self, table: &str, column: Column) -> Self {
         self.change(Change::AlterColumn { table: table.to_owned(), column })
     }
 
+    /// Drops a column. The host saves its values for `down`.
     #[must_use]
     pub fn drop_column(self, table: &str, column: &str) -> Self {
         self.change(Change::DropColumn { table: table.to_owned(), column: column.to_owned() })
     }
 
+    /// Renames a column.
     #[must_use]
     pub fn rename_column(self, table: &str, from: &str, to: &str) -> Self {
         self.change(Change::RenameColumn { table: table.to_owned(), from: from.to_owned(), to: to.to_owned() })
     }
 
-    /// To another table of the same unit, without a row function and without opening the value.
+    /// Moves a column to another table of the same unit, without a row function and without decrypting it.
     #[must_use]
     pub fn move_column(self, column: &str, from: &str, to: &str) -> Self {
         self.change(Change::MoveColumn { column: column.to_owned(), from: from.to_owned(), to: to.to_owned() })
     }
 
+    /// Changes the primary key.
     #[must_use]
     pub fn set_primary_key<const N: usize>(self, table: &str, columns: [&str; N]) -> Self {
         self.change(Change::SetPrimaryKey { table: table.to_owned(), columns: columns.map(str::to_owned).to_vec() })
     }
 
+    /// Creates an index.
     #[must_use]
     pub fn create_index<const N: usize>(self, table: &str, name: &str, columns: [&str; N]) -> Self {
         self.change(Change::CreateIndex { table: table.to_owned(), index: Index::new(name, columns) })
     }
 
+    /// Drops an index.
     #[must_use]
     pub fn drop_index(self, table: &str, index: &str) -> Self {
         self.change(Change::DropIndex { table: table.to_owned(), index: index.to_owned() })
     }
 
-    /// What `up` touches in one table.
+    /// Declares the columns that `up` reads and writes in one table.
     #[must_use]
     pub fn up(mut self, access: Access) -> Self {
         self.up.push(access);
         self
     }
 
-    /// What `down` touches in one table.
+    /// Declares the columns that `down` reads and writes in one table.
     #[must_use]
     pub fn down(mut self, access: Access) -> Self {
         self.down.push(access);
         self
     }
 
-    /// There is no way back.
+    /// Declares that the migration cannot be taken back.
     #[must_use]
     pub fn irreversible(mut self) -> Self {
         self.reversible = false;
         self
     }
 
-    /// A step hands the host bytes to keep for the way back.
+    /// Declares that row functions may leave residue for the opposite direction.
     #[must_use]
     pub fn leaves_residue(mut self) -> Self {
         self.leaves_residue = true;
         self
     }
 
+    /// The accesses of a direction.
     pub fn accesses(&self, direction: Direction) -> &[Access] {
         match direction {
             Direction::Up => &self.up,
@@ -236,8 +264,8 @@ impl Manifest {
         }
     }
 
-    /// The kind of a written column, where declarations tell it: the write itself, else the
-    /// column's last definition in the changes.
+    /// The kind of a written column as far as it is declared: by the write itself, or else by the last definition of the
+    /// column in the changes.
     pub(crate) fn written_kind(&self, table: &str, write: &Write) -> Option<Kind> {
         let defined = || {
             self.changes.iter().rev().find_map(|change| {

@@ -1,44 +1,53 @@
-//! The one type an author writes for a migration: a manifest and two row functions. How the rows
-//! reach them is [`crate::transform`]'s.
+//! The trait that an author implements for a migration: a manifest and two row functions. [`crate::transform`] passes the
+//! rows to them.
 
 use crate::manifest::Manifest;
 use crate::unit::Unit;
 
-/// A migration. One that only changes the layout has a manifest and nothing else.
+/// A migration. One that only changes the layout implements only the manifest.
 pub trait Migration {
+    /// The declarations of the migration. Has to return the same value each time.
     fn manifest() -> Manifest;
 
-    /// Turns one unit of the version before into one of this version.
+    /// Transforms one unit of the version before into one of this version.
+    ///
+    /// # Errors
+    /// If the unit cannot be transformed; the migration stops at it, or quarantines it.
     fn up(run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         let _ = (run, unit);
         Ok(())
     }
 
-    /// Turns one unit of this version into one of the version before.
+    /// Transforms one unit of this version into one of the version before.
+    ///
+    /// # Errors
+    /// If the unit cannot be transformed; the migration stops at it, or quarantines it.
     fn down(run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         let _ = (run, unit);
         Ok(())
     }
 }
 
-/// What a step may need from outside: the same values each time this migration runs on this
-/// database, whoever runs it and in whichever direction.
+/// Arguments from outside: the same values each time this migration runs on this database, on any host and in either
+/// direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// When the migration was first used here, in nanoseconds since 1970.
+    /// When the migration was first used on this database, in nanoseconds since 1970.
     pub started_at_ns: i64,
-    /// A UUID, for deterministic identifiers (version 5).
+    /// A UUID as the namespace of deterministic identifiers (version 5).
     pub namespace: String,
 }
 
-/// Why a unit cannot be transformed. The host names the unit; the reason says what is wrong in it.
+/// Why a unit cannot be transformed. The host adds the unit's key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused {
+    /// What is wrong with the unit.
     pub reason: String,
 }
 
 impl Refused {
+    /// A refusal with this reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }

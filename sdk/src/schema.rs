@@ -1,26 +1,26 @@
-//! The nouns of a layout (tables, columns, indexes) with builders that read like a page. Knows
-//! nothing of how a database spells them.
+//! The parts of a layout (tables, columns, indexes), with builders. Independent of any database.
 
 /// A column's portable type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnType {
+    /// True or false.
     Boolean,
     /// 32 bits, signed.
     Integer,
     /// 64 bits, signed.
     BigInteger,
-    /// At most this many characters, usable in keys and indexes.
+    /// Text of at most this many characters, usable in keys and indexes.
     Varchar(u32),
-    /// Up to 64 KiB.
+    /// Text of up to 64 KiB.
     Text,
-    /// Up to 16 MiB.
+    /// Text of up to 16 MiB.
     MediumText,
-    /// Up to 4 GiB.
+    /// Text of up to 4 GiB.
     LongText,
 }
 
 impl ColumnType {
-    /// How values of this type cross between host and guest.
+    /// The form in which values of this type cross between host and guest.
     pub fn kind(self) -> Kind {
         match self {
             Self::Boolean => Kind::Boolean,
@@ -30,11 +30,14 @@ impl ColumnType {
     }
 }
 
-/// The three shapes that a column's values can have.
+/// The three forms of column values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// One bit.
     Boolean,
+    /// A 64-bit signed integer, for integer columns of either width.
     Integer,
+    /// Bytes.
     Text,
 }
 
@@ -48,10 +51,10 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// How a text column rests in the database. A migration always sees the plain bytes.
+/// How a text column is stored. A migration always sees the plain bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sealing {
-    /// As they are.
+    /// Unencrypted.
     #[default]
     Plain,
     /// Encrypted. Used for JSON.
@@ -60,11 +63,14 @@ pub enum Sealing {
     Enveloped,
 }
 
-/// A constant that fills a column.
+/// A constant as a column's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Literal {
+    /// A boolean.
     Boolean(bool),
+    /// An integer.
     Integer(i64),
+    /// A text.
     Text(String),
 }
 
@@ -86,21 +92,28 @@ impl From<&str> for Literal {
     }
 }
 
-/// A column. Not nullable, without default and plain unless said otherwise.
+/// A column. By default required, without a default value, and not encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
+    /// The column's name, in ASCII.
     pub name: String,
+    /// Its type.
     pub kind: ColumnType,
+    /// Whether it may be NULL.
     pub nullable: bool,
+    /// The value of rows that do not provide one.
     pub default: Option<Literal>,
+    /// How its values are stored.
     pub sealing: Sealing,
 }
 
 impl Column {
+    /// A column of this type.
     pub fn new(name: &str, kind: ColumnType) -> Self {
         Self { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
     }
 
+    /// A boolean column.
     pub fn boolean(name: &str) -> Self {
         Self::new(name, ColumnType::Boolean)
     }
@@ -135,26 +148,28 @@ impl Column {
         Self::new(name, ColumnType::LongText)
     }
 
+    /// Allows NULL.
     #[must_use]
     pub fn nullable(mut self) -> Self {
         self.nullable = true;
         self
     }
 
+    /// Sets the default value.
     #[must_use]
     pub fn default(mut self, literal: impl Into<Literal>) -> Self {
         self.default = Some(literal.into());
         self
     }
 
-    /// Encrypted at rest; for JSON.
+    /// Encrypts the values; for JSON.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         self.sealing = Sealing::Sealed;
         self
     }
 
-    /// Encrypted at rest behind Diego's header; for protobuf messages.
+    /// Encrypts the values behind Diego's header; for protobuf messages.
     #[must_use]
     pub fn enveloped(mut self) -> Self {
         self.sealing = Sealing::Enveloped;
@@ -162,30 +177,39 @@ impl Column {
     }
 }
 
-/// An index over columns of one table.
+/// A non-unique index over columns of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {
+    /// The index's name, unique in the database.
     pub name: String,
+    /// The columns, in order.
     pub columns: Vec<String>,
 }
 
 impl Index {
+    /// An index over these columns.
     pub fn new<const N: usize>(name: &str, columns: [&str; N]) -> Self {
         Self { name: name.to_owned(), columns: columns.map(str::to_owned).to_vec() }
     }
 }
 
-/// A table. Without a partition key it is copied row by row and can have no row function.
+/// A table. Without a partition key it is copied row by row and cannot have a row function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
+    /// The table's name, in ASCII.
     pub name: String,
+    /// Its columns.
     pub columns: Vec<Column>,
+    /// The columns of its primary key, in order; at least one.
     pub primary_key: Vec<String>,
+    /// Its indexes besides the primary key.
     pub indexes: Vec<Index>,
+    /// The column that determines the unit of a row.
     pub partition_key: Option<String>,
 }
 
 impl Table {
+    /// A table without columns.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -196,25 +220,28 @@ impl Table {
         }
     }
 
+    /// Adds a column.
     #[must_use]
     pub fn column(mut self, column: Column) -> Self {
         self.columns.push(column);
         self
     }
 
+    /// Sets the primary key.
     #[must_use]
     pub fn primary_key<const N: usize>(mut self, columns: [&str; N]) -> Self {
         self.primary_key = columns.map(str::to_owned).to_vec();
         self
     }
 
+    /// Adds an index.
     #[must_use]
     pub fn index<const N: usize>(mut self, name: &str, columns: [&str; N]) -> Self {
         self.indexes.push(Index::new(name, columns));
         self
     }
 
-    /// The column that says which unit a row belongs to.
+    /// Sets the column that determines the unit of a row.
     #[must_use]
     pub fn partition_key(mut self, column: &str) -> Self {
         self.partition_key = Some(column.to_owned());

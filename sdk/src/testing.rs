@@ -1,6 +1,6 @@
-//! A test kit for migrations, without WebAssembly and without a host: data as it lies in tables, units
-//! generated from a layout by seed, the laws that every migration keeps, and golden cases in folders.
-//! It stands in for the host only as far as a step goes; it stores, encrypts and plans nothing.
+//! A test kit for migrations, without WebAssembly and without a host: rows as plain data, units generated from a layout by
+//! seed, the laws that every migration has to satisfy, and golden cases in folders. It replaces the host for single steps
+//! only: it does not store, encrypt or plan.
 
 mod data;
 mod generate;
@@ -8,7 +8,7 @@ mod golden;
 mod laws;
 mod step;
 
-pub use data::{Datum, Row, UnitData};
+pub use data::{Datum, RowData, UnitData};
 pub use generate::Generator;
 pub use golden::{GoldenError, check_golden};
 pub use laws::{Laws, Violation};

@@ -1,6 +1,6 @@
-//! Runs a migration's row function over a batch: resolves the manifest's declarations against the
-//! columns, shows each unit to its author, and makes columns of what was written. Nothing is allocated for a
-//! row. A refused unit leaves fillers, never half of what it wrote.
+//! Runs a migration's row functions over a batch: resolves the manifest's declarations against the columns, shows each unit
+//! to the row function, and builds columns of what it wrote. Allocates nothing per row. The rows of a refused unit become
+//! filler values.
 
 use crate::columns::{Batch, Outcome, Refusal, Shape, View, Written};
 use crate::manifest::{Access, Direction, Manifest};
@@ -9,8 +9,10 @@ use crate::translator::Fault;
 use crate::unit::Unit;
 use crate::unit::draft::{Draft, Plan};
 
-/// Runs `up` or `down` over a batch. `manifest` is the migration's own, passed so that a guest
-/// builds it once and not at every call.
+/// Runs `up` or `down` over a batch. `manifest` is the migration's own, which a guest builds once and not for every call.
+///
+/// # Errors
+/// If the batch does not match the manifest. A refused unit is no error, but part of the outcome.
 pub fn transform<M: Migration>(
     manifest: &Manifest,
     direction: Direction,
@@ -53,7 +55,7 @@ fn written(draft: Draft, plan: &Plan<'_>) -> Written {
     Written { shape, columns }
 }
 
-/// How many units the batch holds, once its tables agree on it.
+/// Returns the number of units, on which the batch's tables have to agree.
 fn check_units(accesses: &[Access], direction: Direction, batch: &Batch) -> Result<usize, Fault> {
     let declared = accesses.len();
     let given = batch.tables.len();

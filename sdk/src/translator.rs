@@ -1,22 +1,30 @@
-//! The one type an author writes for a translator: the older API in terms of the next newer one.
-//! Knows no transport and no paging: a call is bytes in, bytes out.
+//! The trait that an author implements for a translator: the older API in terms of the next newer one. Independent of
+//! transport and paging: a call takes and returns bytes.
 
 /// A translator between two neighbouring versions of the API.
 pub trait Translator {
+    /// The declarations of the translator. Has to return the same value each time.
     fn manifest() -> TranslatorManifest;
 
-    /// Answers a method of the older API by calling the newer one: once, several times, or not at all.
+    /// Answers a method of the older API by calling the newer one once, several times, or not at all.
+    ///
+    /// # Errors
+    /// If there is no answer; an error that the client should see is an ordinary response.
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault>;
 
-    /// What a subscriber of the older API receives for one operation. Passes events on unless said
-    /// otherwise, and is called only where the manifest asks for events.
+    /// The events that a subscriber of the older API receives for one operation. By default the newer API's. Called only if the
+    /// manifest declares [`translates_events`](TranslatorManifest::translates_events).
     fn events(operation: Operation) -> Vec<Event> {
         operation.events
     }
 }
 
-/// The next newer version of the API, ending in the host's own. Tests pass a closure.
+/// The next newer version of the API: the next translator, or the host's handlers. Tests pass a closure.
 pub trait Next {
+    /// Calls a method of the newer API.
+    ///
+    /// # Errors
+    /// If the newer version does not answer.
     fn call(&self, method: &str, request: &[u8]) -> Result<Vec<u8>, Fault>;
 }
 
@@ -26,15 +34,16 @@ impl<F: Fn(&str, &[u8]) -> Result<Vec<u8>, Fault>> Next for F {
     }
 }
 
-/// A failure to answer at all. A refusal that the client should see is an ordinary response with its
-/// error field set.
+/// A call failed without an answer. An error that the client should see is an ordinary response with its error field set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Fault {
+    /// What went wrong.
     pub reason: String,
 }
 
 impl Fault {
+    /// A fault with this reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }
@@ -46,44 +55,54 @@ impl From<crate::wire::WireError> for Fault {
     }
 }
 
+/// A version of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApiVersion {
+    /// The major version.
     pub major: u32,
+    /// The minor version.
     pub minor: u32,
 }
 
 impl ApiVersion {
+    /// The version `major.minor`.
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
 }
 
-/// A method of the older API and the path, below the API root, on which clients call it.
+/// A method of the older API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Method {
-    /// Named with its revision where it has one, such as `ListDesiredLRPs_0_9`.
+    /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
+    /// The path below the API's root.
     pub path: String,
-    /// Whether it answers with a list that the host runs page by page.
+    /// Whether it returns a list, which the host requests page by page.
     pub paged: bool,
 }
 
-/// What a translator says about itself.
+/// The declarations of a translator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslatorManifest {
-    /// The version that clients of this translator speak.
+    /// The version that its clients use.
     pub serves: ApiVersion,
-    /// The version it is written in terms of.
+    /// The newer version in terms of which it is written.
     pub onto: ApiVersion,
+    /// Lower-case words joined by `-`.
     pub name: String,
+    /// One line for operators.
     pub summary: String,
+    /// The methods that it answers; all others pass through.
     pub methods: Vec<Method>,
-    /// Methods of the newer version that a client of the older one does not have.
+    /// Methods of the newer version that the older one does not have.
     pub hides: Vec<String>,
+    /// Whether it translates events.
     pub events: bool,
 }
 
 impl TranslatorManifest {
+    /// A manifest without methods.
     pub fn new(serves: ApiVersion, onto: ApiVersion, name: &str) -> Self {
         Self {
             serves,
@@ -96,34 +115,35 @@ impl TranslatorManifest {
         }
     }
 
+    /// Sets the one-line description for operators.
     #[must_use]
     pub fn summary(mut self, line: &str) -> Self {
         self.summary = line.to_owned();
         self
     }
 
-    /// A method that this translator answers.
+    /// Adds a method that this translator answers.
     #[must_use]
     pub fn method(mut self, name: &str, path: &str) -> Self {
         self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: false });
         self
     }
 
-    /// A method that this translator answers with a list, one page at a time.
+    /// Adds a method that this translator answers with a list, one page at a time.
     #[must_use]
     pub fn paged_method(mut self, name: &str, path: &str) -> Self {
         self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: true });
         self
     }
 
-    /// A method of the newer version that clients of the older one do not have.
+    /// Hides a method of the newer version that the older one does not have.
     #[must_use]
     pub fn hides(mut self, name: &str) -> Self {
         self.hides.push(name.to_owned());
         self
     }
 
-    /// Event batches pass through [`Translator::events`].
+    /// Passes batches of events through [`Translator::events`].
     #[must_use]
     pub fn translates_events(mut self) -> Self {
         self.events = true;
@@ -131,28 +151,34 @@ impl TranslatorManifest {
     }
 }
 
-/// One event as a subscriber would receive it.
+/// An event as a subscriber receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
+    /// The event's name.
     pub name: String,
+    /// The encoded message.
     pub payload: Vec<u8>,
 }
 
-/// A row of one table before and after, as encoded messages.
+/// A record before and after an operation, as encoded messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
     /// The message's name, such as `ActualLRP`.
     pub message: String,
+    /// The message before; `None` if the operation created it.
     pub before: Option<Vec<u8>>,
+    /// The message after; `None` if the operation removed it.
     pub after: Option<Vec<u8>>,
 }
 
-/// Everything that one operation did, for one subscriber.
+/// The effects of one operation, for one subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
+    /// The changed records.
     pub changes: Vec<RowChange>,
+    /// The newer API's events.
     pub events: Vec<Event>,
-    /// The subscriber's cell filter; empty for none.
+    /// The subscriber's value filter; empty without one.
     pub cell_id: String,
 }
 
@@ -180,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_stands_in_for_the_next_version() {
+    fn closure_is_a_next_version() {
         let next = |method: &str, request: &[u8]| Ok([method.as_bytes(), request].concat());
         assert_eq!(Echo::call("Echo_0_9", b"!", &next), Ok(b"Echo!".to_vec()));
         assert_eq!(Echo::call("Other", b"", &next), Err(Fault::new("no method Other")));
     }
 
     #[test]
-    fn events_pass_unless_said_otherwise() {
+    fn events_pass_through_by_default() {
         let events = vec![Event { name: "e".into(), payload: vec![1] }];
         let operation = Operation { changes: vec![], events: events.clone(), cell_id: String::new() };
         assert_eq!(Echo::events(operation), events);

@@ -1,18 +1,17 @@
-//! A unit as its author sees it: rows of the declared tables, read in place and written into drafts.
-//! Refuses, with a reason, everything the manifest does not declare. Moves no data across the
-//! boundary: that is [`crate::transform`].
+//! The view of a unit that a row function has: rows of the declared tables, read in place and written into drafts. Refuses
+//! access to anything that the manifest does not declare. [`crate::transform`] moves the data.
 
 pub(crate) mod draft;
 
 use std::cell::RefCell;
 
 use self::draft::{Draft, Pending, Plan, Slot};
-use crate::columns::{Cell, NEW_ROW};
+use crate::columns::{ColumnValue, NEW_ROW};
 use crate::manifest::Direction;
 use crate::migration::Refused;
 use crate::schema::Kind;
 
-/// All rows, over the declared tables, that share one partition key.
+/// A unit: all rows of the declared tables that share one partition key.
 #[derive(Debug)]
 pub struct Unit<'b> {
     direction: Direction,
@@ -38,7 +37,7 @@ impl<'b> Unit<'b> {
         *self.left.get_mut() = None;
     }
 
-    /// Ends the open unit with what its row function returned, and gives the residue that it left.
+    /// Ends the open unit with the result of its row function; returns the residue that it left.
     pub(crate) fn close(&mut self, unit: usize, ran: Result<(), Refused>) -> Result<Option<Vec<u8>>, Refused> {
         let mut drafts = self.plans.iter().zip(&mut self.drafts);
         let complete = ran.and_then(|()| drafts.try_for_each(|(plan, draft)| draft.get_mut().check(plan)));
@@ -51,13 +50,15 @@ impl<'b> Unit<'b> {
         complete.map(|()| self.left.get_mut().take())
     }
 
-    /// All that was written, table by table.
+    /// The drafts of all tables, in order.
     pub(crate) fn finish(self) -> impl Iterator<Item = Draft> {
         self.drafts.into_iter().map(RefCell::into_inner)
     }
 
-    /// The table's rows, in the order in which they came; added ones last. One that is added while these are
-    /// walked is not among them.
+    /// The table's rows in their given order, then added ones. A row that is added during the iteration is not part of it.
+    ///
+    /// # Errors
+    /// If the table is not declared.
     pub fn rows(&self, table: &str) -> Result<Rows<'_>, Refused> {
         let table = self.table(table)?;
         let (plan, draft) = (&self.plans[table], &self.drafts[table]);
@@ -66,6 +67,9 @@ impl<'b> Unit<'b> {
     }
 
     /// The table's only row.
+    ///
+    /// # Errors
+    /// If the table is not declared, or has no row or several.
     pub fn row(&self, table: &str) -> Result<Row<'_>, Refused> {
         let mut rows = self.rows(table)?;
         match (rows.next(), rows.next()) {
@@ -77,7 +81,10 @@ impl<'b> Unit<'b> {
         }
     }
 
-    /// Adds a row. Every column that is not written gets its default.
+    /// Adds a row. Columns that are not written get their defaults.
+    ///
+    /// # Errors
+    /// If the table is not declared, or not with `reshapes`.
     pub fn add_row(&self, table: &str) -> Result<Row<'_>, Refused> {
         let table = self.table(table)?;
         let (plan, draft) = (&self.plans[table], &self.drafts[table]);
@@ -86,12 +93,15 @@ impl<'b> Unit<'b> {
         Ok(Row { plan, draft, slot, origin: NEW_ROW })
     }
 
-    /// What the opposite step left for this unit.
+    /// The residue of the opposite step for this unit.
     pub fn residue(&self) -> Option<&[u8]> {
         self.found
     }
 
-    /// Leaves bytes for the way back; the host keeps them sealed.
+    /// Sets the residue for the opposite direction, which the host saves sealed.
+    ///
+    /// # Errors
+    /// If the manifest does not declare residue.
     pub fn set_residue(&self, residue: Vec<u8>) -> Result<(), Refused> {
         if !self.may_leave {
             return Err(Refused::new("the manifest declares no residue: add `.leaves_residue()`"));
@@ -108,7 +118,7 @@ impl<'b> Unit<'b> {
     }
 }
 
-/// The rows of one table of a unit.
+/// An iterator over the rows of one table of a unit.
 #[derive(Debug, Clone)]
 pub struct Rows<'u> {
     plan: &'u Plan<'u>,
@@ -134,7 +144,9 @@ impl<'u> Iterator for Rows<'u> {
     }
 }
 
-/// One row. Reading gives what came, whatever has been written since.
+/// One row. Reads return the given values, whatever has been written since.
+///
+/// Reads and writes are refused if the column is not declared or has another kind; reads, if the row is new.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'u> {
     plan: &'u Plan<'u>,
@@ -144,70 +156,106 @@ pub struct Row<'u> {
 }
 
 impl<'u> Row<'u> {
-    /// A text column's bytes, `None` for NULL.
+    /// Reads a text column as bytes; `None` for NULL.
+    ///
+    /// # Errors
+    /// See [`Row`].
     #[inline]
     pub fn bytes_or_null(&self, column: &str) -> Result<Option<&'u [u8]>, Refused> {
-        match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Text(bytes) => Ok(Some(bytes)),
+        match self.value(column)? {
+            ColumnValue::Null => Ok(None),
+            ColumnValue::Text(bytes) => Ok(Some(bytes)),
             other => Err(self.mismatch(column, other.kind(), Kind::Text)),
         }
     }
 
-    /// A text column's bytes; refuses NULL.
+    /// Reads a text column as bytes.
+    ///
+    /// # Errors
+    /// See [`Row`]; also if the value is NULL.
     #[inline]
     pub fn bytes(&self, column: &str) -> Result<&'u [u8], Refused> {
         self.bytes_or_null(column)?.ok_or_else(|| self.null(column))
     }
 
-    /// A text column as UTF-8, `None` for NULL.
+    /// Reads a text column as UTF-8; `None` for NULL.
+    ///
+    /// # Errors
+    /// See [`Row`]; also if the value is not UTF-8.
     pub fn text_or_null(&self, column: &str) -> Result<Option<&'u str>, Refused> {
         let Some(bytes) = self.bytes_or_null(column)? else { return Ok(None) };
         let text = std::str::from_utf8(bytes);
         text.map(Some).map_err(|_| Refused::new(format!("{} is not UTF-8", self.named(column))))
     }
 
-    /// A text column as UTF-8; refuses NULL.
+    /// Reads a text column as UTF-8.
+    ///
+    /// # Errors
+    /// See [`Row`]; also if the value is NULL or not UTF-8.
     pub fn text(&self, column: &str) -> Result<&'u str, Refused> {
         self.text_or_null(column)?.ok_or_else(|| self.null(column))
     }
 
-    /// An integer column of either width, `None` for NULL.
+    /// Reads an integer column of either width; `None` for NULL.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn integer_or_null(&self, column: &str) -> Result<Option<i64>, Refused> {
-        match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Integer(value) => Ok(Some(value)),
+        match self.value(column)? {
+            ColumnValue::Null => Ok(None),
+            ColumnValue::Integer(value) => Ok(Some(value)),
             other => Err(self.mismatch(column, other.kind(), Kind::Integer)),
         }
     }
 
-    /// An integer column of either width; refuses NULL.
+    /// Reads an integer column of either width.
+    ///
+    /// # Errors
+    /// See [`Row`]; also if the value is NULL.
     pub fn integer(&self, column: &str) -> Result<i64, Refused> {
         self.integer_or_null(column)?.ok_or_else(|| self.null(column))
     }
 
-    /// A boolean column, `None` for NULL.
+    /// Reads a boolean column; `None` for NULL.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn boolean_or_null(&self, column: &str) -> Result<Option<bool>, Refused> {
-        match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Boolean(value) => Ok(Some(value)),
+        match self.value(column)? {
+            ColumnValue::Null => Ok(None),
+            ColumnValue::Boolean(value) => Ok(Some(value)),
             other => Err(self.mismatch(column, other.kind(), Kind::Boolean)),
         }
     }
 
-    /// A boolean column; refuses NULL.
+    /// Reads a boolean column.
+    ///
+    /// # Errors
+    /// See [`Row`]; also if the value is NULL.
     pub fn boolean(&self, column: &str) -> Result<bool, Refused> {
         self.boolean_or_null(column)?.ok_or_else(|| self.null(column))
     }
 
+    /// Whether a column is NULL.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn is_null(&self, column: &str) -> Result<bool, Refused> {
-        Ok(self.cell(column)? == Cell::Null)
+        Ok(self.value(column)? == ColumnValue::Null)
     }
 
+    /// Writes a text column.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn set_text(&self, column: &str, value: &str) -> Result<(), Refused> {
         self.set_bytes(column, value.as_bytes())
     }
 
+    /// Writes a text column.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn set_bytes(&self, column: &str, value: &[u8]) -> Result<(), Refused> {
         self.set(column, Some(Kind::Text), |bytes| {
             let start = bytes.len();
@@ -216,19 +264,34 @@ impl<'u> Row<'u> {
         })
     }
 
+    /// Writes an integer column of either width.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn set_integer(&self, column: &str, value: i64) -> Result<(), Refused> {
         self.set(column, Some(Kind::Integer), |_| Pending::Integer(value))
     }
 
+    /// Writes a boolean column.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn set_boolean(&self, column: &str, value: bool) -> Result<(), Refused> {
         self.set(column, Some(Kind::Boolean), |_| Pending::Boolean(value))
     }
 
+    /// Writes NULL to a column of any kind.
+    ///
+    /// # Errors
+    /// See [`Row`].
     pub fn set_null(&self, column: &str) -> Result<(), Refused> {
         self.set(column, None, |_| Pending::Null)
     }
 
     /// Removes the row.
+    ///
+    /// # Errors
+    /// If the access does not declare `reshapes`.
     pub fn remove(&self) -> Result<(), Refused> {
         self.plan.reshaped()?;
         let draft = &mut *self.draft.borrow_mut();
@@ -263,13 +326,13 @@ impl<'u> Row<'u> {
     }
 
     #[inline]
-    fn cell(&self, column: &str) -> Result<Cell<'u>, Refused> {
+    fn value(&self, column: &str) -> Result<ColumnValue<'u>, Refused> {
         let mut reads = self.plan.access.reads.iter();
         let Some(at) = reads.position(|read| read == column) else { return Err(self.undeclared(column, "reads")) };
         if self.origin == NEW_ROW {
             return Err(self.unread(column));
         }
-        Ok(self.plan.views[at].cell(self.origin as usize))
+        Ok(self.plan.views[at].value(self.origin as usize))
     }
 
     #[inline]

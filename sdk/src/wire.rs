@@ -1,7 +1,8 @@
-//! Protobuf at the wire level: walks a message's fields and edits single ones, leaving every other
-//! byte, known or not, where it was. Knows no message types.
+//! Protobuf at the wire level: iterates over a message's fields and edits single ones, keeping every other byte, known or
+//! not, in place. Independent of message types.
 
-/// Why bytes are not a protobuf message.
+/// Why bytes are not a valid protobuf message.
+#[allow(missing_docs, reason = "the messages describe the variants and fields")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("the protobuf message ends inside a field, at byte {at}")]
@@ -22,18 +23,21 @@ pub enum WireError {
     NotUtf8 { number: u32 },
 }
 
-/// How deep groups may nest before a message is refused.
+/// Deepest nesting of groups.
 const GROUP_DEPTH: usize = 32;
 
-/// A field's value as it lies on the wire.
+/// A field's value as encoded on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
+    /// A varint: integers, booleans, enums.
     Varint(u64),
+    /// Eight bytes, little-endian.
     Fixed64(u64),
     /// A string, bytes, an embedded message or packed numbers.
     Bytes(&'a [u8]),
     /// A group's content, without its end tag.
     Group(&'a [u8]),
+    /// Four bytes, little-endian.
     Fixed32(u32),
 }
 
@@ -49,17 +53,24 @@ impl Value<'_> {
     }
 }
 
-/// One field: its number, its value, and the bytes it takes with its tag.
+/// One field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
+    /// The field's number.
     pub number: u32,
+    /// Its value.
     pub value: Value<'a>,
+    /// Its bytes, including the tag.
     pub raw: &'a [u8],
-    /// Where `raw` begins in the message.
+    /// The offset of `raw` in the message.
     pub at: usize,
 }
 
 impl<'a> Field<'a> {
+    /// The value of a length-delimited field.
+    ///
+    /// # Errors
+    /// If the field has another wire type.
     pub fn bytes(&self) -> Result<&'a [u8], WireError> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
@@ -67,10 +78,18 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The value of a length-delimited field as UTF-8.
+    ///
+    /// # Errors
+    /// If the field has another wire type, or is not UTF-8.
     pub fn text(&self) -> Result<&'a str, WireError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| WireError::NotUtf8 { number: self.number })
     }
 
+    /// The value of a varint field.
+    ///
+    /// # Errors
+    /// If the field has another wire type.
     pub fn varint(&self) -> Result<u64, WireError> {
         match self.value {
             Value::Varint(value) => Ok(value),
@@ -83,12 +102,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The fields of a message, in the order in which they lie. Ends after the first error.
+/// Iterates over the fields of a message in their order. Ends after the first error.
 #[must_use]
 pub fn fields(message: &[u8]) -> Fields<'_> {
     Fields { message, at: 0 }
 }
 
+/// An iterator over the fields of a message.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     message: &'a [u8],
@@ -183,12 +203,18 @@ fn read_group(message: &[u8], start: usize, number: u32, depth: usize) -> Result
     Err(WireError::Truncated { at })
 }
 
-/// Checks that the whole message can be walked.
+/// Checks that the whole message can be parsed.
+///
+/// # Errors
+/// If it cannot.
 pub fn check(message: &[u8]) -> Result<(), WireError> {
     fields(message).try_for_each(|field| field.map(drop))
 }
 
-/// The last field of this number, which is the one that counts where a field is not repeated.
+/// Returns the last field with this number, which is the one that counts if the field is not repeated.
+///
+/// # Errors
+/// If the message cannot be parsed.
 pub fn get(message: &[u8], number: u32) -> Result<Option<Field<'_>>, WireError> {
     let mut last = None;
     for field in fields(message) {
@@ -200,13 +226,19 @@ pub fn get(message: &[u8], number: u32) -> Result<Option<Field<'_>>, WireError> 
     Ok(last)
 }
 
-/// All fields of this number, in order.
+/// Returns all fields with this number, in order.
+///
+/// # Errors
+/// If the message cannot be parsed.
 pub fn get_all(message: &[u8], number: u32) -> Result<Vec<Field<'_>>, WireError> {
     let walked: Result<Vec<_>, _> = fields(message).collect();
     Ok(walked?.into_iter().filter(|field| field.number == number).collect())
 }
 
-/// The message without the fields of this number.
+/// Returns the message without the fields with this number.
+///
+/// # Errors
+/// If the message cannot be parsed.
 pub fn remove(message: &[u8], number: u32) -> Result<Vec<u8>, WireError> {
     let mut rest = Vec::with_capacity(message.len());
     for field in fields(message) {
@@ -218,8 +250,11 @@ pub fn remove(message: &[u8], number: u32) -> Result<Vec<u8>, WireError> {
     Ok(rest)
 }
 
-/// The message with one field of this number, in the place of the first of them or, where there was
-/// none, at the end.
+/// Returns the message with exactly one field with this number, at the position of the first one, or at the end if there
+/// was none.
+///
+/// # Errors
+/// If the message cannot be parsed.
 pub fn replace(message: &[u8], number: u32, value: Value<'_>) -> Result<Vec<u8>, WireError> {
     let mut edited = Vec::with_capacity(message.len());
     let mut placed = false;
@@ -238,7 +273,7 @@ pub fn replace(message: &[u8], number: u32, value: Value<'_>) -> Result<Vec<u8>,
     Ok(edited)
 }
 
-/// Adds a field at the end.
+/// Appends a field.
 pub fn append(message: &mut Vec<u8>, number: u32, value: Value<'_>) {
     let tag = |wire_type: u64| u64::from(number) << 3 | wire_type;
     match value {
@@ -267,7 +302,7 @@ pub fn append(message: &mut Vec<u8>, number: u32, value: Value<'_>) {
     }
 }
 
-/// Adds a number as a base-128 varint.
+/// Appends a number as a base-128 varint.
 pub fn append_varint(message: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         message.push(value as u8 | 0x80);

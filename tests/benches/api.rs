@@ -1,26 +1,26 @@
-//! The API as a Diego under load uses it: desire, claim and start, list what is scheduled, list by cell. Over HTTP,
-//! against this host as a process on each of the databases, and against any other BBS in the same run. Then convergence,
-//! which is this host's own: at rest, and after one cell of a hundred has gone. Prints rates, latencies and memory;
-//! fails at nothing that is a matter of time.
+//! The API under Diego's load: desire, claim and start LRPs, list scheduling infos, list LRPs by cell. Over HTTP, against
+//! this host as a process on each of the databases, and against any other BBS in the same run. Then convergence of this
+//! host: at rest, and after the loss of one cell of a hundred. Prints rates, latencies and memory; asserts nothing about
+//! time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
-//! - `BBS_BENCH_CLIENTS`: calls at once (32)
+//! - `BBS_BENCH_CLIENTS`: concurrent calls (32)
 //! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
-//! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: files for talking to it
-//! - `BBS_BENCH_PID`: its process, for its memory
-//! - `BBS_BENCH_DIEGO`: if it is there, this host is measured as part of a Diego too, through such a URL and such files
-//! - `BBS_BENCH_CONVERGE`: how often it converges there (`1h`: not while it is measured)
-//! - `TMPDIR`: where the databases are put
+//! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: the client's TLS files for it
+//! - `BBS_BENCH_PID`: its process id, to measure its memory
+//! - `BBS_BENCH_DIEGO`: if set, also measures this host as part of a Diego: mutual TLS, Locket, an auctioneer
+//! - `BBS_BENCH_CONVERGE`: interval of convergence in that case (`1h`: none during the measurement)
+//! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
-#[path = "parts/diego.rs"]
-mod diego;
 #[path = "../harness/mod.rs"]
 mod harness;
-#[path = "parts/rest.rs"]
-mod rest;
+#[path = "parts/requests.rs"]
+mod requests;
+#[path = "parts/stub_diego.rs"]
+mod stub_diego;
 #[path = "parts/subject.rs"]
 mod subject;
 
@@ -35,14 +35,14 @@ use harness::database::Kind;
 use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
-use rest::{Rest, next_run};
-use subject::{Place, kinds};
+use stub_diego::{StubDiego, next_run};
+use subject::{BenchServer, kinds};
 
 const CELLS: u64 = 100;
-/// Lists of everything, and lists by cell, that are timed.
+/// Number of timed lists of all records, and of timed lists by cell.
 const WHOLE_LISTS: usize = 3;
 const CELL_LISTS: u64 = 300;
-/// Runs of convergence with nothing to do that are timed.
+/// Number of timed convergence runs with nothing to do.
 const RUNS_AT_REST: usize = 3;
 
 #[tokio::main]
@@ -54,16 +54,16 @@ async fn main() {
     let clients = chosen("BBS_BENCH_CLIENTS", "32").parse().expect("BBS_BENCH_CLIENTS is a number");
     for size in &sizes {
         for kind in kinds() {
-            let place = Place::new(kind);
-            let installation = Installation::on(place.database(), &modules::modules());
+            let server = BenchServer::new(kind);
+            let installation = Installation::on(server.database(), &modules::modules());
             let host = installation.serve();
             println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
             Bbs::of(&host, clients).measure(*size).await;
             host.terminate();
-            let rest = Rest::start().await;
-            let installation = rest.around(installation);
-            let mut host = rest::serve(&installation);
-            Bbs::of(&host, clients).converge(&rest, &mut host);
+            let diego = StubDiego::start().await;
+            let installation = diego.around(installation);
+            let mut host = stub_diego::serve(&installation);
+            Bbs::of(&host, clients).converge(&diego, &mut host);
             host.terminate();
         }
         if std::env::var_os("BBS_BENCH_DIEGO").is_some() {
@@ -81,21 +81,21 @@ async fn main() {
     }
 }
 
-/// With mutual TLS, Locket, and an auctioneer that is asked for cells: as the other BBS is measured.
+/// Measures this host as the other BBS is measured: with mutual TLS, Locket, and an auctioneer.
 async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
-    let (place, rest) = (Place::new(kind), Rest::start().await);
-    let installation = rest.around(Installation::on(place.database(), &modules::modules()));
+    let (server, diego) = (BenchServer::new(kind), StubDiego::start().await);
+    let installation = diego.around(Installation::on(server.database(), &modules::modules()));
     let interval = std::env::var("BBS_BENCH_CONVERGE").unwrap_or_else(|_| "1h".to_owned());
     let installation = installation.set("converge_repeat_interval", interval);
-    let host = rest::serve(&installation);
+    let host = stub_diego::serve(&installation);
     println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
     let url = format!("https://{}", host.address);
-    let bbs = Bbs { url, client: client(rest.files().map(Some)), pid: Some(host.pid()), clients };
+    let bbs = Bbs { url, client: client(diego.files().map(Some)), pid: Some(host.pid()), clients };
     bbs.measure_other(size).await;
     host.terminate();
 }
 
-/// Believes the first of these files, and shows the certificate and key of the others.
+/// A client that trusts the first of these files and presents the certificate and key of the others.
 fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
     let read = |path: Option<PathBuf>| path.map(|path| std::fs::read(path).expect("a file of a certificate or key"));
     let mut builder = reqwest::Client::builder();
@@ -110,7 +110,7 @@ fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
     builder.build().expect("a client with these certificates")
 }
 
-/// A BBS that is measured, this host or another.
+/// A BBS that is measured: this host or another one.
 struct Bbs {
     url: String,
     client: reqwest::Client,
@@ -124,58 +124,59 @@ impl Bbs {
     }
 
     async fn measure(&self, rows: u64) {
-        self.change("domains/upsert", diego::keep_fresh()).await;
-        let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", diego::desire(at)));
+        self.change("domains/upsert", requests::keep_fresh()).await;
+        let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", requests::desire(at)));
         desired.await;
-        let claimed = self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", diego::claim(at, at % CELLS)));
+        let claimed =
+            self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", requests::claim(at, at % CELLS)));
         claimed.await;
-        let started = |at| self.change("actual_lrps/start.r1", diego::start(at, at % CELLS));
+        let started = |at| self.change("actual_lrps/start.r1", requests::start(at, at % CELLS));
         self.many("start", 0..rows, started).await;
-        // What a rep says of everything that it runs, over and over.
+        // A rep repeats the start call for every running container.
         self.many("start, unchanged", 0..rows.min(20_000), started).await;
         self.lists("list scheduling infos", "desired_lrp_scheduling_infos/list").await;
         self.lists("list actual LRPs", "actual_lrps/list").await;
         self.many("list LRPs by cell", 0..CELL_LISTS, |at| async move {
-            self.call("actual_lrps/list", diego::of_cell(at % CELLS)).await.len();
+            self.call("actual_lrps/list", requests::of_cell(at % CELLS)).await.len();
         })
         .await;
     }
 
     async fn measure_other(&self, rows: u64) {
         self.measure(rows).await;
-        println!("  converge: nobody outside sees how long it takes; it says so itself as ConvergenceLRPDuration");
+        println!("  converge: not measurable from outside; the BBS reports it as ConvergenceLRPDuration");
         self.empty(rows).await;
     }
 
-    fn converge(&self, rest: &Rest, host: &mut Host) {
+    fn converge(&self, diego: &StubDiego, host: &mut Host) {
         self.forget_peak();
         let times: Vec<_> = (0..RUNS_AT_REST).map(|_| next_run(host)).collect();
         let best = times.into_iter().min().unwrap_or_default().as_secs_f64();
         println!(
             "  {:<24}{best:>9.2} s    {:>4} auctioned      {}",
             "converge, at rest",
-            rest.auctioned(),
+            diego.auctioned(),
             self.peak()
         );
         self.forget_peak();
-        rest.lose(0);
+        diego.lose(0);
         let spent = next_run(host).as_secs_f64();
         println!(
             "  {:<24}{spent:>9.2} s    {:>4} auctioned      {}",
             "converge, a cell lost",
-            rest.auctioned(),
+            diego.auctioned(),
             self.peak()
         );
     }
 
-    /// Removes what was desired, so that the next size finds the database empty. An instance may be gone before its cell
-    /// says so: convergence removes one that nothing desires and whose cell is not there.
+    /// Removes all LRPs, so that the next size begins with an empty database. Some instances are gone already: convergence
+    /// removes those of an LRP that is not desired and of a cell without a presence.
     async fn empty(&self, rows: u64) {
-        self.many("remove", 0..rows, |at| self.change("desired_lrp/remove", diego::remove(at))).await;
+        self.many("remove", 0..rows, |at| self.change("desired_lrp/remove", requests::remove(at))).await;
         let converged = AtomicU64::new(0);
         let count = &converged;
         let gone = |at| async move {
-            match self.error("actual_lrps/remove", diego::remove_instance(at, at % CELLS)).await {
+            match self.error("actual_lrps/remove", requests::remove_instance(at, at % CELLS)).await {
                 None => {}
                 Some(error) if error.r#type() == proto::error::Type::ResourceNotFound => {
                     count.fetch_add(1, Ordering::Relaxed);
@@ -186,11 +187,11 @@ impl Bbs {
         self.many("remove instances", 0..rows, gone).await;
         let converged = converged.into_inner();
         if converged > 0 {
-            println!("  {converged} of these were removed by convergence before");
+            println!("  {converged} of these had been removed by convergence");
         }
     }
 
-    /// Everything once, so many at a time.
+    /// Makes a call for each number of the range, `clients` at a time, and prints rate and latencies.
     async fn many<F: Future>(&self, what: &str, of: std::ops::Range<u64>, call: impl Fn(u64) -> F) {
         let mut times = Histogram::<u64>::new(3).expect("three digits");
         let count = of.end - of.start;
@@ -214,7 +215,7 @@ impl Bbs {
         println!("  {what:<24}{rate:>9.0} /s   p50 {:>8.2} ms   p99 {:>8.2} ms   {}", at(0.5), at(0.99), self.peak());
     }
 
-    /// A list of everything, read to its end as it comes.
+    /// Times a list of all records, read as a stream to its end.
     async fn lists(&self, what: &str, method: &str) {
         self.forget_peak();
         let (mut best, mut bytes) = (Duration::MAX, 0);
@@ -222,7 +223,7 @@ impl Bbs {
             let began = Instant::now();
             let mut response = self.send(method, Vec::new()).await;
             bytes = 0;
-            while let Some(chunk) = response.chunk().await.expect("the list comes whole") {
+            while let Some(chunk) = response.chunk().await.expect("the list is complete") {
                 bytes += chunk.len();
             }
             best = best.min(began.elapsed());
@@ -239,7 +240,7 @@ impl Bbs {
     }
 
     async fn call(&self, method: &str, body: Vec<u8>) -> Vec<u8> {
-        self.send(method, body).await.bytes().await.expect("the answer comes whole").to_vec()
+        self.send(method, body).await.bytes().await.expect("the answer is complete").to_vec()
     }
 
     async fn change(&self, method: &str, body: Vec<u8>) {
@@ -253,7 +254,7 @@ impl Bbs {
 
     fn forget_peak(&self) {
         if let Some(pid) = self.pid {
-            // Another's process may not let us; then the peak is that of its whole life.
+            // Not permitted for another user's process: then the peak is that of its lifetime.
             let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         }
     }

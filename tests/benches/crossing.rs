@@ -1,7 +1,7 @@
-//! What the sandbox costs: a crossing for each unit, and work done inside against the same work outside. Prints
-//! ratios within one run; it fails at nothing, since no timed test can be trusted.
+//! Cost of the sandbox: calls per unit, and the same work inside and outside of the sandbox. Prints ratios within one run;
+//! asserts nothing about time, because timed assertions are unreliable.
 
-#![allow(unreachable_pub, dead_code, reason = "the harness is one module tree and not every part is used here")]
+#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -18,7 +18,7 @@ use prost::Message;
 
 const UNITS: u32 = 200;
 const ROUNDS: usize = 9;
-/// Long enough that one round outlasts the noise.
+/// Long enough to average out noise within a round.
 const ROUND: Duration = Duration::from_millis(200);
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
     for (direction, columns) in [(Direction::Up, 1), (Direction::Down, 2)] {
         let batch = batch(vec![text.clone(); columns]);
         let time = median(|| {
-            black_box(passes.apply(direction, &run, &batch).expect("it gives back what it was given"));
+            black_box(passes.apply(direction, &run, &batch).expect("the guest returns its input"));
         });
         let per_unit = time.as_secs_f64() * 1e6 / f64::from(UNITS);
         println!(
@@ -46,7 +46,7 @@ fn main() {
     let recodes = harness::modules::migration("recodes", &sandbox);
     let batch = batch(vec![column]);
     let sandboxed = median(|| {
-        black_box(recodes.apply(Direction::Up, &run, &batch).expect("it decodes"));
+        black_box(recodes.apply(Direction::Up, &run, &batch).expect("the guest decodes its input"));
     });
     let per_unit = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(UNITS);
     println!(
@@ -58,7 +58,7 @@ fn main() {
     );
 }
 
-/// How long a start takes until all modules are there, with everything compiled before.
+/// Measures the loading of all modules at a start, with a warm cache of compiled modules.
 fn load() {
     let folder = harness::modules::modules();
     let modules = || {
@@ -74,7 +74,7 @@ fn load() {
     println!("loading {count} compiled modules: {time:.1?}, so {:.0} ms for 40 (bound 200)", each * 40.0);
 }
 
-/// The time of one call: the median of rounds of many.
+/// The time of one call: the median over rounds of repeated calls.
 fn median(mut call: impl FnMut()) -> Duration {
     let mut rounds: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
@@ -103,7 +103,7 @@ fn batch(columns: Vec<ColumnData>) -> Batch {
     Batch { tables: vec![TableData { unit_offsets: (0..=UNITS).collect(), columns }], residue: vec![] }
 }
 
-/// A run info of about 2 KB, with as many parts as real ones have.
+/// A run info of about 2 KB with a realistic number of fields.
 fn record() -> Vec<u8> {
     let variable =
         |index: usize| EnvironmentVariable { name: format!("VARIABLE_{index}").into_bytes(), value: vec![b'v'; 60] };

@@ -1,9 +1,9 @@
-//! Rotating the key of a large table on each database, while the API answers a steady load: rows a second, and what
-//! the load notices of it. Design §9 asks for 20,000 rows a second on PostgreSQL.
+//! Rotation of the encryption key of large tables on each database, while the API answers a steady load: rows per second,
+//! and the latency of the load. Design section 9 requires 20,000 rows per second on PostgreSQL.
 //!
-//! `BBS_BENCH_ROWS` sets the number of rows of each table (100,000 without it).
+//! - `BBS_BENCH_ROWS`: number of rows of each table (100,000)
 
-#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use bbs::clock::SystemClock;
 use bbs::database::Dialect;
-use bbs::keys::{self, Context, KeyColumn, Scope, SealedTable};
+use bbs::encryption::Keyring;
+use bbs::keys::{self, KeyColumn, RotationContext, SealedScope, SealedTable};
 use bbs::layout::values::Encoding;
-use bbs::pace::Pace;
-use bbs::record::Keyring;
+use bbs::throttle::Throttle;
 use bbs_proto::models as proto;
 use harness::database::{Kind, execute, texts};
 use harness::fixture;
@@ -24,7 +24,7 @@ use harness::server::{Options, Server};
 use hdrhistogram::Histogram;
 use tokio::sync::watch;
 
-/// Due at fixed times, so that a stall shows in full.
+/// Calls are due at fixed times: no coordinated omission.
 const CALL_EVERY: Duration = Duration::from_millis(20);
 const BEFORE: Duration = Duration::from_secs(3);
 
@@ -69,15 +69,15 @@ async fn measure(kind: Kind, rows: usize) {
     for table in tables() {
         fill(&server, &table.name, rows).await;
     }
-    let quiet = loaded(&server, tokio::time::sleep(BEFORE)).await.1;
-    println!("{kind:?}, before        {}", describe(&quiet));
+    let baseline = loaded(&server, tokio::time::sleep(BEFORE)).await.1;
+    println!("{kind:?}, before        {}", describe(&baseline));
     for table in tables() {
         let name = table.name.clone();
         let context = context(&server, vec![table]);
         let rotation = async {
             execute(&server.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
             let began = Instant::now();
-            let rotated = keys::rotate(&context, &server.fence).await.expect("it rotates");
+            let rotated = keys::rotate(&context, &server.fence).await.expect("the rotation succeeds");
             assert_eq!(rotated.unreadable, 0);
             (rotated.rewritten, began.elapsed())
         };
@@ -92,9 +92,9 @@ async fn measure(kind: Kind, rows: usize) {
     }
 }
 
-/// What it costs the database to write other text of the same length into the same columns, all by itself.
+/// The time of the database's own `UPDATE` that writes other text of the same length into the same columns.
 async fn own_update(server: &Server, table: &SealedTable) -> Duration {
-    // SQLite writes a row again also where nothing changes, and cannot turn a text around.
+    // SQLite has no REVERSE, and rewrites a row even if its values do not change.
     let sqlite = server.database.dialect() == Dialect::Sqlite;
     let other =
         |name: &String| if sqlite { format!("{name} = {name} || ''") } else { format!("{name} = REVERSE({name})") };
@@ -104,13 +104,13 @@ async fn own_update(server: &Server, table: &SealedTable) -> Duration {
     began.elapsed()
 }
 
-fn context(server: &Server, tables: Vec<SealedTable>) -> Context {
-    Context {
+fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
+    RotationContext {
         database: server.database.clone(),
         keyring: Arc::new(keys("key-2026")),
-        scope: Scope { data_version: fixture::VERSION, tables, replays: None },
+        scope: SealedScope { data_version: fixture::VERSION, tables, replays: None },
         progress: server.progress.clone(),
-        pace: Pace::default(),
+        throttle: Throttle::default(),
         clock: Arc::new(SystemClock),
     }
 }

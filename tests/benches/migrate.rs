@@ -1,15 +1,15 @@
-//! Migrating a large table on each of the three databases: the whole chain in one pass, layer by layer, and the
-//! database's own `INSERT … SELECT` of the same table, in one run on one machine. What counts is the ratios; nothing
-//! fails here, since no timed test can be trusted. Plots are put below `target/bench`.
+//! Migration of a large table on each of the three databases: the whole chain in one pass, layer by layer, and the
+//! database's own `INSERT … SELECT` of the same table, in one run on one machine. The results are the ratios; asserts
+//! nothing about time, because timed assertions are unreliable. Writes plots to `target/bench`.
 //!
 //! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
-//! - `BBS_BENCH_PARTS`: of `table,records,chain,upward`, by default the first three; `upward` doubles the rows until
-//!   something gives way
-//! - `BBS_BENCH_BATCH_MB`: how much of a table is in one batch (what a host takes)
-//! - `TMPDIR`: where the databases are put
+//! - `BBS_BENCH_PARTS`: of `table,records,chain,upward`, by default the first three; `upward` doubles the rows until the
+//!   disk or [`PATIENCE`] is exhausted
+//! - `BBS_BENCH_BATCH_MB`: bytes per batch, in MiB (the host's default)
+//! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use harness::database::Kind;
 use plot::{Series, draw};
-use subject::{Line, Place, Subject, kinds};
+use subject::{BenchCatalog, BenchServer, Subject, kinds};
 
 const SIZES: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000];
-/// A size is the last if a run of it took longer.
+/// `upward` stops after a run that took longer.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Of the size of a database that are needed at once: itself, the copy that is migrated, its new tables, logs.
+/// Disk space needed, in multiples of a database's size: itself, the copy that is migrated, its new tables, logs.
 const SPACE: u64 = 5;
 const CHAIN_ROWS: u64 = 20_000;
 const LONGEST_CHAIN: u64 = 10;
@@ -38,17 +38,17 @@ async fn main() {
     let rows: u64 = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
     let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let parts = chosen("BBS_BENCH_PARTS", "table,records,chain");
-    let line = Line::load();
+    let catalog = BenchCatalog::load();
     for kind in kinds() {
-        let place = Place::new(kind);
+        let server = BenchServer::new(kind);
         for part in parts.split(',') {
             match part {
                 "table" => {
-                    table(&place, &line, rows, true).await;
+                    table(&server, &catalog, rows, true).await;
                 }
-                "records" => records(&place, &line, rows).await,
-                "chain" => chain(&place, &line, rows.min(CHAIN_ROWS)).await,
-                "upward" => upward(&place, &line, rows).await,
+                "records" => records(&server, &catalog, rows).await,
+                "chain" => chain(&server, &catalog, rows.min(CHAIN_ROWS)).await,
+                "upward" => upward(&server, &catalog, rows).await,
                 other => panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain and upward"),
             }
         }
@@ -59,7 +59,7 @@ fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
 }
 
-/// Seconds for one size.
+/// Durations for one number of rows.
 struct Measured {
     own: Duration,
     copying: Duration,
@@ -67,20 +67,20 @@ struct Measured {
     layers: Duration,
 }
 
-async fn table(place: &Place, line: &Line, rows: u64, told: bool) -> Measured {
-    let subject = Subject::fill(place, line, rows).await;
-    let versions = line.three.each_ref().map(|module| module.manifest().version);
-    // Both twice, in turn, and of each the better: the first to run finds everything cold.
-    let mut own = subject.insert_select(line).await;
-    let mut chain = subject.migrate(line, &line.three, &versions[2..]).await;
-    own = own.min(subject.insert_select(line).await);
-    let again = subject.migrate(line, &line.three, &versions[2..]).await;
+async fn table(server: &BenchServer, catalog: &BenchCatalog, rows: u64, verbose: bool) -> Measured {
+    let subject = Subject::fill(server, catalog, rows).await;
+    let versions = catalog.three.each_ref().map(|module| module.manifest().version);
+    // Each runs twice, alternating, and the faster run counts: the first run has cold caches.
+    let mut own = subject.insert_select(catalog).await;
+    let mut chain = subject.migrate(catalog, &catalog.three, &versions[2..]).await;
+    own = own.min(subject.insert_select(catalog).await);
+    let again = subject.migrate(catalog, &catalog.three, &versions[2..]).await;
     if again.whole < chain.whole {
         chain = again;
     }
-    let layers = subject.migrate(line, &line.three, &versions).await;
-    let (kind, s) = (place.kind.name(), Duration::as_secs_f64);
-    if told {
+    let layers = subject.migrate(catalog, &catalog.three, &versions).await;
+    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    if verbose {
         println!("{kind}, {rows} desired LRPs, {} modules", versions.len());
         println!("  INSERT … SELECT    {:8.2} s", s(&own));
         for (phase, spent) in chain.phases.iter().filter(|(phase, _)| !phase.is_empty()) {
@@ -105,12 +105,12 @@ async fn table(place: &Place, line: &Line, rows: u64, told: bool) -> Measured {
     Measured { own, copying: chain.copying, whole: chain.whole, layers: layers.whole }
 }
 
-async fn records(place: &Place, line: &Line, most: u64) {
+async fn records(server: &BenchServer, catalog: &BenchCatalog, most: u64) {
     let mut measured = Vec::new();
     for rows in SIZES.into_iter().filter(|rows| *rows <= most) {
-        measured.push((rows, table(place, line, rows, false).await));
+        measured.push((rows, table(server, catalog, rows, false).await));
     }
-    draw_records(place.kind, "records", &measured);
+    draw_records(server.kind, "records", &measured);
 }
 
 fn draw_records(kind: Kind, part: &str, measured: &[(u64, Measured)]) {
@@ -129,15 +129,15 @@ fn draw_records(kind: Kind, part: &str, measured: &[(u64, Measured)]) {
     println!("{}", path.display());
 }
 
-/// Doubles until something gives way.
-async fn upward(place: &Place, line: &Line, from: u64) {
+/// Doubles the rows until the disk or [`PATIENCE`] is exhausted.
+async fn upward(server: &BenchServer, catalog: &BenchCatalog, from: u64) {
     let (mut rows, mut measured) = (from, Vec::new());
     let why = loop {
         let (needed, free) = (rows * 4_700 * SPACE, free_bytes());
         if needed > free {
             break format!("the disk: {rows} records need {} GB, {} GB are free", needed >> 30, free >> 30);
         }
-        let one = table(place, line, rows, false).await;
+        let one = table(server, catalog, rows, false).await;
         let slow = one.whole > PATIENCE || one.own > PATIENCE;
         measured.push((rows, one));
         if slow {
@@ -145,29 +145,29 @@ async fn upward(place: &Place, line: &Line, from: u64) {
         }
         rows *= 2;
     };
-    println!("{}: what gave way was {why}", place.kind.name());
-    draw_records(place.kind, "upward", &measured);
+    println!("{}: stopped at {why}", server.kind.name());
+    draw_records(server.kind, "upward", &measured);
 }
 
 fn free_bytes() -> u64 {
     let output = Command::new("df").args(["--output=avail", "-B1"]).arg(std::env::temp_dir()).output();
     let text = String::from_utf8(output.expect("df runs").stdout).expect("numbers");
-    text.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("df says what is free")
+    text.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("df prints the free bytes")
 }
 
-async fn chain(place: &Place, line: &Line, rows: u64) {
-    let subject = Subject::fill(place, line, rows).await;
+async fn chain(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
+    let subject = Subject::fill(server, catalog, rows).await;
     let mut seconds = Vec::new();
     for length in 1..=LONGEST_CHAIN {
-        let modules = line.chain(length);
-        let newest = modules.last().expect("one at least").manifest().version;
-        let spent = subject.migrate(line, &modules, &[newest]).await;
+        let chain = catalog.chain(length);
+        let newest = chain.last().expect("one at least").manifest().version;
+        let spent = subject.migrate(catalog, &chain, &[newest]).await;
         seconds.push((length as f64, spent.whole.as_secs_f64()));
     }
-    let kind = place.kind.name();
+    let kind = server.kind.name();
     let (three, ten) = (seconds[2].1, seconds[9].1);
     println!("{kind}, {rows} records: a chain of ten {:.2} x a chain of three (bound 1.3)", ten / three);
-    let own = subject.insert_select(line).await.as_secs_f64();
+    let own = subject.insert_select(catalog).await.as_secs_f64();
     let lines = [
         ("INSERT … SELECT".to_owned(), vec![(1.0, own), (LONGEST_CHAIN as f64, own)]),
         ("modules that touch two columns".to_owned(), seconds),

@@ -1,14 +1,14 @@
-//! Serving while a large table is migrated: a load of reads and writes, aimed at what is being copied, from the moment
-//! at which the host serves until after the cut-over. Prints latencies, failures, and whether the final state is what
-//! was acknowledged; fails at nothing that is a matter of time.
+//! Online migration of a large table: a load of reads and writes aimed at the units being copied, from the moment at which
+//! the host serves until after the cut-over. Prints latencies, failures and differences between the final state and the
+//! acknowledged writes; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs (200,000)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
-//! - `BBS_BENCH_CALLS`: calls a second (250)
-//! - `BBS_BENCH_RUNS`: how often on each database, with a summary at the end (1)
-//! - `TMPDIR`: where the databases are put
+//! - `BBS_BENCH_CALLS`: calls per second (250)
+//! - `BBS_BENCH_RUNS`: runs on each database, with a summary if there are several (1)
+//! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "the harness is the suite's")]
+#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -26,17 +26,17 @@ use harness::load::model::Model;
 use harness::load::{Load, Settings};
 use harness::modules;
 use harness::stored::Stored;
-use subject::{Line, Place, Subject, kinds};
+use subject::{BenchCatalog, BenchServer, Subject, kinds};
 use tokio::sync::watch;
 
-/// From before every desired LRP is decoded, split and sealed again.
+/// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
 const FROM: u64 = 1_698_182_853;
 
-/// What one run came to, for the summary.
-struct Ran {
+/// The result of one run, for the summary.
+struct RunResult {
     migrating: Duration,
     failures: u64,
-    /// Wrong answers, and differences of the final state.
+    /// Reads that contradict the model, and differences of the final state.
     differences: u64,
 }
 
@@ -48,12 +48,12 @@ async fn main() {
     let (rows, calls) = (number("BBS_BENCH_ROWS", 200_000), number("BBS_BENCH_CALLS", 250));
     let runs = number("BBS_BENCH_RUNS", 1);
     let settings = Settings { clients: 16, calls_per_second: calls as f64, seed: 7 };
-    let line = Line::load();
+    let catalog = BenchCatalog::load();
     for kind in kinds() {
         let mut finished = Vec::new();
         for number in 1..=runs {
             println!("{}, {rows} desired LRPs, run {number} of {runs}", kind.name());
-            finished.extend(run(kind, &line, rows, calls, settings).await);
+            finished.extend(run(kind, &catalog, rows, calls, settings).await);
         }
         if runs > 1 {
             summarise(kind, runs, &finished);
@@ -61,10 +61,10 @@ async fn main() {
     }
 }
 
-fn summarise(kind: Kind, runs: u64, finished: &[Ran]) {
+fn summarise(kind: Kind, runs: u64, finished: &[RunResult]) {
     let mut times: Vec<_> = finished.iter().map(|ran| ran.migrating.as_secs_f64()).collect();
     times.sort_by(f64::total_cmp);
-    let sum = |of: fn(&Ran) -> u64| finished.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&RunResult) -> u64| finished.iter().map(of).sum::<u64>();
     println!(
         "{}: {} of {runs} runs finished, with {} failures and {} differences, after {times:.1?} s",
         kind.name(),
@@ -74,10 +74,10 @@ fn summarise(kind: Kind, runs: u64, finished: &[Ran]) {
     );
 }
 
-/// Nothing where the migration did not get to its end.
-async fn run(kind: Kind, line: &Line, rows: u64, calls: u64, settings: Settings) -> Option<Ran> {
-    let place = Place::new(kind);
-    let subject = Subject::fill(&place, line, rows).await;
+/// Migrates once under load. `None` if the migration did not finish.
+async fn run(kind: Kind, catalog: &BenchCatalog, rows: u64, calls: u64, settings: Settings) -> Option<RunResult> {
+    let server = BenchServer::new(kind);
+    let subject = Subject::fill(&server, catalog, rows).await;
     let installation = Installation::on(subject.database, &modules::modules());
 
     let host = installation.serve();
@@ -88,18 +88,18 @@ async fn run(kind: Kind, line: &Line, rows: u64, calls: u64, settings: Settings)
     println!("at rest:\n{}", load.stop().await.0);
     let before = Model::of(&caller).await.expect("everything can be listed");
     host.terminate();
-    let mut stored = Stored::open(&installation.database, line.base.clone()).await;
+    let mut stored = Stored::open(&installation.database, catalog.base.clone()).await;
     stored.context.tuning = Tuning::default();
-    stored.down(FROM).await.expect("the line is reversible");
+    stored.down(FROM).await.expect("the migrations are reversible");
     stored.context.database.close().await;
 
     let installation = installation.set("migration_mode", "online");
     let began = Instant::now();
     let mut host = installation.serve();
     println!("serving after {:.2} s", began.elapsed().as_secs_f64());
-    let ran = match migration(&installation, &mut host, before, line.newest, settings).await {
+    let ran = match migration(&installation, &mut host, before, catalog.newest, settings).await {
         Err(failure) => {
-            println!("the run could not be finished: {failure}\n{}", host.said().join("\n"));
+            println!("the run could not be finished: {failure}\n{}", host.output().join("\n"));
             None
         }
         Ok(outcome) => {
@@ -108,7 +108,7 @@ async fn run(kind: Kind, line: &Line, rows: u64, calls: u64, settings: Settings)
             println!("{}\n{}", outcome.cut_over, outcome.report);
             println!("{} differences from what was acknowledged", outcome.differences.len());
             outcome.differences.iter().take(20).for_each(|difference| println!("  {difference}"));
-            Some(Ran {
+            Some(RunResult {
                 migrating: outcome.migrating,
                 failures: outcome.report.failures,
                 differences: outcome.report.differences + outcome.differences.len() as u64,

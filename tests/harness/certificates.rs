@@ -1,4 +1,4 @@
-//! Certificates made for one test: an authority, and whom it vouches for.
+//! Certificates generated for one test: a certificate authority and the certificates that it issues.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, date_time_ymd,
 };
 
-/// Far enough from any day that a test may run on.
+/// First and last year of validity, far from any day on which a test may run.
 pub const VALID: (i32, i32) = (2020, 2100);
 pub const EXPIRED: (i32, i32) = (2019, 2020);
 
@@ -22,7 +22,7 @@ impl Authority {
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name = named(name);
+        params.distinguished_name = distinguished_name(name);
         let key = KeyPair::generate().expect("a key");
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority"))
     }
@@ -31,16 +31,16 @@ impl Authority {
         self.0.pem()
     }
 
-    /// For a server of this machine or a client, valid in these years.
+    /// Issues a certificate for a client, or for a server on `localhost`, valid from `years.0` until `years.1`.
     pub fn issue(&self, name: &str, years: (i32, i32)) -> Pair {
         self.issue_for(name, &["localhost", "127.0.0.1"], years)
     }
 
-    /// The same for a server that is known by other names.
+    /// Issues a certificate for a server with other DNS names or addresses.
     pub fn issue_for(&self, name: &str, names: &[&str], (from, to): (i32, i32)) -> Pair {
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names).expect("names of a machine");
-        params.distinguished_name = named(name);
+        params.distinguished_name = distinguished_name(name);
         params.distinguished_name.push(DnType::OrganizationalUnitName, "app:42");
         (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let key = KeyPair::generate().expect("a key");
@@ -49,7 +49,7 @@ impl Authority {
     }
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn distinguished_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names.push(DnType::OrganizationName, "Diego");
@@ -63,13 +63,13 @@ impl Pair {
         replace(&folder.join(format!("{name}.crt")), &self.certificate);
     }
 
-    /// What a client shows.
+    /// The certificate and key as a `reqwest` client presents them.
     pub fn identity(&self) -> reqwest::Identity {
         reqwest::Identity::from_pem(format!("{}{}", self.certificate, self.key).as_bytes()).expect("an identity")
     }
 }
 
-/// A file is whole at any moment.
+/// Writes a file atomically: a concurrent reader sees the old content or the new one.
 pub fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).expect("the folder can be written");

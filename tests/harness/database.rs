@@ -1,4 +1,4 @@
-//! A database of a test's own, on any of the three engines. Owns its name and its end; what is in it is the test's.
+//! A database for one test, on any of the three engines. Owns its name and its removal; the content is the test's.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bbs::database::{Address, Database, Dialect, Limits, Row, Server, Tls, schema, sql};
+use bbs::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
@@ -14,9 +14,9 @@ use super::engine::{Engine, PASSWORD, USER};
 use super::mariadb::MARIADB;
 use super::postgres::POSTGRES;
 
-/// Tells a process of a test how soon the server may take its open transactions for abandoned.
+/// Environment variable for a test process: after how many seconds the server ends an idle transaction.
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
-/// Many tests share a server.
+/// Size of a connection pool. Many tests share a server, which accepts 400 connections.
 const CONNECTIONS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub enum Kind {
     Mysql,
 }
 
-/// Makes three tests of an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres` and `name::mysql`.
+/// Generates three tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres` and `name::mysql`.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_database {
     ($name:ident) => {
@@ -54,7 +54,7 @@ macro_rules! on_each_database {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_database;
 
-/// Makes two tests of an `async fn name(kind: Kind)` that is about servers: `name::postgres` and `name::mysql`.
+/// Generates two tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres` and `name::mysql`.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_server {
     ($name:ident) => {
@@ -77,7 +77,7 @@ macro_rules! on_each_server {
 pub(crate) use on_each_server;
 
 impl Kind {
-    /// As an operator names it.
+    /// The name as in the configuration's `database_driver`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// The one server of this process. It starts when the first test asks for it.
+    /// The server that all tests of this process share. Started on first use.
     pub fn engine(self) -> &'static Engine {
         static POSTGRES_ENGINE: OnceLock<Engine> = OnceLock::new();
         static MARIADB_ENGINE: OnceLock<Engine> = OnceLock::new();
@@ -97,7 +97,7 @@ impl Kind {
         }
     }
 
-    /// A server that nothing else uses, so that it may crash.
+    /// A server for one test, which may crash it.
     pub fn own_engine(self) -> Engine {
         self.own_engine_with(&[])
     }
@@ -111,23 +111,23 @@ impl Kind {
     }
 }
 
-/// A shared handle: the database goes with the last one.
+/// A shared handle: the database is dropped with the last clone.
 #[derive(Clone)]
 pub struct TestDatabase {
     pub kind: Kind,
-    place: Arc<Place>,
+    location: Arc<Location>,
 }
 
 enum Owner {
     Us,
-    /// A handle to the same database by another way, or another process.
+    /// A handle to the same database through another address or in another process; does not drop it.
     Other {
-        _kept: Option<Arc<Place>>,
+        _kept: Option<Arc<Location>>,
     },
 }
 
-enum Place {
-    /// Without a folder, somebody else owns the file.
+enum Location {
+    /// Without a folder, the caller owns the file.
     File {
         path: PathBuf,
         _folder: Option<tempfile::TempDir>,
@@ -141,7 +141,7 @@ enum Place {
 }
 
 impl TestDatabase {
-    /// An empty database; on a server, on the one that all tests of this process share.
+    /// Creates an empty database. PostgreSQL and MariaDB databases are on the server shared by all tests of this process.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
@@ -152,7 +152,7 @@ impl TestDatabase {
         }
     }
 
-    /// An empty database on a server of the test's own.
+    /// Creates an empty database on a server that the test started.
     pub fn on(kind: Kind, address: SocketAddr) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -160,38 +160,38 @@ impl TestDatabase {
         Self::server(kind, address, name, Owner::Us)
     }
 
-    /// An SQLite file that somebody else sees to.
+    /// Opens an SQLite file that the caller owns.
     pub fn at(path: &Path) -> Self {
         Self::file(path.to_owned(), None)
     }
 
     fn file(path: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
-        Self { kind: Kind::Sqlite, place: Arc::new(Place::File { path, _folder: folder }) }
+        Self { kind: Kind::Sqlite, location: Arc::new(Location::File { path, _folder: folder }) }
     }
 
     fn server(kind: Kind, address: SocketAddr, name: String, owner: Owner) -> Self {
-        Self { kind, place: Arc::new(Place::Server { kind, address, name, owner }) }
+        Self { kind, location: Arc::new(Location::Server { kind, address, name, owner }) }
     }
 
-    /// The same database, reached another way, such as through a proxy.
+    /// A handle to the same database through another address, such as a proxy.
     pub fn through(&self, address: SocketAddr) -> Self {
-        match &*self.place {
-            Place::File { .. } => panic!("nothing stands between a host and an SQLite file"),
-            Place::Server { name, .. } => {
-                Self::server(self.kind, address, name.clone(), Owner::Other { _kept: Some(Arc::clone(&self.place)) })
+        match &*self.location {
+            Location::File { .. } => panic!("an SQLite file has no address"),
+            Location::Server { name, .. } => {
+                Self::server(self.kind, address, name.clone(), Owner::Other { _kept: Some(Arc::clone(&self.location)) })
             }
         }
     }
 
-    /// Another database with the content of this one, which nobody may have open.
+    /// Creates another database with the content of this one, which must have no open connection.
     pub fn copy(&self) -> Self {
-        match &*self.place {
-            Place::File { path, .. } => {
+        match &*self.location {
+            Location::File { path, .. } => {
                 let copy = Self::new(Kind::Sqlite);
                 std::fs::copy(path, copy.path()).expect("the database can be copied");
                 copy
             }
-            Place::Server { address, name, .. } => match self.kind {
+            Location::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => copy_tables(*address, name),
                 _ => {
                     let copy = Self::on(self.kind, *address);
@@ -204,26 +204,26 @@ impl TestDatabase {
         }
     }
 
-    /// An SQLite database's file.
+    /// The file of an SQLite database.
     pub fn path(&self) -> &Path {
-        match &*self.place {
-            Place::File { path, .. } => path,
-            Place::Server { name, .. } => panic!("{name} is on a server"),
+        match &*self.location {
+            Location::File { path, .. } => path,
+            Location::Server { name, .. } => panic!("{name} is on a server"),
         }
     }
 
-    /// A database's name on its server.
+    /// The name of a database on its server.
     pub fn name(&self) -> &str {
-        match &*self.place {
-            Place::File { path, .. } => panic!("{} is a file", path.display()),
-            Place::Server { name, .. } => name,
+        match &*self.location {
+            Location::File { path, .. } => panic!("{} is a file", path.display()),
+            Location::Server { name, .. } => name,
         }
     }
 
     pub fn address(&self) -> Address {
-        match &*self.place {
-            Place::File { path, .. } => Address::Sqlite(path.clone()),
-            Place::Server { address, name, .. } => Address::Server(Box::new(Server {
+        match &*self.location {
+            Location::File { path, .. } => Address::Sqlite(path.clone()),
+            Location::Server { address, name, .. } => Address::Server(Box::new(Server {
                 dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
                 host: address.ip().to_string(),
                 port: address.port(),
@@ -232,7 +232,7 @@ impl TestDatabase {
                 password: PASSWORD.to_owned(),
                 database: name.clone(),
                 tls: Tls::Off,
-                limits: Limits { max_connections: CONNECTIONS, ..limits() },
+                limits: ConnectionLimits { max_connections: CONNECTIONS, ..limits() },
             })),
         }
     }
@@ -241,26 +241,26 @@ impl TestDatabase {
         Database::open(&self.address()).await.expect("the database can be opened")
     }
 
-    /// The keys of a configuration that name this database, as Diego writes them.
+    /// The configuration keys that name this database, as in Diego's `bbs.json`.
     pub fn configuration(&self) -> serde_json::Value {
         json!({ "database_driver": self.kind.name(), "database_connection_string": self.connection_string() })
     }
 
     fn connection_string(&self) -> String {
-        match &*self.place {
-            Place::File { path, .. } => path.display().to_string(),
-            Place::Server { address, name, .. } => match self.kind {
+        match &*self.location {
+            Location::File { path, .. } => path.display().to_string(),
+            Location::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => format!("{USER}:{PASSWORD}@tcp({address})/{name}"),
                 _ => format!("postgres://{USER}:{PASSWORD}@{address}/{name}"),
             },
         }
     }
 
-    /// One word that another process of the same test finds this database by.
+    /// Encodes the address of this database for another process of the same test; [`Self::from_word`] decodes it.
     pub fn to_word(&self) -> String {
-        match &*self.place {
-            Place::File { path, .. } => format!("sqlite,{}", path.display()),
-            Place::Server { address, name, .. } => match self.kind {
+        match &*self.location {
+            Location::File { path, .. } => format!("sqlite,{}", path.display()),
+            Location::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => format!("mysql,{address},{name}"),
                 _ => format!("postgres,{address},{name}"),
             },
@@ -268,29 +268,29 @@ impl TestDatabase {
     }
 
     pub fn from_word(word: &str) -> Self {
-        let (kind, place) = word.split_once(',').expect("the word names a kind");
+        let (kind, location) = word.split_once(',').expect("the word names a kind");
         if kind == "sqlite" {
-            return Self::at(place.as_ref());
+            return Self::at(location.as_ref());
         }
-        let (address, name) = place.split_once(',').expect("the word names a server and a database");
+        let (address, name) = location.split_once(',').expect("the word names a server and a database");
         let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
         let address = address.parse().expect("an address");
         Self::server(kind, address, name.to_owned(), Owner::Other { _kept: None })
     }
 }
 
-impl Drop for Place {
+impl Drop for Location {
     fn drop(&mut self) {
         let Self::Server { kind, address, name, owner: Owner::Us } = self else { return };
-        // A server of the test's own may be gone already, and the database with it.
+        // A server that the test started may have ended already, and its databases with it.
         let force = if *kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
         let _ = try_administer(*kind, *address, vec![format!("DROP DATABASE {name}{force}")]);
     }
 }
 
-/// The limits of a host, or of one that a test wants to be given up on sooner.
-fn limits() -> Limits {
-    let mut limits = Limits::default();
+/// The host's default limits; [`IDLE_LIMIT_S`] replaces the idle-in-transaction timeout.
+fn limits() -> ConnectionLimits {
+    let mut limits = ConnectionLimits::default();
     if let Ok(seconds) = std::env::var(IDLE_LIMIT_S) {
         limits.idle_in_transaction_timeout = Duration::from_secs(seconds.parse().expect("a number of seconds"));
     }
@@ -301,9 +301,9 @@ fn administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Vec<S
     try_administer(kind, address, statements).unwrap_or_else(|error| panic!("{kind:?} at {address}: {error}"))
 }
 
-/// Runs statements outside any database of a test; gives the first column of what the last one answers.
+/// Runs statements on the server's administrative database; returns the first column of the last result.
 fn try_administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Result<Vec<String>, sqlx::Error> {
-    // A thread of its own, since tests call this from inside a runtime and from outside.
+    // A separate thread and runtime: callers are inside a runtime or outside of one.
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -329,7 +329,7 @@ fn try_administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> R
     std::thread::spawn(work).join().expect("the statements run or fail")
 }
 
-/// MariaDB copies no database, but tables: with their keys, their indexes and their rows.
+/// Copies a database table by table, with keys, indexes and rows: MariaDB has no `CREATE DATABASE ... TEMPLATE`.
 fn copy_tables(address: SocketAddr, from: &str) -> TestDatabase {
     let copy = TestDatabase::on(Kind::Mysql, address);
     let to = copy.name();
@@ -343,11 +343,11 @@ fn copy_tables(address: SocketAddr, from: &str) -> TestDatabase {
     copy
 }
 
-/// Runs a statement as an operator or another BBS might.
+/// Runs a statement that bypasses the host, as an operator or another BBS might.
 pub async fn execute(database: &Database, statement: &str) {
     let mut tx = database.write().await.expect("a transaction");
     tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
-    tx.commit().await.expect("the change is kept");
+    tx.commit().await.expect("a commit");
 }
 
 /// The first column of each row, as text.
@@ -357,7 +357,7 @@ pub async fn texts(database: &Database, query: &str) -> Vec<String> {
     rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
 }
 
-/// All tables of a database.
+/// The names of all tables of a database, in order.
 pub async fn tables(database: &Database) -> Vec<String> {
     let query = match database.dialect() {
         Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name",
@@ -369,8 +369,8 @@ pub async fn tables(database: &Database) -> Vec<String> {
     texts(database, query).await
 }
 
-/// Everything in a database, as text: each table's definition, then each of its rows. Two dumps are equal where nothing
-/// was written in between.
+/// The content of a database as text: for each table its definition, then its rows. Two dumps are equal if and only if
+/// nothing changed in between.
 pub async fn dump(database: &TestDatabase) -> Vec<String> {
     let opened = database.open().await;
     let mut dump = Vec::new();
@@ -393,11 +393,11 @@ pub async fn dump(database: &TestDatabase) -> Vec<String> {
     dump
 }
 
-/// The first value of a row, as people write it.
+/// The first value of a row as text, `None` for NULL.
 fn text_of(row: &Row) -> Option<String> {
     use sqlx::{Row as _, TypeInfo, ValueRef};
     let is_number = match row {
-        // SQLite gives every value as text to whoever asks for text.
+        // SQLite converts every value to text on request.
         Row::Sqlite(_) => false,
         Row::Postgres(row) => {
             let raw = row.try_get_raw(0).expect("a row has a column");

@@ -1,5 +1,5 @@
-//! The host as BOSH installs it: the executable in a package with its modules, Diego's own `bbs.json` as it is rendered,
-//! certificates, Locket. Only places and names differ from the sample in `tests/fixtures/bbs.json`.
+//! The host as BOSH installs it: the executable beside its modules, a `bbs.json` as Diego's job renders it,
+//! certificates, Locket. Differs from the sample `tests/fixtures/bbs.json` in paths and addresses only.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ pub struct Deployment {
     config: Map<String, Value>,
 }
 
-/// A port that nobody has; somebody else may take it.
+/// The address of a port that is free now; another process may bind it before the caller does.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
     listener.local_addr().expect("a listener has an address")
 }
 
 impl Deployment {
-    /// Everything but the running host. Locket serves as long as the runtime of the test.
+    /// Creates the files, the database and Locket; does not start the host. Locket runs until the test's runtime ends.
     pub fn new(kind: Kind) -> Self {
         bbs::tls::choose_cryptography();
-        // Beside the executable, so that it can be linked to.
+        // On the executable's file system, so that hard links work.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
         let sample = include_str!("../fixtures/bbs.json");
-        let mut made = Self {
+        let mut deployment = Self {
             authority: Authority::new("Diego's"),
             database: TestDatabase::new(kind),
             locket: Locket::start(),
@@ -45,20 +45,20 @@ impl Deployment {
             config: serde_json::from_str(sample).expect("the sample is JSON"),
             folder,
         };
-        made.install();
-        made.write_certificates();
-        made.configure();
-        made
+        deployment.install();
+        deployment.write_certificates();
+        deployment.configure();
+        deployment
     }
 
-    /// `bin/bbs` and `modules`, and compiled modules where the host keeps them.
+    /// Fills `bin/bbs`, `modules` and the host's cache of compiled modules.
     fn install(&self) {
         for folder in ["bin", "modules", "config/certs", "config/module-cache"] {
             std::fs::create_dir_all(self.path(folder)).expect("a folder");
         }
         link(super::bbs(), &self.path("bin/bbs"));
         link_files(&modules::modules(), &self.path("modules"));
-        // The host trusts what nobody else could have written, so these are its own.
+        // The host trusts a cache folder only if no other user can write to it, so the shared cache is linked into one.
         link_files(&modules::cache(), &self.path("config/module-cache"));
     }
 
@@ -70,24 +70,24 @@ impl Deployment {
     }
 
     fn configure(&mut self) {
-        let place = |name: &str| self.certs().join(name).display().to_string();
+        let path = |name: &str| self.certs().join(name).display().to_string();
         let mut changes = json!({
             "access_log_path": self.path("access.log"),
             "listen_address": "127.0.0.1:0",
             "health_address": self.health.to_string(),
             "debug_address": self.debug.to_string(),
             "auctioneer_address": "https://127.0.0.1:1",
-            "ca_file": place("ca.crt"), "cert_file": place("server.crt"), "key_file": place("server.key"),
+            "ca_file": path("ca.crt"), "cert_file": path("server.crt"), "key_file": path("server.key"),
         });
-        for who in ["auctioneer", "rep"] {
-            changes[format!("{who}_ca_cert")] = place("ca.crt").into();
-            changes[format!("{who}_client_cert")] = place("client.crt").into();
-            changes[format!("{who}_client_key")] = place("client.key").into();
+        for peer in ["auctioneer", "rep"] {
+            changes[format!("{peer}_ca_cert")] = path("ca.crt").into();
+            changes[format!("{peer}_client_cert")] = path("client.crt").into();
+            changes[format!("{peer}_client_key")] = path("client.key").into();
         }
         let mut loggregator = self.config["loggregator"].clone();
-        loggregator["loggregator_ca_path"] = place("ca.crt").into();
-        loggregator["loggregator_cert_path"] = place("client.crt").into();
-        loggregator["loggregator_key_path"] = place("client.key").into();
+        loggregator["loggregator_ca_path"] = path("ca.crt").into();
+        loggregator["loggregator_cert_path"] = path("client.crt").into();
+        loggregator["loggregator_key_path"] = path("client.key").into();
         loggregator["loggregator_api_port"] = free_address().port().into();
         changes["loggregator"] = loggregator;
         for keys in [changes, self.locket.configuration(), self.database.configuration()] {
@@ -104,80 +104,81 @@ impl Deployment {
         self.path("config/certs")
     }
 
-    /// Adds or replaces one key.
+    /// Adds or replaces one configuration key.
     pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config.insert(key.to_owned(), value.into());
         self
     }
 
-    /// Adds or replaces one key about the metrics agent.
+    /// Adds or replaces one key of the `loggregator` section.
     pub fn set_loggregator(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.config["loggregator"][key] = value.into();
         self
     }
 
-    /// Removes one key about the metrics agent.
+    /// Removes one key of the `loggregator` section, which must be in the sample.
     pub fn without_loggregator(mut self, key: &str) -> Self {
         let section = self.config["loggregator"].as_object_mut().expect("the sample has a section");
         section.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
         self
     }
 
-    /// Another authority for clients from now on; the files are as they were.
+    /// Clients made from now on use certificates of this authority; the host's files do not change.
     pub fn trusting(mut self, authority: Authority) -> Self {
         self.authority = authority;
         self
     }
 
+    /// Removes one configuration key, which must be in the sample.
     pub fn without(mut self, key: &str) -> Self {
         self.config.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
         self
     }
 
-    /// As `monit` starts it.
+    /// Writes the configuration file and builds the command with which `monit` starts the host.
     pub fn command(&self) -> Command {
         let file = self.path("config/bbs.json");
         std::fs::write(&file, Value::Object(self.config.clone()).to_string())
             .expect("the configuration can be written");
         let mut command = Command::new(self.path("bin/bbs"));
         command.arg(format!("-config={}", file.display())).env_remove("RUST_LOG");
-        // What is compiled here goes into this folder, too.
+        // The fallback cache of compiled modules is inside the deployment's folder too.
         command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY");
         command
     }
 
-    /// Starts the host and returns once it serves.
+    /// Starts the host and waits until it serves.
     pub async fn serve(&self) -> Host {
         let command = self.command();
         tokio::task::spawn_blocking(move || Host::start(command, "bbs.started")).await.expect("the host serves")
     }
 
-    /// The exit code of a host that ends by itself, and all that it said.
+    /// Runs a host that is expected to exit on its own; returns its exit code and its output.
     pub async fn fail(&self) -> (Option<i32>, String) {
         let mut command = self.command();
         let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
         let output = output.expect("the executable starts");
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        (output.status.code(), said)
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (output.status.code(), text)
     }
 
-    /// A client with a certificate of the authority's.
+    /// A client with a certificate that the host accepts, without connection reuse.
     pub fn client(&self) -> reqwest::Client {
         self.client_as(Some(&self.authority.issue("cell-1", VALID)))
     }
 
-    /// A client that speaks this version and no other.
+    /// A client that supports one TLS version.
     pub fn client_of(&self, version: reqwest::tls::Version) -> reqwest::Client {
         let builder = self.builder(Some(&self.authority.issue("cell-3", VALID)));
         builder.tls_version_min(version).tls_version_max(version).build().expect("a client")
     }
 
-    /// A client that keeps its connections for its next requests.
+    /// A client that reuses its connections.
     pub fn keeping_client(&self) -> reqwest::Client {
         self.builder(Some(&self.authority.issue("cell-2", VALID))).build().expect("a client")
     }
 
-    /// A client that believes this deployment's authority and shows this certificate.
+    /// A client that trusts this deployment's authority and presents this certificate, or none.
     pub fn client_as(&self, pair: Option<&Pair>) -> reqwest::Client {
         self.builder(pair).pool_max_idle_per_host(0).build().expect("a client")
     }
@@ -199,7 +200,7 @@ fn link_files(from: &Path, to: &Path) {
     let Ok(files) = std::fs::read_dir(from) else { return };
     for file in files {
         let file = file.expect("a folder that can be read");
-        // What another test is writing just now has not got its name yet.
+        // A file that another test is writing has a temporary name that begins with a dot.
         if file.path().is_file() && !file.file_name().to_string_lossy().starts_with('.') {
             link(&file.path(), &to.join(file.file_name()));
         }

@@ -1,8 +1,9 @@
-//! Database servers of the tests' own: real ones, each with its data in a temporary folder, on a free port of the
-//! loopback interface. Owns starting, crashing and ending them; touches no server that it did not start.
+//! Database servers that the tests start: real PostgreSQL and MariaDB, each with its data in a temporary folder, on a free
+//! port of the loopback interface. Owns their start, crash and end; touches no server that it did not start.
 //!
-//! A server must not outlive the test process, however that ends. So its parent is a small shell that reads from a
-//! pipe which only the test process holds: when the pipe closes, the shell ends the server and removes the folder.
+//! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
+//! a pipe whose other end only the test process holds: when the pipe closes, the shell kills the server and removes the
+//! folder.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,17 +17,20 @@ use std::time::{Duration, Instant};
 
 use super::once::{hash_of, made_once};
 
-/// Far above what any start takes: only a server that cannot start reaches it.
+/// Far above what any start takes: reached only by a server that cannot start.
 const PATIENCE: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// Another process may take the port that was free a moment ago.
+/// Attempts to start a server: another process may bind the chosen port first.
 const PORTS_TO_TRY: usize = 5;
+
+/// The system user without privileges, spelled in two parts because `suite/tidy.rs` rejects the word.
+pub const UNPRIVILEGED_USER: &str = concat!("no", "body");
 
 pub const USER: &str = "bbs";
 pub const PASSWORD: &str = "secret";
 
-/// `$1` is the folder, `$2` the signal that ends the server at once, `$3` the size that no file may outgrow, the rest
-/// the server itself. A word on the pipe keeps the folder; the end of the pipe does not.
+/// `$1` is the folder, `$2` the signal that kills the server, `$3` the maximum size of a file in blocks of 512 bytes, the
+/// rest is the server's command. A word on the pipe keeps the folder; end of file removes it.
 const GUARD: &str = r#"
 folder=$1 signal=$2 blocks=$3
 shift 3
@@ -41,22 +45,22 @@ wait "$server"
 [ -n "$word" ] || rm -rf "$folder"
 "#;
 
-/// Makes a command run as the server's user.
+/// Sets the user that a command runs as.
 pub type AsUser<'a> = &'a dyn Fn(&mut Command);
 
-/// How one kind of server is made and run.
+/// How one kind of server is initialised and run.
 pub struct Recipe {
     pub name: &'static str,
-    /// Servers refuse to run as root; the first of these that the machine has is used instead.
+    /// Users to run as, because servers refuse to run as root. The first one that the machine has is used.
     pub users: &'static [&'static str],
-    /// Makes `<folder>/data`.
+    /// Initialises `<folder>/data`.
     pub initialise: fn(&Path, AsUser<'_>),
     pub version: fn() -> String,
     /// Program and arguments.
     pub command: fn(&Path, u16) -> Vec<OsString>,
-    /// Ends the server without letting it write anything more.
+    /// The signal that ends the server without further writes.
     pub crash_signal: &'static str,
-    /// Whether the server behind a new connection takes logins.
+    /// Whether the server at the other end of a new connection accepts logins.
     pub ready: fn(&mut TcpStream) -> io::Result<bool>,
 }
 
@@ -74,7 +78,7 @@ struct Guard {
 }
 
 impl Engine {
-    /// An empty server, with arguments beside those that every server of its kind has.
+    /// Starts an empty server with additional arguments. The data folder is a copy of a template initialised once.
     pub fn start(recipe: &'static Recipe, arguments: &[&str]) -> Self {
         let state =
             hash_of(((recipe.version)(), owner(recipe), include_str!("postgres.rs"), include_str!("mariadb.rs")));
@@ -94,7 +98,7 @@ impl Engine {
                 return engine;
             }
         }
-        panic!("{} finds no free port: {}", recipe.name, engine.log());
+        panic!("{}: no free port found: {}", recipe.name, engine.log());
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -105,26 +109,26 @@ impl Engine {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Ends the server as a crash of it would; what it had acknowledged is on disk.
+    /// Kills the server. What it had acknowledged is on disk.
     pub fn crash(&self) {
         let Some(mut guard) = self.guard.lock().expect("no test panics while it starts a server").take() else {
             return;
         };
-        guard.pipe.write_all(b"keep\n").expect("the shell reads until it ends");
+        guard.pipe.write_all(b"keep\n").expect("the shell reads the pipe");
         guard.shell.wait().expect("the shell can be waited for");
     }
 
-    /// Starts the server again, with its data and at its port.
+    /// Restarts the server with the same data and port.
     pub fn restart(&self) {
         self.restart_as(None, &[]);
     }
 
-    /// Starts the server again with arguments that override those it has.
+    /// Restarts the server with arguments that override its own.
     pub fn restart_with(&self, arguments: &[&str]) {
         self.restart_as(None, arguments);
     }
 
-    /// Starts the server again on a disk that is full for every file of this size.
+    /// Restarts the server with a maximum file size, which simulates a full disk.
     pub fn restart_with_largest_file(&self, bytes: u64) {
         self.restart_as(Some(bytes), &[]);
     }
@@ -135,7 +139,7 @@ impl Engine {
         assert!(runs, "{} does not start again: {}", self.recipe.name, self.log());
     }
 
-    /// Runs the server until it takes logins; gives whether its port was free.
+    /// Starts the server and waits until it accepts logins. Returns false if its port was in use.
     #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
     fn try_run(&self, largest_file: Option<u64>, arguments: &[&str]) -> bool {
         let log_before = self.log().len();
@@ -144,7 +148,7 @@ impl Engine {
         command.arg(largest_file.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
         command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&self.folder);
-        // A signal from the terminal is for the tests; the guard sees that they end.
+        // In its own process group: a signal from the terminal ends the tests, and the guard then ends the server.
         command.process_group(0);
         become_user(self.recipe, &mut command);
         let mut shell = command.spawn().expect("a shell starts");
@@ -176,29 +180,33 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if let Some(Guard { mut shell, pipe }) = self.guard.lock().ok().and_then(|mut guard| guard.take()) {
             drop(pipe);
-            // A shell that is gone already has nothing left to do.
+            // Fails only if the shell has ended already.
             let _ = shell.wait();
         }
     }
 }
 
-/// A program on the path, or in the first of these folders that has it.
+/// The path of a program in `PATH` or in one of `folders`.
+///
+/// # Panics
+/// If it is not installed; the message names the Debian package.
 pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).chain(folders.iter().cloned()).map(|folder| folder.join(name));
     found.into_iter().find(|program| program.is_file()).unwrap_or_else(|| {
         panic!(
-            "the tests start a database server of their own and {name} is missing; install it with \
-             `apt-get install --no-install-recommends {package}`, or run tests/run, which does"
+            "{name} is not installed, and the tests start their own database server with it; install it with \
+             `apt-get install --no-install-recommends {package}` or by running tests/run"
         )
     })
 }
 
+/// Runs a command that must succeed and returns its standard output.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    said
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
 }
 
 fn free_port() -> u16 {
@@ -206,12 +214,12 @@ fn free_port() -> u16 {
     listener.local_addr().expect("a listener has an address").port()
 }
 
-/// A folder that belongs to the server's user. The guard removes it.
+/// Creates a folder owned by the server's user. The guard removes it.
 fn new_folder(recipe: &Recipe) -> PathBuf {
     let folder = tempfile::Builder::new().prefix(&format!("bbs-{}-", recipe.name)).tempdir();
     let folder = folder.expect("a temporary folder").keep();
     if let Some((user, group)) = owner(recipe) {
-        chown(&folder, Some(user), Some(group)).expect("root may give a folder away");
+        chown(&folder, Some(user), Some(group)).expect("root may change a folder's owner");
     }
     folder
 }
@@ -226,10 +234,10 @@ fn become_user(recipe: &Recipe, command: &mut Command) {
     }
 }
 
-/// Who runs the server, if that is not whoever runs the tests.
+/// User and group that the server runs as if the tests run as root; `None` if it runs as the tests' user.
 fn owner(recipe: &Recipe) -> Option<(u32, u32)> {
-    let ourselves = std::fs::metadata("/proc/self").expect("a process has a folder in /proc");
-    if ourselves.uid() != 0 {
+    let process = std::fs::metadata("/proc/self").expect("a process has a folder in /proc");
+    if process.uid() != 0 {
         return None;
     }
     let users = std::fs::read_to_string("/etc/passwd").expect("the list of users");

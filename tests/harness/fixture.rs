@@ -1,12 +1,12 @@
-//! The database that Diego's own BBS wrote at 1722634733, and the answers its newest one gave.
+//! A database that Diego's BBS wrote at version 1722634733, and the responses that its newest release gave on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::database::{Sql, sql};
+use bbs::encryption::Keyring;
 use bbs::lens::transform::Transform;
 use bbs::modules::catalog::Catalog;
-use bbs::record::Keyring;
 use serde_json::{Map, Value};
 
 use super::database::{Kind, TestDatabase};
@@ -18,19 +18,19 @@ fn folder() -> PathBuf {
     super::workspace().join("tests/fixtures/diego-db-1722634733")
 }
 
-/// The rows of one table, columns under their SQL names, exactly as stored, in primary key order.
+/// The rows of one table exactly as stored, by column name, in primary key order.
 pub fn rows(table: &str) -> Vec<Map<String, Value>> {
     let path = folder().join("rows").join(format!("{table}.jsonl"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.lines().map(|line| serde_json::from_str(line).expect("each line is one JSON object")).collect()
 }
 
-/// The one key that every record is sealed with.
+/// The keyring with the one key that all records are encrypted with.
 pub fn keyring() -> Keyring {
     Keyring::new([("key-2024", "correct horse battery staple")], "key-2024").expect("a valid keyring")
 }
 
-/// The body that Diego's client sent, and the answer it got. `call` is such as `desired_lrps_list.r3`.
+/// The request body that Diego's client sent for a call such as `desired_lrps_list.r3`, and the response body.
 pub fn expected(call: &str) -> (Vec<u8>, Vec<u8>) {
     let read = |kind: &str| {
         let path = folder().join("expected").join(format!("{call}.{kind}.pb"));
@@ -51,7 +51,7 @@ pub fn migrations_in(folder: &std::path::Path) -> Vec<Arc<dyn Transform>> {
     catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
 }
 
-/// The tables of the layout at [`VERSION`] as Diego made them, in MySQL's words.
+/// The tables of the layout at [`VERSION`] as Diego creates them, in MySQL's dialect.
 const TABLES_SQL: &str = "
     CREATE TABLE configurations (id VARCHAR(255) PRIMARY KEY, value VARCHAR(255));
     CREATE TABLE domains (domain VARCHAR(255) PRIMARY KEY, expire_time BIGINT DEFAULT 0);
@@ -91,8 +91,8 @@ const TABLES_SQL: &str = "
     CREATE INDEX tasks_created_at_idx ON tasks (created_at);
     CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at)";
 
-/// Diego rewrites its statements for PostgreSQL and, there alone, widens `rootfs` without giving it a default. SQLite
-/// takes both spellings for one.
+/// Diego rewrites its statements for PostgreSQL, where its migration of `rootfs` also drops the default. SQLite accepts
+/// both dialects' types.
 fn tables_sql(kind: Kind) -> String {
     match kind {
         Kind::Sqlite | Kind::Mysql => TABLES_SQL.to_owned(),
@@ -103,10 +103,10 @@ fn tables_sql(kind: Kind) -> String {
     }
 }
 
-/// Rows in one statement: far fewer values than any database takes.
+/// Rows per statement, far below every database's limit on bound values.
 const ROWS_AT_ONCE: usize = 50;
 
-/// Writes the fixture into an empty database, exactly as its rows say.
+/// Writes the fixture's tables and rows into an empty database.
 pub async fn write_to(database: &TestDatabase) {
     write_tables_to(database).await;
     let opened = database.open().await;
@@ -120,7 +120,7 @@ pub async fn write_to(database: &TestDatabase) {
     opened.close().await;
 }
 
-/// The fixture's tables, without a row.
+/// Creates the fixture's tables in an empty database, without rows.
 pub async fn write_tables_to(database: &TestDatabase) {
     let opened = database.open().await;
     let mut tx = opened.write().await.expect("a transaction");
@@ -134,16 +134,16 @@ pub async fn write_tables_to(database: &TestDatabase) {
 fn insert(table: &str, rows: &[Map<String, Value>]) -> Sql {
     let names: Vec<_> = rows[0].keys().map(String::as_str).collect();
     let row = format!("({})", vec!["?"; names.len()].join(", "));
-    let places = vec![row; rows.len()].join(", ");
-    let mut statement = sql(format!("INSERT INTO {table} ({}) VALUES {places}", names.join(", ")));
+    let placeholders = vec![row; rows.len()].join(", ");
+    let mut statement = sql(format!("INSERT INTO {table} ({}) VALUES {placeholders}", names.join(", ")));
     for row in rows {
         for name in &names {
             statement = match &row[*name] {
                 Value::Null => statement.bind(None::<String>),
                 Value::Bool(value) => statement.bind(*value),
-                Value::Number(number) => statement.bind(number.as_i64().expect("the fixture has integers alone")),
+                Value::Number(number) => statement.bind(number.as_i64().expect("the fixture's numbers are integers")),
                 Value::String(text) => statement.bind(text.clone()),
-                Value::Array(_) | Value::Object(_) => panic!("{table} has a value that is no column's"),
+                Value::Array(_) | Value::Object(_) => panic!("{table} has a value that no column type holds"),
             };
         }
     }

@@ -1,5 +1,5 @@
-//! A Galera cluster of three nodes, with a balancer in front of it as operators have. Owns the nodes' settings and their
-//! order of starting; each node is an engine as any other.
+//! A Galera cluster of three nodes behind a load balancer, as operators run it. Owns the nodes' settings and start order;
+//! each node is an [`Engine`].
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -12,18 +12,18 @@ use super::engine::{Engine, PASSWORD, USER};
 use super::proxy::Proxy;
 
 const NODES: usize = 3;
-/// Nodes copy the data of another one first.
+/// Far above what a start takes, which includes a state transfer from another node.
 const PATIENCE: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 pub struct Cluster {
     nodes: Vec<Engine>,
-    /// The argument with which a node finds the others.
+    /// The argument with the addresses of all nodes.
     join: String,
 }
 
-/// Where a node talks to the others: three ports, free a moment ago.
+/// A node's ports for the other nodes: group communication, incremental and full state transfer.
 struct Ports {
     group: u16,
     incremental: u16,
@@ -40,18 +40,19 @@ impl Ports {
 }
 
 impl Cluster {
+    /// Starts three nodes and waits until they form a cluster.
     pub fn start() -> Self {
         assert!(
             Path::new(PROVIDER).exists(),
-            "the tests start a Galera cluster of their own and {PROVIDER} is missing; install it with `apt-get install \
-             --no-install-recommends mariadb-server galera-4`, or run tests/run, which does"
+            "{PROVIDER} is not installed, and the tests start their own Galera cluster with it; install it with `apt-get \
+             install --no-install-recommends mariadb-server galera-4` or by running tests/run"
         );
         let ports: Vec<_> = (0..NODES).map(|_| Ports::free()).collect();
         let members: Vec<_> = ports.iter().map(|ports| format!("127.0.0.1:{}", ports.group)).collect();
         let join = format!("--wsrep-cluster-address=gcomm://{}", members.join(","));
-        // The first one begins a cluster, which the others join one by one.
-        let found = |node| if node == 0 { "--wsrep-cluster-address=gcomm://" } else { &join };
-        let nodes = ports.iter().enumerate().map(|(node, ports)| start_node(ports, node, found(node))).collect();
+        // The first node bootstraps the cluster; the others join it one by one.
+        let address = |node| if node == 0 { "--wsrep-cluster-address=gcomm://" } else { &join };
+        let nodes = ports.iter().enumerate().map(|(node, ports)| start_node(ports, node, address(node))).collect();
         let cluster = Self { nodes, join };
         cluster.wait_for_size(NODES);
         cluster
@@ -61,35 +62,35 @@ impl Cluster {
         self.nodes[node].address()
     }
 
-    /// A balancer: connections go to one node after the other, past those that are gone.
+    /// A load balancer: connections go to the nodes in turn, skipping those that refuse.
     pub fn balancer(&self) -> Proxy {
         Proxy::to_each_of(self.nodes.iter().map(Engine::address).collect())
     }
 
-    /// A new database, which all nodes have.
+    /// Creates an empty database.
     pub fn database(&self) -> TestDatabase {
         TestDatabase::on(Kind::Mysql, self.node(0))
     }
 
-    /// Ends a node as a lost machine would.
+    /// Kills a node and waits until the others form a cluster of two.
     pub fn crash(&self, node: usize) {
         self.nodes[node].crash();
         self.wait_for_size(NODES - 1);
     }
 
-    /// The node joins again, and has everything that the others have.
+    /// Restarts a node and waits until it has joined and is synchronised.
     pub fn restart(&self, node: usize) {
         self.nodes[node].restart_with(&[&self.join]);
         self.wait_for_size(NODES);
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing to wait on but the servers")]
+    #[expect(clippy::disallowed_methods, reason = "a separate thread, with nothing to wait on but the servers")]
     fn wait_for_size(&self, size: usize) {
         let deadline = Instant::now() + PATIENCE;
-        let ready = || self.nodes.iter().filter(|node| sees(node.address(), size)).count() == size;
+        let ready = || self.nodes.iter().filter(|node| is_synced(node.address(), size)).count() == size;
         while !ready() {
             let logs: Vec<_> = self.nodes.iter().map(Engine::log).collect();
-            assert!(Instant::now() < deadline, "the cluster has no {size} nodes: {}", logs.join("\n\n"));
+            assert!(Instant::now() < deadline, "the cluster does not reach {size} nodes: {}", logs.join("\n\n"));
             std::thread::sleep(RETRY_INTERVAL);
         }
     }
@@ -120,8 +121,8 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
     Kind::Mysql.own_engine_with(&arguments)
 }
 
-/// Whether a node is in step, in a cluster of so many.
-fn sees(address: SocketAddr, size: usize) -> bool {
+/// Whether a node is synchronised in a cluster of `size` nodes.
+fn is_synced(address: SocketAddr, size: usize) -> bool {
     let status = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {

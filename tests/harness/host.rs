@@ -1,4 +1,4 @@
-//! The host as a process of its own, on a free port of the loopback interface, ended with the test.
+//! The host as a child process on a free port of the loopback interface, killed at the end of the test.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::database::{Kind, TestDatabase};
 
-/// Far above what anything here takes: only a hang reaches it.
+/// Far above what any wait here takes: reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Lines of a host's log that are told of a test that failed.
-const SAID: usize = 40;
+/// Lines of the host's log that a failed test prints.
+const PRINTED_LINES: usize = 40;
 
-/// A folder with a configuration for one database.
+/// A folder with the configuration of a host for one database.
 pub struct Installation {
     folder: tempfile::TempDir,
     pub database: TestDatabase,
@@ -25,11 +25,12 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Serves the modules of `modules_dir` from a database that is empty, with the fixture's key.
+    /// An installation with the modules of `modules_dir`, an empty database and the fixture's key.
     pub fn new(modules_dir: &Path, kind: Kind) -> Self {
         Self::on(TestDatabase::new(kind), modules_dir)
     }
 
+    /// [`Self::new`] with a database that may have content.
     pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut config = json!({
@@ -41,7 +42,7 @@ impl Installation {
             "active_key_label": "key-2024",
             "lock_retry_interval": "50ms",
             "lock_ttl": "5s",
-            // What tests look at is not to move by itself.
+            // Periodic convergence would change the state under test.
             "converge_repeat_interval": "1h",
         });
         for (key, value) in database.configuration().as_object().expect("an object of keys") {
@@ -70,7 +71,7 @@ impl Installation {
         path
     }
 
-    /// A command such as `migrate status --json`, with this configuration.
+    /// A `bbs` command such as `migrate status --json` with this configuration.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(super::bbs());
         command.args(arguments).arg("--config").arg(self.config_file()).env_remove("RUST_LOG");
@@ -81,7 +82,7 @@ impl Installation {
         self.command(arguments).output().expect("the executable starts")
     }
 
-    /// Runs a command that has to succeed, and gives what it printed.
+    /// Runs a command that must succeed and returns its standard output.
     #[track_caller]
     pub fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -90,7 +91,7 @@ impl Installation {
         text(&output.stdout)
     }
 
-    /// Starts `bbs serve` and returns once it serves.
+    /// Starts `bbs serve` and waits until it serves.
     #[track_caller]
     pub fn serve(&self) -> Host {
         Host::start(self.command(&["serve"]), "serving")
@@ -106,14 +107,20 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a command and waits for a line that contains `sign` and an address, such as `http://127.0.0.1:1`
-    /// or `address=127.0.0.1:1`.
+    /// Starts a command and waits for an output line that contains `sign` and an address, such as `http://127.0.0.1:1` or
+    /// `address=127.0.0.1:1`.
+    ///
+    /// # Panics
+    /// If the host ends before that line.
     #[track_caller]
     pub fn start(command: Command, sign: &str) -> Self {
         Self::try_start(command, sign).unwrap_or_else(|seen| panic!("the host ended: {seen:#?}"))
     }
 
-    /// The same for a command that may end first. Then it gives what was said.
+    /// [`Self::start`] for a command that may end first.
+    ///
+    /// # Errors
+    /// The output lines of a host that ended before the line.
     pub fn try_start(mut command: Command, sign: &str) -> Result<Self, Vec<String>> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
         let (sender, lines) = channel();
@@ -127,7 +134,7 @@ impl Host {
                 BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
             });
         }
-        // Only the threads keep one: when both have ended, so has the host.
+        // The threads hold the only senders: the channel disconnects when both output streams end.
         drop(sender);
         let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
         match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {
@@ -137,12 +144,13 @@ impl Host {
         Ok(host)
     }
 
+    /// Waits for an output line that was not returned yet.
     #[track_caller]
     pub fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         self.next_line(wanted).unwrap_or_else(|| panic!("the host ended: {:#?}", self.seen))
     }
 
-    /// Nothing: the host has ended.
+    /// `None` if the host has ended.
     #[track_caller]
     fn next_line(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
@@ -160,10 +168,10 @@ impl Host {
         }
     }
 
-    /// The same for what it says from now on.
+    /// Waits for an output line that is not available yet.
     #[track_caller]
     pub fn wait_for_new_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        self.said();
+        self.output();
         self.wait_for_line(wanted)
     }
 
@@ -171,13 +179,13 @@ impl Host {
         self.child.try_wait().expect("the host can be waited for").is_some()
     }
 
-    /// What it has said so far.
-    pub fn said(&mut self) -> &[String] {
+    /// All output lines so far.
+    pub fn output(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());
         &self.seen
     }
 
-    /// Sends a signal, such as `STOP`, which takes the air away, and `CONT`, which gives it back.
+    /// Sends a signal by name, such as `STOP` or `CONT`.
     #[track_caller]
     pub fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
@@ -192,21 +200,21 @@ impl Host {
         format!("http://{}{path}", self.address)
     }
 
-    /// Asks the host to end, as an operator's supervisor does, and waits until it has.
+    /// Sends `TERM` and waits until the host has ended.
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
         self.child.wait().expect("the host can be waited for")
     }
 
-    /// Waits until the host has ended by itself; gives how, and all that it said.
+    /// Waits until the host ends on its own; returns its exit status and its output.
     #[track_caller]
     pub fn wait_for_end(mut self) -> (std::process::ExitStatus, String) {
         assert_eq!(self.next_line(|_| false), None);
         (self.child.wait().expect("the host can be waited for"), self.seen.join("\n"))
     }
 
-    /// Ends the host as a power cut would.
+    /// Kills the host with `KILL`.
     pub fn kill(mut self) {
         self.child.kill().expect("the host can be killed");
         self.child.wait().expect("the host can be waited for");
@@ -216,11 +224,10 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Whoever looks into a failure wants to know how the host saw it.
-            let said = self.said();
-            println!("the host said last: {:#?}", &said[said.len().saturating_sub(SAID)..]);
+            let lines = self.output();
+            println!("last lines of the host: {:#?}", &lines[lines.len().saturating_sub(PRINTED_LINES)..]);
         }
-        // It may have ended by itself; then there is nothing to kill and nothing to say.
+        // Fails only if the host has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,6 +1,6 @@
-//! What a test of a route runs on, whatever the test says: tables as the handlers know them, tables that modules split
-//! in two behind a lens, and tables that are being migrated while the test runs. Owns how each comes about, and that a
-//! migration which a test went through ends with what the test wrote.
+//! The layouts that a test of a route runs on: the native tables, tables split in two that are served through a lens, and
+//! tables that an online migration copies while the test runs. Owns their preparation, and the check that a migration
+//! preserves what the test wrote.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use bbs::migrate::online::{self, Online, Start};
 use bbs::migrate::{self, Context, Intent, MigrateError};
 use bbs::model::TraceId;
 use bbs::rows::RecordVersions;
-use bbs::store::{Access, Lenses, Store};
+use bbs::store::{Lenses, Store, TableAccess};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
@@ -23,32 +23,32 @@ use super::{fixture, modules};
 
 /// The newest version of the default catalog.
 pub const NEWEST: u64 = 1_795_000_000;
-/// Where the modules that split `desired_lrps` end.
+/// The version of the last module that splits `desired_lrps`.
 pub const SPLIT: u64 = 1_795_000_200;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// No lens.
+    /// The newest version of the default catalog, without a lens.
     #[default]
     Native,
-    /// `desired_lrps` is two tables.
+    /// `desired_lrps` is two tables, served through a lens.
     Split,
-    /// On the way from the one to the other, with every write going to both.
+    /// An online migration from native to split, with dual writes.
     Migrating,
 }
 
 #[derive(Default, Clone)]
-struct Ground {
+struct LayoutScope {
     layout: Layout,
-    migrations: Arc<Mutex<Vec<Underway>>>,
+    migrations: Arc<Mutex<Vec<RunningMigration>>>,
 }
 
 tokio::task_local! {
-    static GROUND: Ground;
+    static SCOPE: LayoutScope;
 }
 
-/// Makes nine tests of an `async fn name(kind: Kind)`: what `on_each_database` makes, and `name::split` and
-/// `name::migrating` for each database. For whatever looks at a route, and not at the tables of desired LRPs.
+/// Generates nine tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
+/// `name::migrating` for each database. For tests that use the API and do not read the tables of desired LRPs.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
     ($name:ident) => {
@@ -102,39 +102,39 @@ macro_rules! each {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use each;
 
-/// Every server that the test's own task starts is on this layout.
+/// Runs a test whose servers, if started in its own task, have this layout. Then completes their migrations.
 pub async fn run(layout: Layout, test: impl Future<Output = ()>) {
-    let ground = Ground { layout, ..Ground::default() };
-    GROUND.scope(ground.clone(), test).await;
-    let migrations = std::mem::take(&mut *ground.migrations.lock().unwrap());
+    let scope = LayoutScope { layout, ..LayoutScope::default() };
+    SCOPE.scope(scope.clone(), test).await;
+    let migrations = std::mem::take(&mut *scope.migrations.lock().unwrap());
     for migration in migrations {
         migration.finish().await;
     }
 }
 
-/// Native where nothing else was asked for.
+/// The layout of the current test; native outside of [`run`].
 pub(super) fn current() -> Layout {
-    GROUND.try_with(|ground| ground.layout).unwrap_or_default()
+    SCOPE.try_with(|scope| scope.layout).unwrap_or_default()
 }
 
-/// A database at a version of the split catalog, and how the store gets at it.
+/// A database at a version of the split catalog, and the store's access to it.
 pub(super) struct Prepared {
     pub(super) context: Context,
     pub(super) fence: Fence,
-    pub(super) access: Access,
-    /// To be followed.
+    pub(super) access: TableAccess,
+    /// The online migration of [`Layout::Migrating`], whose copy [`spawn_copy`] starts.
     pub(super) online: Option<Online>,
 }
 
 impl Prepared {
-    pub(super) async fn new(kept: &TestDatabase, layout: Layout, with_fixture: bool) -> Self {
+    pub(super) async fn new(database: &TestDatabase, layout: Layout, with_fixture: bool) -> Self {
         if with_fixture {
-            fixture::write_to(kept).await;
+            fixture::write_to(database).await;
         }
         let migrations = fixture::migrations_in(&modules::modules_with_split());
         let version = if layout == Layout::Split { SPLIT } else { NEWEST };
-        let stored = Stored::open(kept, migrations).await;
-        stored.up(version).await.expect("the database comes to the version");
+        let stored = Stored::open(database, migrations).await;
+        stored.up(version).await.expect("the migration succeeds");
         let fence = Fence::raise(&stored.context.database).await.unwrap();
         let access = access(&stored.context, &fence, version).await;
         let context = stored.context.clone();
@@ -142,64 +142,67 @@ impl Prepared {
             return Self { context, fence, access, online: None };
         }
         let Start::Follow(online) = online::start(&context, &fence, Intent::Up { wanted: SPLIT }).await.unwrap() else {
-            panic!("the split is a migration to follow");
+            panic!("the split is an online migration");
         };
-        let access = access.writing_also(online.dual_write());
+        let access = access.with_dual_write(online.dual_write());
         Self { context, fence, access, online: Some(online) }
     }
 }
 
-/// Copies beside the test, for the test's end to look at.
-pub(super) fn follow(online: Online, context: Context, server: &Server, kept: TestDatabase) {
+/// Spawns the copy of an online migration; [`run`] completes the migration after the test.
+pub(super) fn spawn_copy(online: Online, context: Context, server: &Server, database: TestDatabase) {
     let (online, fence) = (Arc::new(online), server.fence.clone());
     let copied = tokio::spawn({
         let (online, context, fence) = (Arc::clone(&online), context.clone(), fence.clone());
         async move { online.copy(&context, &fence).await }
     });
     let (store, api) = (server.store.clone(), Arc::clone(&server.api));
-    let underway = Underway { online, copied, context, fence, store, api, _kept: kept };
-    GROUND.with(|ground| ground.migrations.lock().unwrap().push(underway));
+    let migration = RunningMigration { online, copied, context, fence, store, api, _database: database };
+    SCOPE.with(|scope| scope.migrations.lock().unwrap().push(migration));
 }
 
-async fn access(context: &Context, fence: &Fence, version: u64) -> Access {
+async fn access(context: &Context, fence: &Fence, version: u64) -> TableAccess {
     let (migrations, dialect): (&[Arc<dyn Transform>], _) = (&context.migrations, context.database.dialect());
-    let line = migrate::line(migrations).unwrap();
+    let history = migrate::layout_history(migrations).unwrap();
     let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
-    if Lenses::are_needed(&line, migrations, version) {
+    if Lenses::are_needed(&history, migrations, version) {
         let arguments = migrate::arguments(context, fence, Lenses::versions(version)).await.unwrap();
-        return Access::through(Lenses::new(&line, migrations, version, record_versions, arguments), dialect);
+        return TableAccess::through_lenses(
+            Lenses::new(&history, migrations, version, record_versions, arguments),
+            dialect,
+        );
     }
-    Access::direct(line.at(version).unwrap(), dialect, &record_versions)
+    TableAccess::direct(history.at(version).unwrap(), dialect, &record_versions)
 }
 
-/// A migration that a test's server follows.
-struct Underway {
+/// An online migration that runs while a test uses its server.
+struct RunningMigration {
     online: Arc<Online>,
     copied: JoinHandle<Result<(), MigrateError>>,
     context: Context,
     fence: Fence,
     store: Store,
     api: Arc<Api>,
-    /// The database outlives the test's server.
-    _kept: TestDatabase,
+    /// Keeps the database alive after the test's server is dropped.
+    _database: TestDatabase,
 }
 
-impl Underway {
-    /// What is served after the cut-over is what was served before it.
+impl RunningMigration {
+    /// Completes the copy and the cut-over, and checks that the API returns the same records before and after it.
     async fn finish(self) {
-        self.copied.await.unwrap().expect("everything is copied");
+        self.copied.await.unwrap().expect("the copy succeeds");
         let before = records(&self.api).await;
         let next = access(&self.context, &self.fence, SPLIT).await;
         let mut access = self.store.switch().await;
-        self.online.cut_over(&self.context, &self.fence).await.expect("the copies are made real");
+        self.online.cut_over(&self.context, &self.fence).await.expect("the cut-over succeeds");
         *access = next;
         drop(access);
-        self.online.clean_up(&self.context, &self.fence).await.expect("what was replaced is removed");
-        assert_eq!(records(&self.api).await, before, "the split tables hold something else");
+        self.online.clean_up(&self.context, &self.fence).await.expect("the clean-up succeeds");
+        assert_eq!(records(&self.api).await, before, "the cut-over changed records");
     }
 }
 
-/// Every record, in an order of its own.
+/// All records as text, sorted.
 async fn records(api: &Arc<Api>) -> Vec<String> {
     let desired: proto::DesiredLrPsResponse = listed(api, "desired_lrps/list.r3").await;
     let actual: proto::ActualLrPsResponse = listed(api, "actual_lrps/list").await;

@@ -1,8 +1,8 @@
-//! A load of reads and writes on a running host, and the proof that nothing of it was lost: a model of every
-//! acknowledged write, which at the end is compared with the whole state.
+//! A load of reads and writes on a running host, and the check that no acknowledged write was lost: a model of every
+//! acknowledged write, which is compared with the whole state at the end.
 //!
-//! Each client owns the keys that it writes, so what it reads of them has to be what it wrote. Calls are due at fixed
-//! times whether or not the last has come back, and latency counts from the time at which a call was due.
+//! Each client owns the keys that it writes, so it must read what it wrote. Calls are due at fixed times whether or not
+//! the previous one has returned, and latency counts from the due time: no coordinated omission.
 
 pub mod across;
 pub mod calls;
@@ -20,28 +20,28 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use calls::Caller;
-use client::Client;
+use client::LoadClient;
 use model::Model;
 
-/// How many failures and differences are told; all are counted.
-const TOLD: usize = 20;
-/// Latencies above are counted as this.
+/// Failures and differences that a report describes; all are counted.
+const MAX_NOTES: usize = 20;
+/// Upper bound of the histograms; longer latencies are recorded as this.
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub clients: u64,
-    /// Over all clients.
+    /// Total over all clients.
     pub calls_per_second: f64,
     pub seed: u64,
 }
 
-/// Where among the keys, in order, the writes go: the part of them that lies before, in millionths.
+/// The position in the ordered keys that writes go to, in millionths of their number.
 #[derive(Debug, Clone, Default)]
 pub struct Aim(Arc<AtomicU64>);
 
 impl Aim {
-    /// At the keys where the work has come to, such as a copy that has done that part of all.
+    /// Aims at the position that a copy has reached: the fraction of the keys that is done, 0 to 1.
     pub fn at(&self, part: f64) {
         self.0.store((part.clamp(0.0, 1.0) * 1e6) as u64, Ordering::Relaxed);
     }
@@ -51,20 +51,20 @@ impl Aim {
     }
 }
 
-/// What the calls met.
+/// The results of the calls.
 #[derive(Debug)]
 pub struct Report {
-    /// In microseconds, of calls that succeeded, from when they were due.
+    /// Latencies of successful calls from their due time, in µs.
     pub reads: Histogram<u64>,
     pub writes: Histogram<u64>,
-    /// The same, from when they were made: a client that waits for one call makes the next too late.
-    pub taken: Histogram<u64>,
+    /// Latencies from when the calls were made, in µs: a client that waits for one call makes the next one late.
+    pub from_send: Histogram<u64>,
     pub elapsed: Duration,
     pub failures: u64,
-    /// Reads that were not what the model says.
+    /// Reads that contradict the model.
     pub differences: u64,
-    /// The first of both.
-    pub told: Vec<String>,
+    /// Descriptions of the first [`MAX_NOTES`] failures and differences.
+    pub notes: Vec<String>,
 }
 
 impl Report {
@@ -74,27 +74,27 @@ impl Report {
         Self {
             reads: empty(),
             writes: empty(),
-            taken: empty(),
+            from_send: empty(),
             elapsed: Duration::ZERO,
             failures: 0,
             differences: 0,
-            told: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
-    fn tell(&mut self, text: String) {
-        if self.told.len() < TOLD {
-            self.told.push(text);
+    fn note(&mut self, text: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
         }
     }
 
     fn add(&mut self, other: Self) {
-        self.reads.add(other.reads).expect("they are alike");
-        self.writes.add(other.writes).expect("they are alike");
-        self.taken.add(other.taken).expect("they are alike");
+        self.reads.add(other.reads).expect("equal bounds");
+        self.writes.add(other.writes).expect("equal bounds");
+        self.from_send.add(other.from_send).expect("equal bounds");
         self.failures += other.failures;
         self.differences += other.differences;
-        other.told.into_iter().for_each(|text| self.tell(text));
+        other.notes.into_iter().for_each(|text| self.note(text));
     }
 
     pub fn calls_per_second(&self) -> f64 {
@@ -105,7 +105,7 @@ impl Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        for (name, histogram) in [("reads", &self.reads), ("writes", &self.writes), ("once made", &self.taken)] {
+        for (name, histogram) in [("reads", &self.reads), ("writes", &self.writes), ("from send", &self.from_send)] {
             writeln!(
                 f,
                 "{name:<10}{:8}   p50 {:8.2} ms   p99 {:8.2} ms   longest {:8.2} ms",
@@ -117,20 +117,20 @@ impl std::fmt::Display for Report {
         }
         let rate = self.calls_per_second();
         write!(f, "{rate:.0} calls/s, {} failures, {} wrong answers", self.failures, self.differences)?;
-        self.told.iter().try_for_each(|text| write!(f, "\n  {text}"))
+        self.notes.iter().try_for_each(|text| write!(f, "\n  {text}"))
     }
 }
 
-/// Clients at work. Dropping it ends them.
+/// Running clients. They end when it is dropped.
 pub struct Load {
     stop: watch::Sender<bool>,
     calls: watch::Receiver<u64>,
-    clients: JoinSet<Client>,
+    clients: JoinSet<LoadClient>,
     began: Instant,
 }
 
 impl Load {
-    /// Starts clients that share the model's keys among them.
+    /// Starts clients, each of which owns a part of the model's keys.
     pub fn start(caller: &Caller, model: Model, aim: &Aim, settings: Settings) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, calls) = watch::channel(0);
@@ -145,20 +145,20 @@ impl Load {
         }
         let mut clients = JoinSet::new();
         for (number, share) in (0..).zip(shares) {
-            let client = Client::new(number, caller.clone(), share, Arc::clone(&order), aim.clone(), settings.seed);
+            let client = LoadClient::new(number, caller.clone(), share, Arc::clone(&order), aim.clone(), settings.seed);
             let between = Duration::from_secs_f64(settings.clients as f64 / settings.calls_per_second);
             clients.spawn(client.run(between, stopped.clone(), count.clone()));
         }
         Self { stop, calls, clients, began: Instant::now() }
     }
 
-    /// Waits until that many calls more have been made.
+    /// Waits until `more` further calls have been made.
     pub async fn calls(&mut self, more: u64) {
         let wanted = *self.calls.borrow() + more;
-        self.calls.wait_for(|calls| *calls >= wanted).await.expect("clients are at work");
+        self.calls.wait_for(|calls| *calls >= wanted).await.expect("the clients run");
     }
 
-    /// Ends every client after the call that it is at, and puts together what they saw and know.
+    /// Stops every client after its current call, and merges their reports and models.
     pub async fn stop(mut self) -> (Report, Model) {
         self.stop.send_replace(true);
         let (mut report, mut model) = (Report::new(), Model::default());

@@ -1,5 +1,5 @@
-//! Locket, its locks and its presences, on a free port, with the certificates of `tests/fixtures/certificates`. Owns what it says and
-//! when; a test may take its lock away, or its voice.
+//! A stub of Locket with locks and presences, on a free port, with the certificates of `tests/fixtures/certificates`. A
+//! test may give the lock to another owner, or make Locket unavailable.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,8 +22,9 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+type GrpcFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
+/// The path of a certificate or key of the repository.
 pub fn certificate(name: &str) -> PathBuf {
     super::workspace().join("tests/fixtures/certificates").join(name)
 }
@@ -32,29 +33,30 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(certificate(name)).expect("a file of the repository")
 }
 
+/// A shared handle.
 #[derive(Clone)]
 pub struct Locket {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LocketState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct LocketState {
     held: BTreeMap<String, (Resource, Instant)>,
-    /// What is said of each cell.
+    /// The presence of each cell, which should be JSON.
     presences: BTreeMap<String, String>,
-    /// The `uuid` of each request.
+    /// The `uuid` metadata of each request.
     callers: Vec<String>,
-    silent: bool,
+    unavailable: bool,
 }
 
 impl Locket {
-    /// Serves until the runtime of the test ends.
+    /// Serves until the test's runtime ends.
     pub fn start() -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// The same at a port that somebody was told of before.
+    /// [`Self::start`] at a fixed address.
     pub fn start_at(address: SocketAddr) -> Self {
         let incoming = TcpIncoming::bind(address).expect("there are free ports");
         let address = incoming.local_addr().expect("a listener has an address");
@@ -62,12 +64,12 @@ impl Locket {
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(read("server.crt"), read("server.key")))
             .client_ca_root(Certificate::from_pem(read("ca.crt")));
-        let server = Server::builder().tls_config(tls).expect("the certificates are sound").add_service(locket.clone());
+        let server = Server::builder().tls_config(tls).expect("the certificates are valid").add_service(locket.clone());
         tokio::spawn(server.serve_with_incoming(incoming));
         locket
     }
 
-    /// The keys of a configuration that name this service.
+    /// The host's configuration keys for this Locket.
     pub fn configuration(&self) -> Value {
         json!({
             "locket_address": self.address.to_string(),
@@ -77,9 +79,9 @@ impl Locket {
         })
     }
 
-    /// This service as cells are looked up in it.
-    pub fn looked_up(&self) -> config::Locket {
-        config::Locket {
+    /// The configuration with which the host looks up cells in this Locket.
+    pub fn lookup_config(&self) -> config::LocketConfig {
+        config::LocketConfig {
             address: self.address.to_string(),
             ca_cert_file: certificate("ca.crt"),
             client_cert_file: certificate("client.crt"),
@@ -90,45 +92,46 @@ impl Locket {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LocketState> {
         self.state.lock().expect("no request panics")
     }
 
-    /// Who holds the lock, if anybody still does.
+    /// The owner of the lock; `None` if it is free or expired.
     pub fn holder(&self) -> Option<String> {
         let state = self.state();
         let (resource, until) = state.held.get("bbs")?;
         (*until > Instant::now()).then(|| resource.owner.clone())
     }
 
+    /// The `uuid` metadata of all requests so far.
     pub fn callers(&self) -> Vec<String> {
         self.state().callers.clone()
     }
 
-    /// Gives the lock to somebody for an hour.
-    pub fn give_to(&self, owner: &str) {
+    /// Gives the lock to an owner for an hour, even if another one holds it.
+    pub fn grant_to(&self, owner: &str) {
         let resource = Resource { key: "bbs".to_owned(), owner: owner.to_owned(), ..Resource::default() };
         self.state().held.insert("bbs".to_owned(), (resource, Instant::now() + Duration::from_secs(3600)));
     }
 
-    /// From now on every request fails, or is answered again.
-    pub fn be_silent(&self, silent: bool) {
-        self.state().silent = silent;
+    /// Sets whether every request fails.
+    pub fn set_unavailable(&self, unavailable: bool) {
+        self.state().unavailable = unavailable;
     }
 
-    /// From now on there is such a cell; what is said of it is JSON, or should be.
-    pub fn show(&self, cell_id: &str, presence: &str) {
+    /// Adds or replaces the presence of a cell. `presence` may be invalid JSON.
+    pub fn add_presence(&self, cell_id: &str, presence: &str) {
         self.state().presences.insert(cell_id.to_owned(), presence.to_owned());
     }
 
-    /// From now on there is no such cell.
-    pub fn hide(&self, cell_id: &str) {
+    /// Removes the presence of a cell.
+    pub fn remove_presence(&self, cell_id: &str) {
         self.state().presences.remove(cell_id);
     }
 
     fn fetch_all(&self, request: &FetchAllRequest) -> Result<FetchAllResponse, Status> {
         if request.type_code() != TypeCode::Presence || request.r#type != "presence" {
-            return Err(Status::invalid_argument("only presences are asked for"));
+            return Err(Status::invalid_argument("only presences can be fetched"));
         }
         let resources = self.state().presences.iter().map(|(key, value)| presence(key, value)).collect();
         Ok(FetchAllResponse { resources })
@@ -143,17 +146,17 @@ impl Locket {
         Ok(FetchResponse { resource: Some(presence(&request.key, value)) })
     }
 
-    fn hear<T>(&self, request: &Request<T>) -> Result<(), Status> {
+    fn record_request<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let uuid = request.metadata().get("uuid").and_then(|uuid| uuid.to_str().ok()).unwrap_or_default();
         let mut state = self.state();
         state.callers.push(uuid.to_owned());
-        if state.silent { Err(Status::unavailable("the database is away")) } else { Ok(()) }
+        if state.unavailable { Err(Status::unavailable("the database is away")) } else { Ok(()) }
     }
 
     fn lock(&self, request: LockRequest) -> Result<(), Status> {
         let resource = request.resource.ok_or_else(|| Status::invalid_argument("no resource"))?;
         if request.ttl_in_seconds <= 0 || resource.owner.is_empty() || resource.r#type != "lock" {
-            return Err(Status::invalid_argument("not a lock that lasts"));
+            return Err(Status::invalid_argument("not a lock with an owner and a TTL"));
         }
         let ttl = Duration::from_secs(request.ttl_in_seconds.unsigned_abs());
         let mut state = self.state();
@@ -218,10 +221,10 @@ struct Lock(Locket);
 
 impl UnaryService<LockRequest> for Lock {
     type Response = LockResponse;
-    type Future = Answer<Response<LockResponse>>;
+    type Future = GrpcFuture<Response<LockResponse>>;
 
     fn call(&mut self, request: Request<LockRequest>) -> Self::Future {
-        let locked = self.0.hear(&request).and_then(|()| self.0.lock(request.into_inner()));
+        let locked = self.0.record_request(&request).and_then(|()| self.0.lock(request.into_inner()));
         Box::pin(async move { locked.map(|()| Response::new(LockResponse {})) })
     }
 }
@@ -230,11 +233,11 @@ struct Release(Locket);
 
 impl UnaryService<ReleaseRequest> for Release {
     type Response = ReleaseResponse;
-    type Future = Answer<Response<ReleaseResponse>>;
+    type Future = GrpcFuture<Response<ReleaseResponse>>;
 
     fn call(&mut self, request: Request<ReleaseRequest>) -> Self::Future {
-        let heard = self.0.hear(&request).map(|()| self.0.release(request.into_inner()));
-        Box::pin(async move { heard.map(|()| Response::new(ReleaseResponse {})) })
+        let released = self.0.record_request(&request).map(|()| self.0.release(request.into_inner()));
+        Box::pin(async move { released.map(|()| Response::new(ReleaseResponse {})) })
     }
 }
 
@@ -242,10 +245,10 @@ struct Fetch(Locket);
 
 impl UnaryService<FetchRequest> for Fetch {
     type Response = FetchResponse;
-    type Future = Answer<Response<FetchResponse>>;
+    type Future = GrpcFuture<Response<FetchResponse>>;
 
     fn call(&mut self, request: Request<FetchRequest>) -> Self::Future {
-        let fetched = self.0.hear(&request).and_then(|()| self.0.fetch(request.get_ref()));
+        let fetched = self.0.record_request(&request).and_then(|()| self.0.fetch(request.get_ref()));
         Box::pin(async move { fetched.map(Response::new) })
     }
 }
@@ -254,10 +257,10 @@ struct FetchAll(Locket);
 
 impl UnaryService<FetchAllRequest> for FetchAll {
     type Response = FetchAllResponse;
-    type Future = Answer<Response<FetchAllResponse>>;
+    type Future = GrpcFuture<Response<FetchAllResponse>>;
 
     fn call(&mut self, request: Request<FetchAllRequest>) -> Self::Future {
-        let fetched = self.0.hear(&request).and_then(|()| self.0.fetch_all(request.get_ref()));
+        let fetched = self.0.record_request(&request).and_then(|()| self.0.fetch_all(request.get_ref()));
         Box::pin(async move { fetched.map(Response::new) })
     }
 }

@@ -1,10 +1,10 @@
-//! The metrics agent of a machine, Loggregator's, on a free port with mutual TLS. Owns what it was told; a test decides
-//! whether it takes what comes, takes nothing, refuses, or goes away in the middle.
+//! A stub of Loggregator's metrics agent on a free port with mutual TLS. Records the envelopes that it receives; a test
+//! sets whether it receives them, stalls, refuses streams or breaks them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bbs::clients::loggregator::messages::envelope::Message;
+use bbs::clients::loggregator::messages::envelope::EnvelopeMessage;
 use bbs::clients::loggregator::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
@@ -17,55 +17,56 @@ use tonic_prost::ProstCodec;
 
 use super::certificates::{Authority, VALID};
 
-/// What the certificates of agents are made out to.
+/// The DNS name in the agents' certificates.
 pub const NAME: &str = "metron";
 
+/// A shared handle.
 #[derive(Clone)]
 pub struct Loggregator {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<AgentState>>,
 }
 
-struct State {
-    manner: Manner,
+struct AgentState {
+    behaviour: AgentBehaviour,
     batches: Vec<Vec<Envelope>>,
-    /// Streams that were begun, whatever became of them.
+    /// Number of streams begun so far, also refused and broken ones.
     streams: usize,
 }
 
-/// How the next stream is dealt with, and the next batch of each stream.
+/// How the agent handles the next stream, and the next batch of each open stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum AgentBehaviour {
     Takes,
-    /// Reads nothing and says nothing.
+    /// Reads nothing and answers nothing.
     Stuck,
     Refuses,
-    /// Ends the stream with the first batch.
+    /// Receives one batch, then ends the stream with an error.
     Breaks,
 }
 
 impl Loggregator {
-    /// Serves those whom the authority vouches for until the runtime of the test ends.
-    pub fn start(authority: &Authority, manner: Manner) -> Self {
-        Self::start_as(NAME, authority, manner)
+    /// Serves clients with a certificate of the authority until the test's runtime ends.
+    pub fn start(authority: &Authority, behaviour: AgentBehaviour) -> Self {
+        Self::start_as(NAME, authority, behaviour)
     }
 
-    /// The same with a certificate that is made out to somebody.
-    pub fn start_as(name: &str, authority: &Authority, manner: Manner) -> Self {
-        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, authority, manner)
+    /// [`Self::start`] with another DNS name in the certificate.
+    pub fn start_as(name: &str, authority: &Authority, behaviour: AgentBehaviour) -> Self {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, authority, behaviour)
     }
 
-    /// The same at a port that somebody was told of before.
-    pub fn start_at(address: SocketAddr, name: &str, authority: &Authority, manner: Manner) -> Self {
+    /// [`Self::start_as`] at a fixed address.
+    pub fn start_at(address: SocketAddr, name: &str, authority: &Authority, behaviour: AgentBehaviour) -> Self {
         let incoming = TcpIncoming::bind(address).expect("there are free ports");
         let address = incoming.local_addr().expect("a listener has an address");
-        let state = State { manner, batches: Vec::new(), streams: 0 };
+        let state = AgentState { behaviour, batches: Vec::new(), streams: 0 };
         let agent = Self { address, state: Arc::new(Mutex::new(state)) };
         let pair = authority.issue_for(name, &[name], VALID);
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(pair.certificate, pair.key))
             .client_ca_root(Certificate::from_pem(authority.certificate()));
-        let server = Server::builder().tls_config(tls).expect("the certificates are sound").add_service(agent.clone());
+        let server = Server::builder().tls_config(tls).expect("the certificates are valid").add_service(agent.clone());
         tokio::spawn(server.serve_with_incoming(incoming));
         agent
     }
@@ -74,19 +75,19 @@ impl Loggregator {
         self.address
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().expect("no request panics")
     }
 
-    pub fn behave(&self, manner: Manner) {
-        self.state().manner = manner;
+    pub fn set_behaviour(&self, behaviour: AgentBehaviour) {
+        self.state().behaviour = behaviour;
     }
 
     pub fn streams(&self) -> usize {
         self.state().streams
     }
 
-    /// As they came.
+    /// All batches received so far, in order.
     pub fn batches(&self) -> Vec<Vec<Envelope>> {
         self.state().batches.clone()
     }
@@ -95,28 +96,31 @@ impl Loggregator {
         self.state().batches.concat()
     }
 
-    /// What it was told under a name.
-    pub fn told(&self, name: &str) -> Vec<Envelope> {
-        self.envelopes().into_iter().filter(|envelope| names(envelope).iter().any(|told| told == name)).collect()
+    /// All envelopes with a metric of this name.
+    pub fn envelopes_of(&self, name: &str) -> Vec<Envelope> {
+        self.envelopes().into_iter().filter(|envelope| names(envelope).iter().any(|metric| metric == name)).collect()
     }
 
-    /// Everything but metrics: the lines of apps.
+    /// All log envelopes: lines of app logs.
     pub fn lines(&self) -> Vec<Envelope> {
-        self.envelopes().into_iter().filter(|envelope| matches!(envelope.message, Some(Message::Log(_)))).collect()
+        self.envelopes()
+            .into_iter()
+            .filter(|envelope| matches!(envelope.message, Some(EnvelopeMessage::Log(_))))
+            .collect()
     }
 
-    /// Takes the batches of a stream, for as long as it behaves so.
+    /// Receives the batches of a stream as the current behaviour demands.
     async fn take(self, mut stream: Streaming<EnvelopeBatch>) -> Result<(), Status> {
         self.state().streams += 1;
         loop {
-            let manner = self.state().manner;
-            match manner {
-                Manner::Refuses => return Err(Status::unavailable("not now")),
-                Manner::Stuck => super::until(|| self.state().manner != Manner::Stuck).await,
-                Manner::Takes | Manner::Breaks => {
+            let behaviour = self.state().behaviour;
+            match behaviour {
+                AgentBehaviour::Refuses => return Err(Status::unavailable("not now")),
+                AgentBehaviour::Stuck => super::until(|| self.state().behaviour != AgentBehaviour::Stuck).await,
+                AgentBehaviour::Takes | AgentBehaviour::Breaks => {
                     let Some(EnvelopeBatch { batch }) = stream.message().await? else { return Ok(()) };
                     self.state().batches.push(batch);
-                    if manner == Manner::Breaks {
+                    if behaviour == AgentBehaviour::Breaks {
                         return Err(Status::internal("broken off"));
                     }
                 }
@@ -125,20 +129,20 @@ impl Loggregator {
     }
 }
 
-/// Of the metrics in an envelope.
+/// The names of the metrics in an envelope.
 pub fn names(envelope: &Envelope) -> Vec<String> {
     match &envelope.message {
-        Some(Message::Counter(counter)) => vec![counter.name.clone()],
-        Some(Message::Gauge(gauge)) => gauge.metrics.keys().cloned().collect(),
-        Some(Message::Log(_)) | None => Vec::new(),
+        Some(EnvelopeMessage::Counter(counter)) => vec![counter.name.clone()],
+        Some(EnvelopeMessage::Gauge(gauge)) => gauge.metrics.keys().cloned().collect(),
+        Some(EnvelopeMessage::Log(_)) | None => Vec::new(),
     }
 }
 
-/// The value of a gauge and its unit.
+/// The value and unit of a gauge in an envelope.
 pub fn gauge(envelope: &Envelope, name: &str) -> (f64, String) {
     match &envelope.message {
-        Some(Message::Gauge(gauge)) => {
-            let gauge = gauge.metrics.get(name).expect("the gauge of that name");
+        Some(EnvelopeMessage::Gauge(gauge)) => {
+            let gauge = gauge.metrics.get(name).expect("a gauge of this name");
             (gauge.value, gauge.unit.clone())
         }
         other => panic!("{name} is no gauge but {other:?}"),

@@ -1,5 +1,5 @@
-//! A MariaDB of the tests' own, with the collation that most installations have: it does not tell upper from lower
-//! case. Its user may do everything in the databases of tests, and nothing else.
+//! The MariaDB server of the tests, with the case-insensitive collation that most installations have. Its user has all
+//! privileges on the databases of tests, and no others.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::engine::{AsUser, PASSWORD, Recipe, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
 
 pub static MARIADB: Recipe = Recipe {
     name: "mariadb",
-    users: &["mysql", "nobody"],
+    users: &["mysql", UNPRIVILEGED_USER],
     initialise,
     version: || output_of(Command::new(find("mariadbd")).args(["--no-defaults", "--version"])),
     command,
@@ -19,7 +19,7 @@ pub static MARIADB: Recipe = Recipe {
     ready,
 };
 
-/// Nothing here weakens what survives a crash of the server; only a loss of power would show.
+/// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
 const SETTINGS: [&str; 13] = [
     "--bind-address=127.0.0.1",
     "--skip-name-resolve",
@@ -71,10 +71,10 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
     words
 }
 
-/// A server greets first, once it takes logins.
+/// A server that accepts logins sends its greeting first.
 fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let mut greeting = [0; 5];
     stream.read_exact(&mut greeting)?;
-    // A packet's length and number come before its content; an error is no greeting.
+    // After the packet's length and number: the protocol version, 10 in a greeting and 255 in an error.
     Ok(greeting[4] == 10)
 }

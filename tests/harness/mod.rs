@@ -1,5 +1,5 @@
-//! What every test of the suite starts from: temporary folders, databases on servers of the tests' own, the built
-//! modules, the fixture, the host as a process. Waits for conditions, never for time.
+//! The shared test harness: temporary folders, databases on servers that the tests start, the built modules, the
+//! fixture, the host as a process. Waits for conditions, never for a fixed time.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ pub mod database;
 pub mod deployment;
 pub mod diego;
 pub mod engine;
+pub mod event_stream;
 pub mod fixture;
 pub mod galera;
 pub mod host;
 pub mod layouts;
-pub mod listener;
 pub mod load;
 pub mod locket;
 pub mod loggregator;
@@ -41,13 +41,16 @@ pub fn http_client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
-/// Waits until something is so.
-pub async fn until(mut is_so: impl FnMut() -> bool) {
+/// Polls `condition` every 5 ms until it holds.
+///
+/// # Panics
+/// After 60 s without it.
+pub async fn until(mut condition: impl FnMut() -> bool) {
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
     let waiting = async {
-        while !is_so() {
+        while !condition() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("what was waited for comes");
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the condition holds within 60 s");
 }

@@ -1,5 +1,5 @@
-//! Modules for tests: the default catalog and the guests of `tests/guests`, built from source once for each
-//! state of the source, whichever test comes first.
+//! Modules for tests: the default catalog and the guests of `tests/guests`, built from source by the first test that
+//! needs them, once per state of the source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::workspace;
 const DEFAULT_SOURCES: [&str; 6] =
     ["Cargo.lock", "Cargo.toml", "migrations-wasm/api", "migrations-wasm/catalog.toml", "migrations-wasm/data", "sdk"];
 
-/// The default modules directory, as `bbs module build` writes it.
+/// The default modules directory as `bbs module build` writes it.
 pub fn modules() -> PathBuf {
     made_once("default", hash_of_files(&DEFAULT_SOURCES), |folder| {
         let crates = build::listed_crates(&workspace().join("migrations-wasm/catalog.toml")).expect("the source list");
@@ -24,8 +24,8 @@ pub fn modules() -> PathBuf {
     })
 }
 
-/// The default modules and, after them, those that split `desired_lrps` in two: what a host is given that was built
-/// before them.
+/// A modules directory with the default modules followed by those that split `desired_lrps` in two, which are not part of
+/// the default catalog.
 pub fn modules_with_split() -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(["migrations-wasm/proof"]).collect();
     made_once("split", hash_of_files(&sources), |folder| {
@@ -40,7 +40,7 @@ pub fn modules_with_split() -> PathBuf {
     })
 }
 
-/// The folder of the guests: a component for each folder of `tests/guests`, called as the folder is.
+/// A folder with one component for each folder of `tests/guests`, of the same name.
 pub fn guests() -> PathBuf {
     let state = hash_of_files(&["Cargo.lock", "Cargo.toml", "sdk", "tests/guests"]);
     made_once("guests", state, |folder| {
@@ -59,12 +59,12 @@ pub fn guests() -> PathBuf {
     })
 }
 
-/// One guest's file.
+/// The file of one guest.
 pub fn guest(name: &str) -> PathBuf {
     guests().join(format!("{name}.wasm"))
 }
 
-/// A sandbox with the default limits, and compiled components shared by all tests.
+/// A sandbox with the default limits and the cache of compiled components that all tests share.
 pub fn sandbox() -> Arc<Sandbox> {
     sandbox_with(Limits::default())
 }
@@ -87,18 +87,18 @@ pub fn translator(name: &str, sandbox: &Arc<Sandbox>) -> Arc<TranslatorModule> {
     }
 }
 
-/// An error with all its sources, as the operator reads it.
+/// An error with all its sources, separated by colons, as the host prints it.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The target folder of crates outside the workspace, shared so that each test finds the SDK compiled.
+/// The shared target folder of crates outside of the workspace, so that the SDK is compiled once.
 pub fn authors_target() -> PathBuf {
     folder().join("authors")
 }
 
-/// The folder of compiled components, for every sandbox and host that a test starts.
+/// The cache of compiled components that all sandboxes and hosts of tests share.
 pub fn cache() -> PathBuf {
     folder().join("cache")
 }

@@ -1,6 +1,6 @@
-//! The components that the host speaks to, as small servers that speak the real protocols over mutual TLS: an
-//! auctioneer, a rep for every cell, a receiver of callbacks, Locket. Owns what each was asked and what it answers, which
-//! may be nothing; none does what it is asked to.
+//! Stubs of the components that the host calls, over the real protocols and mutual TLS: an auctioneer, one rep for all
+//! cells, a receiver of callbacks, Locket. They record the host's requests and reply as the test sets; they do none of the
+//! component's work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,121 +16,126 @@ use bbs::config;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::diego::mood::cut_body;
-use super::diego::trust::{self, Listening, Trust};
+use super::diego::fault_switch::cut_body;
+use super::diego::trust::{self, HttpServer, Trust};
 use super::locket::Locket;
 
-/// How long the host waits for an answer, where a test says nothing of it.
+/// Default of the host's communication timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One request as it came in.
+/// A request that a stub received.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     pub trace_id: Option<String>,
-    /// Null where it is no JSON.
+    /// Null if the body is not JSON.
     pub body: Value,
 }
 
-/// An answer.
+/// How a stub replies to a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Say {
+pub enum StubReply {
     Status(u16),
-    /// Never.
-    Nothing,
-    /// The head, and then an end in the middle.
-    Cut,
-    /// The end of the connection, before a word.
+    /// Keeps the connection open without a reply.
+    Never,
+    /// Status 202 and a body that breaks off.
+    Truncated,
+    /// Closes the connection without a reply.
     HangUp,
-    /// That it accepts, once the test says so.
+    /// Status 202 after [`StubServer::release`].
     OnceReleased,
 }
 
-impl Say {
+impl StubReply {
     const ACCEPTED: Self = Self::Status(202);
 }
 
-struct Ear {
-    heard: Vec<Heard>,
-    next: VecDeque<Say>,
-    /// Where nothing is said of the next.
-    otherwise: Say,
+struct StubState {
+    requests: Vec<ReceivedRequest>,
+    next: VecDeque<StubReply>,
+    /// The reply when `next` is empty.
+    default: StubReply,
     released: watch::Sender<bool>,
 }
 
-/// A server that ends, with all its connections, when dropped.
-pub struct StandIn {
-    ear: Arc<Mutex<Ear>>,
-    listening: Listening,
+/// A stub of an HTTP component. Stops and closes its connections when dropped.
+pub struct StubServer {
+    state: Arc<Mutex<StubState>>,
+    http: HttpServer,
 }
 
-impl StandIn {
-    /// Accepts whatever it is asked to do.
+impl StubServer {
+    /// Starts a stub that replies 202 to every request until it is set otherwise.
     pub fn start(trust: &Trust) -> Self {
-        let ear = ear();
-        let listening = trust.listen(router(Arc::clone(&ear)));
-        Self { ear, listening }
+        let state = new_state();
+        let http = trust.listen(router(Arc::clone(&state)));
+        Self { state, http }
     }
 
-    /// The same without TLS.
+    /// [`Self::start`] without TLS.
     pub fn start_plain() -> Self {
-        let ear = ear();
-        let listening = trust::listen_plain(router(Arc::clone(&ear)));
-        Self { ear, listening }
+        let state = new_state();
+        let http = trust::listen_plain(router(Arc::clone(&state)));
+        Self { state, http }
     }
 
     pub fn url(&self) -> String {
-        self.listening.url()
+        self.http.url()
     }
 
-    fn ear(&self) -> MutexGuard<'_, Ear> {
-        self.ear.lock().expect("no request panics")
+    fn state(&self) -> MutexGuard<'_, StubState> {
+        self.state.lock().expect("no request panics")
     }
 
-    /// The next answers.
-    pub fn say(&self, next: &[Say]) {
-        self.ear().next.extend(next);
+    /// Appends to the replies to the next requests.
+    pub fn reply_next(&self, next: &[StubReply]) {
+        self.state().next.extend(next);
     }
 
-    /// Takes back what the next answers were to be.
-    pub fn forget_answers(&self) {
-        self.ear().next.clear();
+    /// Removes the replies set by [`Self::reply_next`].
+    pub fn clear_replies(&self) {
+        self.state().next.clear();
     }
 
-    /// Every answer from now on.
-    pub fn say_always(&self, say: Say) {
-        self.ear().otherwise = say;
+    /// Sets the default reply.
+    pub fn reply_always(&self, reply: StubReply) {
+        self.state().default = reply;
     }
 
-    /// Whatever waits for it is answered, and nothing waits any more.
+    /// Completes all [`StubReply::OnceReleased`] replies, current and future.
     pub fn release(&self) {
-        self.ear().released.send_replace(true);
+        self.state().released.send_replace(true);
     }
 
-    /// What it was asked since the last time.
-    pub fn heard(&self) -> Vec<Heard> {
-        std::mem::take(&mut self.ear().heard)
+    /// Takes the requests received since the last call.
+    pub fn take_requests(&self) -> Vec<ReceivedRequest> {
+        std::mem::take(&mut self.state().requests)
     }
 
-    /// The same, once it was asked so often.
-    pub async fn hears(&self, count: usize) -> Vec<Heard> {
-        super::until(|| self.ear().heard.len() >= count).await;
-        self.heard()
+    /// Waits until at least `count` requests were received, and takes them.
+    pub async fn wait_for_requests(&self, count: usize) -> Vec<ReceivedRequest> {
+        super::until(|| self.state().requests.len() >= count).await;
+        self.take_requests()
     }
 }
 
-fn ear() -> Arc<Mutex<Ear>> {
+fn new_state() -> Arc<Mutex<StubState>> {
     let released = watch::Sender::new(false);
-    Arc::new(Mutex::new(Ear { heard: Vec::new(), next: VecDeque::new(), otherwise: Say::ACCEPTED, released }))
+    Arc::new(Mutex::new(StubState {
+        requests: Vec::new(),
+        next: VecDeque::new(),
+        default: StubReply::ACCEPTED,
+        released,
+    }))
 }
 
-fn router(ear: Arc<Mutex<Ear>>) -> Router {
-    Router::new().fallback(hear).with_state(ear)
+fn router(state: Arc<Mutex<StubState>>) -> Router {
+    Router::new().fallback(receive).with_state(state)
 }
 
-async fn hear(
-    State(ear): State<Arc<Mutex<Ear>>>,
+async fn receive(
+    State(state): State<Arc<Mutex<StubState>>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -140,82 +145,82 @@ async fn hear(
     if headers.get("content-type").is_none_or(|kind| kind != "application/json") {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let (say, mut released) = {
-        let mut ear = ear.lock().expect("no request panics");
-        ear.heard.push(Heard {
+    let (reply, mut released) = {
+        let mut state = state.lock().expect("no request panics");
+        state.requests.push(ReceivedRequest {
             method: method.to_string(),
             path: uri.path().to_owned(),
             trace_id,
             body: serde_json::from_slice(&body).unwrap_or(Value::Null),
         });
-        (ear.next.pop_front().unwrap_or(ear.otherwise), ear.released.subscribe())
+        (state.next.pop_front().unwrap_or(state.default), state.released.subscribe())
     };
-    match say {
-        Say::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
-        Say::Nothing => std::future::pending().await,
-        Say::Cut => cut_body().into_response(),
-        Say::OnceReleased => {
-            released.wait_for(|released| *released).await.expect("the stand-in is there as long as its server");
+    match reply {
+        StubReply::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
+        StubReply::Never => std::future::pending().await,
+        StubReply::Truncated => cut_body().into_response(),
+        StubReply::OnceReleased => {
+            released.wait_for(|released| *released).await.expect("the stub outlives its server");
             StatusCode::ACCEPTED.into_response()
         }
-        // Ends the connection's task, and says nothing of it.
-        Say::HangUp => std::panic::resume_unwind(Box::new("hung up")),
+        // Unwinds the connection's task without a panic message.
+        StubReply::HangUp => std::panic::resume_unwind(Box::new("hung up")),
     }
 }
 
-/// Everybody, with one authority but for Locket, which has the fixture's.
+/// All stubs, with certificates of one authority except Locket, which has the fixture's.
 pub struct Neighbours {
-    pub auctioneer: StandIn,
-    pub rep: StandIn,
-    /// Of callbacks.
-    pub receiver: StandIn,
+    pub auctioneer: StubServer,
+    pub rep: StubServer,
+    /// Receiver of task completion callbacks.
+    pub receiver: StubServer,
     pub locket: Locket,
     trust: Trust,
 }
 
 impl Neighbours {
-    /// `cell-a` is there.
+    /// Starts all stubs, with the presence of one cell, `cell-a`.
     pub fn start() -> Self {
         let trust = Trust::new();
-        let [auctioneer, rep, receiver] = [(); 3].map(|()| StandIn::start(&trust));
+        let [auctioneer, rep, receiver] = [(); 3].map(|()| StubServer::start(&trust));
         let neighbours = Self { auctioneer, rep, receiver, locket: Locket::start(), trust };
-        neighbours.show("cell-a");
+        neighbours.add_cell("cell-a");
         neighbours
     }
 
     pub fn clients(&self) -> Clients {
-        self.clients_that_wait(PATIENCE)
+        self.clients_with_timeout(PATIENCE)
     }
 
-    /// Clients that wait for so long for an answer.
-    pub fn clients_that_wait(&self, communication_timeout: Duration) -> Clients {
+    /// [`Self::clients`] with another communication timeout.
+    pub fn clients_with_timeout(&self, communication_timeout: Duration) -> Clients {
         let tls = self.trust.client_tls();
         let auctioneer =
-            config::Auctioneer { address: self.auctioneer.url(), tls: Some(tls.clone()), require_tls: true };
-        let config = config::Clients {
+            config::AuctioneerConfig { address: self.auctioneer.url(), tls: Some(tls.clone()), require_tls: true };
+        let config = config::ClientsConfig {
             communication_timeout,
             auctioneer: Some(auctioneer),
-            rep: config::Rep { tls: Some(tls.clone()), session_cache_size: None },
-            ..config::Clients::default()
+            rep: config::RepConfig { tls: Some(tls.clone()), session_cache_size: None },
+            ..config::ClientsConfig::default()
         };
-        Clients::new(&config, Some(&self.locket.looked_up()), Some(&tls)).expect("everybody can be spoken to")
+        Clients::new(&config, Some(&self.locket.lookup_config()), Some(&tls)).expect("the configuration is valid")
     }
 
-    /// A cell that is there, with the rep.
-    pub fn show(&self, cell_id: &str) {
-        self.show_at(cell_id, &self.rep.url());
+    /// Adds the presence of a cell whose rep is [`Self::rep`].
+    pub fn add_cell(&self, cell_id: &str) {
+        self.add_cell_at(cell_id, &self.rep.url());
     }
 
-    /// A cell that says that its rep is there.
-    pub fn show_at(&self, cell_id: &str, rep_url: &str) {
+    /// Adds the presence of a cell whose rep is at `rep_url`.
+    pub fn add_cell_at(&self, cell_id: &str, rep_url: &str) {
         let presence = json!({ "cell_id": cell_id, "rep_address": "http://127.0.0.1:1", "rep_url": rep_url });
-        self.locket.show(cell_id, &presence.to_string());
+        self.locket.add_presence(cell_id, &presence.to_string());
     }
 
-    /// What the auctioneer was asked for since the last time: process guid and indices.
+    /// The LRP auctions requested since the last call: process guid and indices.
     pub fn auctions(&self) -> Vec<(String, Value)> {
-        let asked = self.auctioneer.heard().into_iter().filter(|heard| heard.path == "/v1/lrps");
-        let starts = asked.flat_map(|heard| heard.body.as_array().expect("a list").clone());
+        let requests = self.auctioneer.take_requests().into_iter().filter(|request| request.path == "/v1/lrps");
+        let starts = requests.flat_map(|request| request.body.as_array().expect("a list").clone());
         starts
             .map(|start| (start["process_guid"].as_str().expect("text").to_owned(), start["indices"].clone()))
             .collect()

@@ -1,5 +1,5 @@
-//! What is made once and kept for every later run: modules built from source, empty database servers. Owns the
-//! folders below `target/test-modules`, which can always be deleted.
+//! Artifacts that are built once and kept for later runs: modules built from source, data folders of empty database
+//! servers. Owns the folders below `target/test-modules`, which can be deleted at any time.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ pub fn folder() -> PathBuf {
     workspace().join("target/test-modules")
 }
 
-/// A folder filled once for each state. Tests run in processes of their own, so they meet at a lock.
+/// A folder that `make` fills once per `state`. A file lock synchronises test processes.
 pub fn made_once(name: &str, state: u64, make: impl FnOnce(&Path)) -> PathBuf {
     std::fs::create_dir_all(folder()).expect("the target folder can be written");
     let lock = File::create(folder().join(format!("{name}.lock"))).expect("the target folder can be written");
@@ -31,12 +31,12 @@ pub fn hash_of(state: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The state of files and folders of the workspace.
+/// A hash of the names and contents of files and folders of the workspace.
 pub fn hash_of_files(sources: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in sources {
         for file in files_of(&workspace().join(source)) {
-            // Where the checkout is does not matter.
+            // Relative to the workspace: the hash must not depend on the place of the checkout.
             file.strip_prefix(workspace()).expect("a file of the workspace").hash(&mut hasher);
             std::fs::read(&file).expect("a source file").hash(&mut hasher);
         }
@@ -44,6 +44,7 @@ pub fn hash_of_files(sources: &[&str]) -> u64 {
     hasher.finish()
 }
 
+/// All files below a path in order, without `target` folders.
 pub fn files_of(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];

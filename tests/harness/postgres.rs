@@ -1,5 +1,5 @@
-//! A PostgreSQL of the tests' own. Its text is ordered by the rules of a language and not by bytes, as in many
-//! installations; its user is nobody special.
+//! The PostgreSQL server of the tests. Its collation is that of a language, not of bytes, as in many installations; its
+//! user may create databases and has no other privilege.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::engine::{AsUser, PASSWORD, Recipe, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
 
 pub static POSTGRES: Recipe = Recipe {
     name: "postgres",
-    users: &["postgres", "nobody"],
+    users: &["postgres", UNPRIVILEGED_USER],
     initialise,
     version: || output_of(Command::new(find("postgres")).arg("--version")),
     command,
@@ -19,7 +19,7 @@ pub static POSTGRES: Recipe = Recipe {
     ready,
 };
 
-/// Nothing here weakens what survives a crash of the server; only a loss of power would show.
+/// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
 const SETTINGS: [&str; 7] = [
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
@@ -71,7 +71,8 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
     words
 }
 
-/// A server that takes logins asks who is there; one that still starts answers with an error.
+/// A server that accepts logins answers a start-up message with an authentication request (`R`), one that still starts
+/// with an error.
 fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let version = 196_608_u32.to_be_bytes();
     let parameters = format!("user\0{USER}\0\0");

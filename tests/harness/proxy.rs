@@ -1,5 +1,5 @@
-//! The network between a host and its database: a relay on the loopback interface that a test can cut and heal, in front
-//! of one server or several.
+//! A TCP proxy between a host and its database on the loopback interface. A test can cut and restore the connections, and
+//! distribute them over several servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex};
 
 pub struct Proxy {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
 }
 
-struct State {
+struct ProxyState {
     targets: Vec<SocketAddr>,
-    /// Connections so far.
+    /// Number of connections so far.
     accepted: AtomicUsize,
     ended: AtomicBool,
     cut: AtomicBool,
-    /// Bytes towards the target, ever.
+    /// Bytes sent to the targets so far.
     sent: AtomicU64,
-    /// What `sent` may not go beyond, where a cut was asked for.
+    /// The value of `sent` at which the proxy cuts itself.
     most: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -29,11 +29,11 @@ impl Proxy {
         Self::to_each_of(vec![target])
     }
 
-    /// Connections go to one target after the other, past those that take none.
+    /// Connections go to the targets in turn, skipping those that refuse.
     pub fn to_each_of(targets: Vec<SocketAddr>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
         let address = listener.local_addr().expect("a listener has an address");
-        let state = Arc::new(State {
+        let state = Arc::new(ProxyState {
             targets,
             accepted: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
@@ -49,7 +49,7 @@ impl Proxy {
                     return;
                 }
                 if let Ok(client) = client {
-                    // A connection that cannot be made is one that breaks.
+                    // On an error the client's connection is dropped.
                     let _ = relay(&accepting, client);
                 }
             }
@@ -61,17 +61,17 @@ impl Proxy {
         self.address
     }
 
-    /// Breaks every connection, and every new one at once.
+    /// Breaks every open connection, and every new one immediately.
     pub fn cut(&self) {
         self.state.cut();
     }
 
-    /// Breaks everything after the database has been sent so many more bytes.
+    /// Cuts after `bytes` further bytes were sent to the targets.
     pub fn cut_after(&self, bytes: u64) {
         self.state.most.store(self.sent() + bytes, Ordering::SeqCst);
     }
 
-    /// How much the database has been sent so far.
+    /// Bytes sent to the targets so far.
     pub fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::SeqCst)
     }
@@ -80,6 +80,7 @@ impl Proxy {
         self.state.cut.load(Ordering::SeqCst)
     }
 
+    /// Accepts connections again.
     pub fn heal(&self) {
         self.state.most.store(u64::MAX, Ordering::SeqCst);
         self.state.cut.store(false, Ordering::SeqCst);
@@ -90,16 +91,16 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::SeqCst);
         self.cut();
-        // Wakes the listener, so that its thread ends.
+        // Wakes the accepting thread, which then sees `ended`.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-impl State {
+impl ProxyState {
     fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
         for stream in self.streams().drain(..) {
-            // One that is closed already is as broken as it can be.
+            // Fails only if the stream is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -108,14 +109,14 @@ impl State {
         self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Counts bytes towards the target; gives whether they still arrive.
+    /// Counts bytes to the target; returns whether they may still be forwarded.
     fn passes(&self, bytes: usize) -> bool {
         let sent = self.sent.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
         sent <= self.most.load(Ordering::SeqCst)
     }
 }
 
-fn relay(state: &Arc<State>, client: TcpStream) -> io::Result<()> {
+fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     let first = state.accepted.fetch_add(1, Ordering::SeqCst) % state.targets.len();
     let (later, sooner) = (&state.targets[..first], &state.targets[first..]);
     let mut found = sooner.iter().chain(later).map(TcpStream::connect);
@@ -123,7 +124,7 @@ fn relay(state: &Arc<State>, client: TcpStream) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut streams = state.streams();
-    // Under the lock that a cut takes, so that no connection slips through one.
+    // Checked under the lock that `cut` takes, so that a concurrent connection is either refused or broken.
     if state.cut.load(Ordering::SeqCst) {
         return Ok(());
     }
@@ -136,7 +137,7 @@ fn relay(state: &Arc<State>, client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> bool, state: &State) {
+fn pump(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> bool, state: &ProxyState) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 {
@@ -150,6 +151,6 @@ fn pump(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> bool, 
             break;
         }
     }
-    // Whoever is on either side learns that the other is gone.
+    // Both sides see the end of the connection.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -1,5 +1,5 @@
-//! The API in this process: a database of its own, real HTTP on a free port, a clock that stands
-//! still. For what needs no start sequence; the host as a process is `host`.
+//! The API in the test process: a database for one test, real HTTP on a free port, a stopped clock. For tests that do not
+//! need the start sequence; `host` runs the whole host as a process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use bbs::clients::Clients;
 use bbs::clock::StoppedClock;
 use bbs::database::Database;
 use bbs::domain::{Policy, Service};
+use bbs::encryption::Keyring;
 use bbs::events::Events;
 use bbs::http::{self, Gate};
 use bbs::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
@@ -17,25 +18,24 @@ use bbs::lock::fence::Fence;
 use bbs::metrics::{AdvancedRoutes, Measures, Metrics};
 use bbs::migrate;
 use bbs::modules::translate::Translate;
-use bbs::pace::Pace;
 use bbs::progress::Progress;
-use bbs::record::Keyring;
 use bbs::rows::RecordVersions;
-use bbs::store::{Access, Lenses, Store};
+use bbs::store::{Lenses, Store, TableAccess};
+use bbs::throttle::Throttle;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::database::{Kind, TestDatabase, execute, texts};
 use super::fixture;
-use super::layouts::{self, Layout as Ground, Prepared};
+use super::layouts::{self, Layout as TestLayout, Prepared};
 use super::stored::Stored;
 
-/// What new records are marked with.
+/// The record version that new records are written with.
 pub const RECORD_VERSION: u64 = 1_722_634_733;
 
 pub const NOW_NS: i64 = 1_800_000_000_000_000_000;
 
-/// How a server differs from the one that most tests want: empty, native, large pages.
+/// Deviations from the default server: empty database, no translators, default page size, no clients.
 #[derive(Default)]
 pub struct Options {
     pub kind: Kind,
@@ -43,7 +43,7 @@ pub struct Options {
     pub translators: Vec<Arc<dyn Translate>>,
     pub pin: Option<&'static str>,
     pub page_units: Option<u32>,
-    /// Absent: the fixture's one key.
+    /// Default: the fixture's keyring.
     pub keyring: Option<Keyring>,
     pub clients: Clients,
     pub policy: Policy,
@@ -60,7 +60,7 @@ pub struct Server {
     pub clock: Arc<StoppedClock>,
     pub address: SocketAddr,
     client: reqwest::Client,
-    _kept: TestDatabase,
+    _database: TestDatabase,
 }
 
 pub struct Reply {
@@ -70,20 +70,21 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The body of a 200 response as a message of this type.
     #[track_caller]
     pub fn message<M: Message + Default>(&self) -> M {
         assert_eq!((self.status, self.header("content-type")), (200, "application/x-protobuf"), "{}", self.text());
-        M::decode(&self.body[..]).expect("the answer is the message that it should be")
+        M::decode(&self.body[..]).expect("the body is a message of this type")
     }
 
-    /// The type and text of the error in the answer.
+    /// The type and text of the error in the response.
     #[track_caller]
     pub fn error(&self) -> (proto::error::Type, String) {
-        let error = self.message::<proto::DesiredLrpLifecycleResponse>().error.expect("the answer has an error");
+        let error = self.message::<proto::DesiredLrpLifecycleResponse>().error.expect("the response has an error");
         (error.r#type(), String::from_utf8(error.message).unwrap())
     }
 
-    /// An empty header is one that is not there.
+    /// The value of a header, empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -108,46 +109,60 @@ impl Server {
         server
     }
 
-    /// Ready to serve, with its gate still shut.
+    /// Starts a server whose gate is closed: every request gets 503.
     pub async fn closed(options: Options) -> Self {
-        let kept = TestDatabase::new(options.kind);
+        let test_database = TestDatabase::new(options.kind);
         let layout = layouts::current();
-        if layout != Ground::Native {
-            let prepared = Prepared::new(&kept, layout, options.with_fixture).await;
+        if layout != TestLayout::Native {
+            let prepared = Prepared::new(&test_database, layout, options.with_fixture).await;
             let Prepared { context, fence, access, online } = prepared;
-            let server = Self::over(kept.clone(), context.database.clone(), fence, access, options);
+            let server = Self::over(test_database.clone(), context.database.clone(), fence, access, options);
             if let Some(online) = online {
-                layouts::follow(online, context, &server, kept);
+                layouts::spawn_copy(online, context, &server, test_database);
             }
             return server;
         }
-        newest_layout(&kept, options.with_fixture).await;
-        let database = kept.open().await;
+        newest_layout(&test_database, options.with_fixture).await;
+        let database = test_database.open().await;
         let fence = Fence::raise(&database).await.unwrap();
         let record_versions = fixture::TABLES.map(|table| (table.to_owned(), RECORD_VERSION)).into_iter().collect();
-        let access = Access::direct(&limits(), database.dialect(), &record_versions);
-        Self::over(kept, database, fence, access, options)
+        let access = TableAccess::direct(&limits(), database.dialect(), &record_versions);
+        Self::over(test_database, database, fence, access, options)
     }
 
-    /// Serves the records of a database at the version that it has, directly or through the lens.
-    pub async fn at(kept: TestDatabase, migrations: &[Arc<dyn Transform>], version: u64, options: Options) -> Self {
-        let stored = Stored::open(&kept, migrations.to_vec()).await;
+    /// Serves an existing database at `version`, directly or through a lens.
+    pub async fn at(
+        test_database: TestDatabase,
+        migrations: &[Arc<dyn Transform>],
+        version: u64,
+        options: Options,
+    ) -> Self {
+        let stored = Stored::open(&test_database, migrations.to_vec()).await;
         let database = stored.context.database.clone();
         let fence = Fence::raise(&database).await.unwrap();
-        let line = migrate::line(migrations).unwrap();
+        let history = migrate::layout_history(migrations).unwrap();
         let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
-        let access = if Lenses::are_needed(&line, migrations, version) {
+        let access = if Lenses::are_needed(&history, migrations, version) {
             let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version)).await.unwrap();
-            Access::through(Lenses::new(&line, migrations, version, record_versions, arguments), database.dialect())
+            TableAccess::through_lenses(
+                Lenses::new(&history, migrations, version, record_versions, arguments),
+                database.dialect(),
+            )
         } else {
-            Access::direct(line.at(version).unwrap(), database.dialect(), &record_versions)
+            TableAccess::direct(history.at(version).unwrap(), database.dialect(), &record_versions)
         };
-        let server = Self::over(kept, database, fence, access, options);
+        let server = Self::over(test_database, database, fence, access, options);
         server.gate.open(Arc::clone(&server.api));
         server
     }
 
-    fn over(kept: TestDatabase, database: Database, fence: Fence, access: Access, options: Options) -> Self {
+    fn over(
+        test_database: TestDatabase,
+        database: Database,
+        fence: Fence,
+        access: TableAccess,
+        options: Options,
+    ) -> Self {
         let clock = Arc::new(StoppedClock::at(NOW_NS));
         let keyring = Arc::new(options.keyring.unwrap_or_else(fixture::keyring));
         let store = Store::new(database.clone(), fence.clone(), keyring, clock.clone(), access);
@@ -159,7 +174,7 @@ impl Server {
         }
         let progress = Progress::default();
         let gate = Gate::new(progress.clone());
-        let metrics = Metrics::new(progress.clone(), Pace::default(), measures);
+        let metrics = Metrics::new(progress.clone(), Throttle::default(), measures);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -177,7 +192,7 @@ impl Server {
             clock,
             address,
             client,
-            _kept: kept,
+            _database: test_database,
         }
     }
 
@@ -203,7 +218,7 @@ impl Server {
         self.post(path, request.encode_to_vec()).await
     }
 
-    /// Runs a statement past the host, as an operator or another BBS might.
+    /// Runs a statement that bypasses the host, as an operator or another BBS might.
     pub async fn sql(&self, statement: &str) {
         execute(&self.database, statement).await;
     }
@@ -214,7 +229,7 @@ impl Server {
     }
 }
 
-/// The tables as the default catalog leaves them, with or without the fixture's rows.
+/// Creates the tables of the default catalog's newest version, with or without the fixture's rows.
 async fn newest_layout(database: &TestDatabase, with_rows: bool) {
     if with_rows {
         fixture::write_to(database).await;
@@ -233,7 +248,7 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
     opened.close().await;
 }
 
-/// Of the layout, what the store asks it for.
+/// The parts of the newest layout that the store reads: limits of text columns, and record versions.
 fn limits() -> Layout {
     let column = |(name, kind): &(&str, ColumnType)| Column {
         name: (*name).to_owned(),
@@ -261,7 +276,7 @@ fn limits() -> Layout {
     Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
 }
 
-/// Another passphrase under the fixture's label: nothing that it seals or should open is readable.
+/// A keyring with the fixture's label and another passphrase: it decrypts none of the fixture's records.
 pub fn other_keyring() -> Keyring {
     Keyring::new([("key-2024", "another passphrase")], "key-2024").unwrap()
 }

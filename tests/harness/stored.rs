@@ -1,5 +1,5 @@
-//! A database as a test looks at it: every row of every table of a layout, sealed columns opened, and the engine
-//! ready to run on it.
+//! A database for tests of the migration engine: runs migrations on it and reads every row of a layout, encrypted columns
+//! decrypted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use bbs::layout::values::{Encoding, Value};
 use bbs::lens::transform::Transform;
 use bbs::lock::fence::Fence;
 use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
-use bbs::pace::Pace;
 use bbs::progress::Progress;
+use bbs::throttle::Throttle;
 
 use super::database::{TestDatabase, texts};
 
-/// Rows by table, then by column; text after decryption.
+/// Rows as column values by name, by table. Text is decrypted.
 pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 pub struct Stored {
     pub context: Context,
-    _kept: Option<TestDatabase>,
+    _database: Option<TestDatabase>,
 }
 
 impl Stored {
@@ -30,23 +30,23 @@ impl Stored {
 
     pub async fn try_open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Result<Self, DatabaseError> {
         let opened = Database::open(&database.address()).await?;
-        Ok(Self { _kept: Some(database.clone()), ..Self::over(opened, migrations) })
+        Ok(Self { _database: Some(database.clone()), ..Self::over(opened, migrations) })
     }
 
-    /// The same over connections that are open already.
+    /// [`Self::open`] with an open connection pool.
     pub fn over(database: Database, migrations: Vec<Arc<dyn Transform>>) -> Self {
         let context = Context {
             database,
             migrations,
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
-            pace: Pace::default(),
+            throttle: Throttle::default(),
             now_ns: 1_800_000_000_000_000_000,
             replays: None,
-            // Several batches even for the fixture's few rows.
+            // Small enough for the fixture to take several batches.
             tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
         };
-        Self { context, _kept: None }
+        Self { context, _database: None }
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {
@@ -59,25 +59,26 @@ impl Stored {
         migrate::run(&self.context, &fence, Intent::Down { to }).await
     }
 
-    /// Runs a statement past the host, as an operator or another BBS might.
+    /// Runs a statement that bypasses the host, as an operator or another BBS might.
     pub async fn execute(&self, statement: &str) {
         let mut tx = self.context.database.write().await.expect("a transaction");
-        tx.execute(sql(statement.to_owned())).await.expect("a statement that fits");
+        tx.execute(sql(statement.to_owned())).await.expect("the statement succeeds");
         tx.commit().await.expect("a commit");
     }
 
     pub fn layout(&self, version: u64) -> Layout {
-        let line = migrate::line(&self.context.migrations).expect("the line is sound");
-        line.at(version).expect("a version of the line").clone()
+        let history = migrate::layout_history(&self.context.migrations).expect("the layout history is sound");
+        history.at(version).expect("a version of the layout history").clone()
     }
 
-    /// What the version row says.
+    /// The current version according to the version row.
     pub async fn version(&self) -> u64 {
         let found = texts(&self.context.database, "SELECT value FROM configurations WHERE id = 'version'").await;
         let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
         row["CurrentVersion"].as_u64().expect("a number")
     }
 
+    /// Asserts that the schema of every table is that of the layout at `version`.
     pub async fn assert_layout(&self, version: u64) {
         let dialect = self.context.database.dialect();
         let mut reader = self.context.database.read().await.expect("a reader");
@@ -89,14 +90,15 @@ impl Stored {
         }
     }
 
-    /// The tables of the database, whoever made them.
+    /// All tables of the database, also those outside of every layout.
     pub async fn tables(&self) -> Vec<String> {
         super::database::tables(&self.context.database).await
     }
 
+    /// All rows of the layout at `version`, in primary key order.
     pub async fn rows(&self, version: u64) -> Rows {
         let mut reader = self.context.database.read().await.expect("a reader");
-        let mut everything = Rows::new();
+        let mut all = Rows::new();
         for (name, table) in &self.layout(version).tables {
             let columns: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
             let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
@@ -106,12 +108,12 @@ impl Stored {
                 let columns = table.columns.iter().enumerate();
                 columns.map(|(at, column)| (column.name.clone(), self.text_of(row, at, column))).collect()
             };
-            everything.insert(name.clone(), rows.iter().map(read).collect());
+            all.insert(name.clone(), rows.iter().map(read).collect());
         }
-        everything
+        all
     }
 
-    /// A value as a test compares it, opened where it is sealed.
+    /// A column value as text, decrypted if the column is encrypted.
     fn text_of(&self, row: &Row, at: usize, column: &Column) -> String {
         match row.value(at, Encoding::from(column.kind)).expect("a value of the column's type") {
             Value::Null => "NULL".to_owned(),
@@ -119,7 +121,7 @@ impl Stored {
             Value::Integer(value) => value.to_string(),
             Value::Text([]) => String::new(),
             Value::Text(text) => {
-                let plain = self.context.keyring.open(column.sealing, text).expect("records open");
+                let plain = self.context.keyring.open(column.sealing, text).expect("the value decrypts");
                 String::from_utf8_lossy(&plain).into_owned()
             }
         }

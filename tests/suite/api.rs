@@ -1,16 +1,16 @@
-//! The API over real HTTP on a real database: what each method does, and what each refusal says.
+//! Tests of the API over HTTP on a real database: the effect of each method and the text of each error.
 
 pub(crate) mod actual_lrps;
 pub(crate) mod answers;
 mod changes;
+mod concurrency;
 mod contention;
 mod damage;
 mod evacuation;
 mod framing;
-mod outward;
+mod outgoing;
 mod pages;
 mod retire;
-mod rush;
 
 use bbs_proto::models as proto;
 
@@ -31,7 +31,7 @@ pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
     proto::ProtoRoutes { routes: entries.iter().map(entry).collect() }
 }
 
-/// The least that today's rules accept.
+/// The smallest desired LRP that validation accepts.
 pub(crate) fn lrp(process_guid: &str) -> proto::DesiredLrp {
     proto::DesiredLrp {
         process_guid: process_guid.into(),
@@ -63,7 +63,7 @@ async fn list(server: &Server, request: proto::DesiredLrPsRequest) -> Vec<proto:
     answer.desired_lrps
 }
 
-/// In an order of their own: a list promises none.
+/// Sorted, because lists have no defined order.
 fn guids(lrps: &[proto::DesiredLrp]) -> Vec<String> {
     let mut guids: Vec<_> = lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect();
     guids.sort();

@@ -1,4 +1,4 @@
-//! Every reason to refuse a folder of modules, on real components: the error names the file and says what to do.
+//! The refusals of a modules directory, with real components: each error names the file and says what to do.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::{chain, guest, sandbox};
 
-/// A folder with guests in it and a catalog that says what a test wants it to say.
+/// A modules directory of guests with a catalog that the test writes.
 struct Folder {
     path: tempfile::TempDir,
     catalog: String,
@@ -24,8 +24,8 @@ impl Folder {
         Self { path: tempfile::tempdir().unwrap(), catalog: String::new() }
     }
 
-    /// One migration in order, one on top of it, and a translator.
-    fn good() -> Self {
+    /// Two migrations in order and a translator.
+    fn valid() -> Self {
         Self::new()
             .with("things", "50-things.wasm", "version = 50")
             .with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 50")
@@ -36,13 +36,14 @@ impl Folder {
         self.path.path()
     }
 
-    /// Copies a guest and lists it with these lines besides its file and digest.
+    /// Copies a guest and adds an entry with its file, its digest and these lines.
     fn with(self, name: &str, file: &str, lines: &str) -> Self {
         std::fs::copy(guest(name), self.path().join(file)).unwrap();
         let digest = digest(&self.path().join(file));
         self.listing(file, &digest, lines)
     }
 
+    /// Adds an entry.
     fn listing(mut self, file: &str, digest: &str, lines: &str) -> Self {
         let kind = if lines.contains("version") { "migration" } else { "translator" };
         self.catalog +=
@@ -58,12 +59,12 @@ impl Folder {
     #[track_caller]
     fn refused(&self, words: &[&str]) {
         let error = self.load().expect_err("the folder is refused");
-        assert_says(&chain(&error), words);
+        assert_contains(&chain(&error), words);
     }
 }
 
 #[track_caller]
-fn assert_says(error: &str, words: &[&str]) {
+fn assert_contains(error: &str, words: &[&str]) {
     for word in words {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
@@ -74,33 +75,33 @@ fn digest(path: &Path) -> String {
 }
 
 #[test]
-fn a_good_folder_loads_in_order() {
-    let folder = Folder::good();
+fn valid_folder_loads_in_order() {
+    let folder = Folder::valid();
     let catalog = folder.load().unwrap_or_else(|error| panic!("{}", chain(&error)));
     let versions: Vec<_> = catalog.migrations().iter().map(|module| module.manifest().version).collect();
     assert_eq!(versions, [50, 100]);
     assert_eq!(catalog.migrations()[1].digest(), digest(&folder.path().join("100-well-behaved.wasm")));
     assert_eq!(catalog.translators()[0].manifest().name, "chatty");
-    assert_eq!(catalog.line().newest(), 100);
+    assert_eq!(catalog.layout_history().newest(), 100);
 }
 
 #[test]
 fn a_folder_without_a_catalog_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = Catalog::load(folder.path(), &sandbox()).unwrap_err();
-    assert_says(&chain(&error), &["catalog.toml is not there", "bbs module build"]);
+    assert_contains(&chain(&error), &["catalog.toml is not there", "bbs module build"]);
 }
 
 #[test]
-fn a_catalog_that_cannot_be_read_is_refused() {
+fn unreadable_catalog_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("catalog.toml")).unwrap();
     let error = Catalog::load(folder.path(), &sandbox()).unwrap_err();
-    assert_says(&chain(&error), &["catalog.toml cannot be read; check its permissions"]);
+    assert_contains(&chain(&error), &["catalog.toml cannot be read; check its permissions"]);
 }
 
 #[test]
-fn a_catalog_that_is_not_one_is_refused() {
+fn malformed_catalog_is_refused() {
     for text in ["[[module]]\nkind = ", "surprise = 1", "[[module]]\nkind = \"neither\""] {
         let mut folder = Folder::new();
         folder.catalog = text.to_owned();
@@ -109,7 +110,7 @@ fn a_catalog_that_is_not_one_is_refused() {
 }
 
 #[test]
-fn an_entry_that_is_not_one_is_refused() {
+fn malformed_entry_is_refused() {
     let sha = "0".repeat(64);
     let version = "version = 1";
     for (file, digest, lines, words) in [
@@ -133,48 +134,48 @@ fn an_entry_that_is_not_one_is_refused() {
 
 #[test]
 fn a_missing_module_is_refused() {
-    let folder = Folder::good();
+    let folder = Folder::valid();
     std::fs::remove_file(folder.path().join("50-things.wasm")).unwrap();
-    folder.refused(&["50-things.wasm is listed (migration 50), and is not in the folder", "put the file back"]);
+    folder.refused(&["50-things.wasm is listed (migration 50), but is not in the folder", "restore the file"]);
 }
 
 #[test]
-fn a_module_that_cannot_be_read_is_not_called_missing() {
-    let folder = Folder::good();
+fn unreadable_module_is_not_reported_as_missing() {
+    let folder = Folder::valid();
     std::fs::remove_file(folder.path().join("50-things.wasm")).unwrap();
     std::fs::create_dir(folder.path().join("50-things.wasm")).unwrap();
-    folder.refused(&["50-things.wasm cannot be read; check that it is there and readable"]);
+    folder.refused(&["50-things.wasm cannot be read; check that it exists and is readable"]);
 }
 
 #[test]
 fn an_altered_module_is_refused() {
-    let folder = Folder::good();
+    let folder = Folder::valid();
     let altered = folder.path().join("50-things.wasm");
     let before = digest(&altered);
-    // Still a component, still of the right version: only the bytes differ.
+    // An additional custom section: a valid component of the same version with another digest.
     let mut bytes = std::fs::read(&altered).unwrap();
     bytes.extend([0, 2, 1, b'x']);
     std::fs::write(&altered, bytes).unwrap();
-    folder.refused(&["50-things.wasm was altered", &before, &digest(&altered), "put the original back"]);
+    folder.refused(&["50-things.wasm was altered", &before, &digest(&altered), "restore the original"]);
 }
 
 #[test]
 fn an_unlisted_module_is_refused() {
-    let folder = Folder::good();
+    let folder = Folder::valid();
     std::fs::copy(guest("keeps-state"), folder.path().join("200-extra.wasm")).unwrap();
-    folder.refused(&["200-extra.wasm is in the folder", "no entry lists it", "bbs module add", "or delete it"]);
+    folder.refused(&["200-extra.wasm is in the folder", "but not in its catalog", "bbs module add", "or delete it"]);
 }
 
 #[test]
-fn other_files_do_not_matter() {
-    let folder = Folder::good();
+fn other_files_are_ignored() {
+    let folder = Folder::valid();
     std::fs::write(folder.path().join("README.txt"), "notes").unwrap();
     folder.load().unwrap_or_else(|error| panic!("{}", chain(&error)));
 }
 
 #[test]
 fn a_module_listed_twice_is_refused() {
-    let folder = Folder::good();
+    let folder = Folder::valid();
     let digest = digest(&folder.path().join("50-things.wasm"));
     folder
         .listing("50-things.wasm", &digest, "version = 150\nfollows = 100")
@@ -186,22 +187,22 @@ fn modules_out_of_order_are_refused() {
     Folder::new()
         .with("well-behaved", "100-well-behaved.wasm", "version = 100")
         .with("things", "50-things.wasm", "version = 50\nfollows = 100")
-        .refused(&["50-things.wasm (50) stands after 100", "oldest first"]);
+        .refused(&["50-things.wasm (50) is listed after 100", "oldest first"]);
     Folder::new()
         .with("chatty-translator", "b.wasm", "serves = \"0.10\"\nonto = \"0.11\"")
         .with("chatty-translator", "a.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
-        .refused(&["a.wasm (0.9) stands after 0.10", "oldest first"]);
+        .refused(&["a.wasm (0.9) is listed after 0.10", "oldest first"]);
 }
 
 #[test]
-fn a_version_is_unique() {
-    Folder::good()
+fn duplicate_version_is_refused() {
+    Folder::valid()
         .with("keeps-state", "100-keeps-state.wasm", "version = 100\nfollows = 100")
         .refused(&["100-keeps-state.wasm leads to version 100, as an earlier module does", "build it with another"]);
-    Folder::good()
+    Folder::valid()
         .with("keeps-state", "100-keeps-state.wasm", "version = 50\nfollows = 100")
         .refused(&["100-keeps-state.wasm leads to version 50, as an earlier module does"]);
-    Folder::good()
+    Folder::valid()
         .with("chatty-translator", "again.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
         .refused(&["again.wasm serves API version 0.9, as an earlier module does", "keep one"]);
 }
@@ -211,44 +212,44 @@ fn a_gap_between_migrations_is_refused() {
     Folder::new()
         .with("things", "50-things.wasm", "version = 50")
         .with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 70")
-        .refused(&["built to follow 70, and in the catalog it follows 50", "put back what is missing"]);
+        .refused(&["built to follow 70, but in the catalog it follows 50", "restore the migrations that are missing"]);
     Folder::new()
         .with("things", "50-things.wasm", "version = 50\nfollows = 40")
-        .refused(&["built to follow 40, and in the catalog it follows nothing"]);
+        .refused(&["built to follow 40, but in the catalog it follows nothing"]);
     Folder::new()
         .with("things", "50-things.wasm", "version = 50")
         .with("well-behaved", "100-well-behaved.wasm", "version = 100")
-        .refused(&["built to follow nothing, and in the catalog it follows 50"]);
+        .refused(&["built to follow nothing, but in the catalog it follows 50"]);
 }
 
 #[test]
 fn a_gap_between_translators_is_refused() {
-    Folder::good().with("chatty-translator", "newer.wasm", "serves = \"0.11\"\nonto = \"1.0\"").refused(&[
+    Folder::valid().with("chatty-translator", "newer.wasm", "serves = \"0.11\"\nonto = \"1.0\"").refused(&[
         "newer.wasm serves API version 0.11",
         "needs 0.10",
-        "put back the translator that serves 0.10",
+        "restore the translator that serves 0.10",
     ]);
 }
 
 #[test]
-fn the_line_of_translators_ends_in_the_hosts_own_version() {
+fn translator_chain_must_end_at_the_native_version() {
     let version = |major, minor| ApiVersion { major, minor };
-    let catalog = Folder::good().load().unwrap();
+    let catalog = Folder::valid().load().unwrap();
     catalog.ends_in(version(0, 10)).unwrap();
     let error = catalog.ends_in(version(1, 1)).unwrap_err();
-    assert_says(
+    assert_contains(
         &chain(&error),
         &["0.9-to-0.10.wasm", "API version 0.10", "this host speaks 1.1", "add the translators"],
     );
     let none = Folder::new().with("things", "50-things.wasm", "version = 50").load().unwrap();
-    none.ends_in(version(1, 1)).expect("no translator is no gap");
+    none.ends_in(version(1, 1)).expect("a catalog without translators is valid");
 }
 
-/// Goal: `bbs module check` calls no folder good with which a host does not start.
-/// Method: folders with a fault each, given to both; what the one says is what the other says.
+/// Goal: `bbs module check` accepts no folder with which a host does not start.
+/// Method: gives folders with one fault each to both commands and compares the errors.
 #[test]
 fn module_check_refuses_what_serve_refuses() {
-    let ends_early = Folder::good();
+    let ends_early = Folder::valid();
     let only_translators =
         Folder::new().with("chatty-translator", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"");
     let empty = Folder::new();
@@ -266,38 +267,38 @@ fn module_check_refuses_what_serve_refuses() {
         let checked = Command::new(bbs()).args(["module", "check"]).arg(folder.path()).output().unwrap();
         let served = Installation::new(folder.path(), Kind::Sqlite).run(&["serve"]);
         for output in [checked, served] {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success(), "{words:?} is called good");
-            assert_says(&said, &[words]);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "accepted, expected {words:?}");
+            assert_contains(&message, &[words]);
         }
     }
 }
 
 #[test]
-fn a_module_that_is_not_what_it_is_listed_as_is_refused() {
+fn module_whose_manifest_contradicts_its_entry_is_refused() {
     Folder::new().with("things", "51-things.wasm", "version = 51").refused(&[
-        "51-things.wasm is migration 50 by its own account",
+        "51-things.wasm is migration 50 according to its manifest",
         "lists it as migration 51",
         "build the folder",
     ]);
     Folder::new()
         .with("chatty-translator", "0.8-to-0.10.wasm", "serves = \"0.8\"\nonto = \"0.10\"")
-        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as translator 0.8 to 0.10"]);
+        .refused(&["is translator 0.9 to 0.10 according to its manifest", "lists it as translator 0.8 to 0.10"]);
     Folder::new()
         .with("chatty-translator", "0.9-to-1.0.wasm", "serves = \"0.9\"\nonto = \"1.0\"")
-        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as translator 0.9 to 1.0"]);
+        .refused(&["is translator 0.9 to 0.10 according to its manifest", "lists it as translator 0.9 to 1.0"]);
     Folder::new()
         .with("chatty-translator", "50-things.wasm", "version = 50")
-        .refused(&["is translator 0.9 to 0.10 by its own account", "lists it as migration 50"]);
+        .refused(&["is translator 0.9 to 0.10 according to its manifest", "lists it as migration 50"]);
     Folder::new()
         .with("things", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"")
-        .refused(&["is migration 50 by its own account", "lists it as translator 0.9 to 0.10"]);
+        .refused(&["is migration 50 according to its manifest", "lists it as translator 0.9 to 0.10"]);
 }
 
 #[test]
-fn a_module_that_asks_for_more_than_its_contract_is_refused() {
-    Folder::good().with("forbidden-import", "200-forbidden.wasm", "version = 200\nfollows = 100").refused(&[
-        "holds a module that cannot be used",
+fn module_with_a_foreign_import_is_refused() {
+    Folder::valid().with("forbidden-import", "200-forbidden.wasm", "version = 200\nfollows = 100").refused(&[
+        "a module of the folder cannot be used",
         "200-forbidden.wasm",
         "wasi:random/random@0.2.0",
         "modules have no clock, files, network or randomness",
@@ -305,25 +306,25 @@ fn a_module_that_asks_for_more_than_its_contract_is_refused() {
 }
 
 #[test]
-fn a_module_that_will_not_say_what_it_is_is_refused() {
-    Folder::good().with("describe-traps", "200-silent.wasm", "version = 200\nfollows = 100").refused(&[
+fn module_whose_describe_traps_is_refused() {
+    Folder::valid().with("describe-traps", "200-silent.wasm", "version = 200\nfollows = 100").refused(&[
         "200-silent.wasm",
-        "does not say what it is",
-        "broke off",
+        "did not return a manifest",
+        "trapped",
     ]);
 }
 
 #[test]
 fn a_migration_that_does_not_fit_the_layout_before_it_is_refused() {
     Folder::new().with("well-behaved", "100-well-behaved.wasm", "version = 100").refused(&[
-        "do not build on each other",
+        "do not fit together",
         "migration 100-well-behaved",
         "there is no table \"things\"",
     ]);
 }
 
 #[test]
-fn answers_are_checked_against_the_layout() {
+fn outcomes_are_checked_against_the_layout() {
     use bbs::layout::columns::{Batch, ColumnData, RunArguments, TableData};
     use bbs::layout::manifest::Direction;
     let catalog = Folder::new()
@@ -332,15 +333,18 @@ fn answers_are_checked_against_the_layout() {
         .load()
         .unwrap();
     let run = RunArguments { started_at_ns: 0, namespace: uuid::Uuid::nil() };
-    let up = |deed: &str| {
-        let text =
-            ColumnData { validity: vec![], offsets: vec![0, u32::try_from(deed.len()).unwrap()], values: deed.into() };
+    let up = |behaviour: &str| {
+        let text = ColumnData {
+            validity: vec![],
+            offsets: vec![0, u32::try_from(behaviour.len()).unwrap()],
+            values: behaviour.into(),
+        };
         let table = TableData { unit_offsets: vec![0, 1], columns: vec![text] };
         catalog.migrations()[1].apply(Direction::Up, &run, &Batch { tables: vec![table], residue: vec![] })
     };
-    up("fine").expect("it fits");
+    up("fine").expect("the outcome matches the layout");
     let error = up("text-for-integers").unwrap_err().to_string();
-    assert_says(&error, &["column `size`: offsets, which only text has"]);
+    assert_contains(&error, &["column `size`: offsets, which only text has"]);
     let error = up("null-where-none-may-be").unwrap_err().to_string();
-    assert_says(&error, &["column `size`: NULL in row 0 (unit 0), and the column takes none"]);
+    assert_contains(&error, &["column `size`: NULL in row 0 (unit 0), and the column takes none"]);
 }

@@ -1,5 +1,5 @@
-//! What the host says to the rest of Diego, heard by small servers that speak the real protocols over mutual TLS and
-//! that misbehave: nothing hangs, each error says what to do, and what works again is used again.
+//! The host's clients of other components of Diego, against stub servers with the real protocols over mutual TLS that
+//! fail in various ways: no call hangs, each error says what to do, and calls succeed again when the server does.
 
 mod loggregator;
 
@@ -19,25 +19,25 @@ use serde_json::{Value, json};
 
 use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
-use crate::harness::neighbours::{Heard, Say, StandIn};
+use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
 
-/// A cell whose rep this is.
-fn cell(rep: &StandIn) -> proto::CellPresence {
+/// The presence of a cell with this rep.
+fn cell(rep: &StubServer) -> proto::CellPresence {
     let rep_url = rep.url().into_bytes();
     proto::CellPresence { cell_id: b"cell-1".to_vec(), rep_url, ..Default::default() }
 }
 
-/// Clients of this auctioneer, who show what `trust` signed.
+/// Clients of this auctioneer, with certificates signed by `trust`.
 fn clients(trust: &Trust, auctioneer: &str, require_tls: bool) -> Clients {
-    let config = config::Clients {
+    let config = config::ClientsConfig {
         communication_timeout: Duration::from_secs(3),
-        auctioneer: Some(config::Auctioneer {
+        auctioneer: Some(config::AuctioneerConfig {
             address: auctioneer.to_owned(),
             tls: Some(trust.client_tls()),
             require_tls,
         }),
-        rep: config::Rep { tls: Some(trust.client_tls()), session_cache_size: Some(8) },
-        ..config::Clients::default()
+        rep: config::RepConfig { tls: Some(trust.client_tls()), session_cache_size: Some(8) },
+        ..config::ClientsConfig::default()
     };
     Clients::new(&config, None, Some(&trust.client_tls())).unwrap()
 }
@@ -66,9 +66,9 @@ fn instance() -> (LrpKey, InstanceKey) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_auctioneer_reads_what_it_expects() {
+async fn auctioneer_requests_have_the_expected_bodies() {
     let trust = Trust::new();
-    let auctioneer = StandIn::start(&trust);
+    let auctioneer = StubServer::start(&trust);
     let clients = clients(&trust, &auctioneer.url(), true);
     clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
     let definition = proto::TaskDefinition { root_fs: b"docker:///a".to_vec(), memory_mb: 1, ..Default::default() };
@@ -83,94 +83,97 @@ async fn the_auctioneer_reads_what_it_expects() {
         "TaskGuid": "task", "Domain": "domain", "PlacementTags": [], "VolumeDrivers": [], "RootFs": "docker:///a",
         "MemoryMB": 1, "DiskMB": 0, "MaxPids": 0, "state": "Invalid", "failed": false,
     }]);
-    let heard = |path: &str, trace_id: &str, body| Heard {
+    let expected = |path: &str, trace_id: &str, body| ReceivedRequest {
         method: "POST".to_owned(),
         path: path.to_owned(),
         trace_id: Some(trace_id.to_owned()),
         body,
     };
-    assert_eq!(auctioneer.heard(), [heard("/v1/lrps", "a-trace", lrps), heard("/v1/tasks", "", tasks)]);
+    assert_eq!(auctioneer.take_requests(), [expected("/v1/lrps", "a-trace", lrps), expected("/v1/tasks", "", tasks)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_auctioneer_does_nothing_hangs_and_the_next_request_is_made() {
+async fn auctioneer_failures_return_errors_and_later_requests_succeed() {
     let trust = Trust::new();
-    let auctioneer = StandIn::start(&trust);
+    let auctioneer = StubServer::start(&trust);
     let clients = clients(&trust, &auctioneer.url(), true);
-    let ask = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
+    let request = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
     for status in [200, 404, 500] {
-        auctioneer.say(&[Say::Status(status)]);
-        let error = ask().await.unwrap_err();
+        auctioneer.reply_next(&[StubReply::Status(status)]);
+        let error = request().await.unwrap_err();
         assert!(matches!(error, ClientError::Status { status: found, .. } if found == status), "{error}");
-        assert!(error.to_string().contains("see what the other end logged"), "{error}");
-        ask().await.unwrap();
+        assert!(error.to_string().contains("see the log of that component"), "{error}");
+        request().await.unwrap();
     }
-    auctioneer.say(&[Say::Nothing]);
-    let error = ask().await.unwrap_err();
+    auctioneer.reply_next(&[StubReply::Never]);
+    let error = request().await.unwrap_err();
     assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
-    auctioneer.say(&[Say::Cut]);
-    let error = ask().await.unwrap_err();
-    // The head may be on its way before the cut, or not.
+    auctioneer.reply_next(&[StubReply::Truncated]);
+    let error = request().await.unwrap_err();
+    // The head of the response may be sent before the connection is closed, or not.
     assert!(matches!(error, ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }), "{error}");
-    ask().await.unwrap();
+    request().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_known_is_not_spoken_to() {
-    let (trust, strange) = (Trust::new(), Trust::new());
-    let auctioneer = StandIn::start(&trust);
+async fn untrusted_and_unreachable_auctioneers_are_errors() {
+    let (trust, untrusted) = (Trust::new(), Trust::new());
+    let auctioneer = StubServer::start(&trust);
     let url = auctioneer.url();
-    let of_stranger = clients(&strange, &url, true);
-    let error = of_stranger.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
+    let with_untrusted = clients(&untrusted, &url, true);
+    let error = with_untrusted.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
     assert!(error.to_string().contains("the certificates of both belong together"), "{error}");
     let plain = clients(&trust, &url.replace("https", "http"), true);
     assert!(plain.auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
-    // A port that nobody listens on, with and without another attempt over http.
+    // A port without a server, with and without a retry over HTTP.
     drop(auctioneer);
     for require_tls in [true, false] {
-        let gone = clients(&trust, &url, require_tls);
-        let error = gone.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
+        let unreachable = clients(&trust, &url, require_tls);
+        let error = unreachable.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_auctioneer_without_tls_is_found_where_it_may_have_none() {
+async fn auctioneer_without_tls_is_reached_unless_tls_is_required() {
     let trust = Trust::new();
-    let auctioneer = StandIn::start_plain();
+    let auctioneer = StubServer::start_plain();
     let url = auctioneer.url().replace("http:", "https:");
     assert!(clients(&trust, &url, true).auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
     clients(&trust, &url, false).auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
-    assert_eq!(auctioneer.heard().len(), 1);
+    assert_eq!(auctioneer.take_requests().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rep_is_asked_over_https_for_exactly_one_container() {
+async fn rep_requests_use_https_and_name_one_container() {
     let trust = Trust::new();
-    let rep = StandIn::start(&trust);
+    let rep = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
     let (cell, (key, instance)) = (cell(&rep), instance());
     clients.reps.stop(&cell, &key, &instance, &TraceId::NONE).await.unwrap();
     clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
-    let heard = rep.heard();
-    assert_eq!(heard[0].path, "/v1/lrps/a%2Fguid/instances/instance/stop");
-    assert_eq!((heard[0].method.as_str(), &heard[0].trace_id, &heard[0].body), ("POST", &None, &Value::Null));
-    assert_eq!((heard[1].path.as_str(), heard[1].trace_id.as_deref()), ("/v1/tasks/task/cancel", Some("a-trace")));
+    let requests = rep.take_requests();
+    assert_eq!(requests[0].path, "/v1/lrps/a%2Fguid/instances/instance/stop");
+    assert_eq!((requests[0].method.as_str(), &requests[0].trace_id, &requests[0].body), ("POST", &None, &Value::Null));
+    assert_eq!(
+        (requests[1].path.as_str(), requests[1].trace_id.as_deref()),
+        ("/v1/tasks/task/cancel", Some("a-trace"))
+    );
     for rep_url in ["", "http://127.0.0.1:1", "not a url", "https:"] {
         let cell = proto::CellPresence { rep_url: rep_url.into(), ..cell.clone() };
         let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
         assert!(matches!(error, ClientError::NoSecureAddress { .. }), "{rep_url:?}: {error}");
     }
-    rep.say(&[Say::Nothing, Say::Status(500)]);
+    rep.reply_next(&[StubReply::Never, StubReply::Status(500)]);
     assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
     assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
     clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_rep_is_told_of_routes_only() {
+async fn update_to_an_older_rep_falls_back_to_routes_only() {
     let trust = Trust::new();
-    let rep = StandIn::start(&trust);
+    let rep = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
     let (cell, (key, instance)) = (cell(&rep), instance());
     let routes = Some(vec![b"a.internal".to_vec()]);
@@ -187,29 +190,32 @@ async fn an_older_rep_is_told_of_routes_only() {
             "internal_routes": [{ "hostname": "a.internal" }], "metric_tags": tags,
         })
     };
-    let heard = rep.heard();
-    assert_eq!((heard[0].method.as_str(), &heard[0].body), ("PUT", &body(json!({ "a": "b" }))));
-    assert_eq!(heard[0].path, "/v2/lrps/a%2Fguid/instances/instance");
+    let requests = rep.take_requests();
+    assert_eq!((requests[0].method.as_str(), &requests[0].body), ("PUT", &body(json!({ "a": "b" }))));
+    assert_eq!(requests[0].path, "/v2/lrps/a%2Fguid/instances/instance");
 
-    rep.say(&[Say::Status(404)]);
+    rep.reply_next(&[StubReply::Status(404)]);
     update(both.clone()).await.unwrap();
-    let heard = rep.heard();
-    assert_eq!((heard[1].path.as_str(), &heard[1].body), ("/v1/lrps/a%2Fguid/instances/instance", &body(Value::Null)));
-    rep.say(&[Say::Status(404), Say::Status(404)]);
+    let requests = rep.take_requests();
+    assert_eq!(
+        (requests[1].path.as_str(), &requests[1].body),
+        ("/v1/lrps/a%2Fguid/instances/instance", &body(Value::Null))
+    );
+    rep.reply_next(&[StubReply::Status(404), StubReply::Status(404)]);
     update(both.clone()).await.unwrap();
-    assert_eq!(rep.heard().len(), 2);
-    rep.say(&[Say::Status(404), Say::Status(500)]);
+    assert_eq!(rep.take_requests().len(), 2);
+    rep.reply_next(&[StubReply::Status(404), StubReply::Status(500)]);
     assert!(matches!(update(both).await.unwrap_err(), ClientError::Status { status: 500, .. }));
-    rep.heard();
-    rep.say(&[Say::Status(404)]);
+    rep.take_requests();
+    rep.reply_next(&[StubReply::Status(404)]);
     update(InstanceUpdate { internal_routes: None, metric_tags: tags }).await.unwrap();
-    assert_eq!(rep.heard().len(), 1, "tags alone have no older way");
+    assert_eq!(rep.take_requests().len(), 1, "older reps accept no tags");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
+async fn task_callback_contains_the_whole_result() {
     let trust = Trust::new();
-    let receiver = StandIn::start(&trust);
+    let receiver = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
     let task = |annotation: &str, url: String| Task {
         guid: b"task".to_vec(),
@@ -225,18 +231,18 @@ async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
         ..Task::default()
     };
     let url = format!("{}/ended?a=b", receiver.url());
-    receiver.say(&[Say::Status(200), Say::Status(503)]);
+    receiver.reply_next(&[StubReply::Status(200), StubReply::Status(503)]);
     assert_eq!(clients.callbacks.post(&task("", url.clone())).await.unwrap(), 200);
     assert_eq!(clients.callbacks.post(&task("mine", url.clone())).await.unwrap(), 503);
     let mut body = json!({
         "task_guid": "task", "failed": true, "failure_reason": "a \u{fffd} reason", "result": "<result>",
         "created_at": 7,
     });
-    let heard = receiver.heard();
-    assert_eq!((heard[0].path.as_str(), &heard[0].trace_id, &heard[0].body), ("/ended", &None, &body));
+    let requests = receiver.take_requests();
+    assert_eq!((requests[0].path.as_str(), &requests[0].trace_id, &requests[0].body), ("/ended", &None, &body));
     body["annotation"] = "mine".into();
-    assert_eq!(heard[1].body, body);
-    receiver.say(&[Say::Nothing]);
+    assert_eq!(requests[1].body, body);
+    receiver.reply_next(&[StubReply::Never]);
     let error = clients.callbacks.post(&task("", url)).await.unwrap_err();
     assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
     let error = clients.callbacks.post(&task("", "nowhere".to_owned())).await.unwrap_err();
@@ -244,41 +250,42 @@ async fn whoever_waits_for_the_end_of_a_task_is_told_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cells_are_those_that_locket_knows_and_that_can_be_read() {
+async fn cells_are_the_readable_presences_of_locket() {
     let locket = Locket::start();
-    let clients = Clients::new(&config::Clients::default(), Some(&locket.looked_up()), None).unwrap();
+    let clients = Clients::new(&config::ClientsConfig::default(), Some(&locket.lookup_config()), None).unwrap();
     let cells = clients.cells;
     assert_eq!(cells.all().await.unwrap(), Some(Vec::new()));
-    locket.show("a", r#"{"cell_id":"a","rep_url":"https://a"}"#);
-    locket.show("b", "not JSON");
+    locket.add_presence("a", r#"{"cell_id":"a","rep_url":"https://a"}"#);
+    locket.add_presence("b", "not JSON");
     let found = cells.all().await.unwrap().unwrap();
     assert_eq!(found.iter().map(|cell| &cell.cell_id[..]).collect::<Vec<_>>(), [b"a"]);
     assert_eq!(cells.find(b"a").await.unwrap(), Some(found[0].clone()));
     assert_eq!(cells.find(b"b").await.unwrap(), None);
     assert_eq!(cells.find(b"c").await.unwrap(), None);
-    locket.be_silent(true);
+    locket.set_unavailable(true);
     let error = cells.all().await.unwrap_err();
     assert!(matches!(error, CellsError::Locket(_)), "{error}");
     assert!(cells.find(b"a").await.is_err());
-    locket.be_silent(false);
-    locket.hide("a");
+    locket.set_unavailable(false);
+    locket.remove_presence("a");
     assert_eq!(cells.find(b"a").await.unwrap(), None);
-    assert_eq!(Clients::default().cells.all().await.unwrap(), None, "nobody is asked");
+    assert_eq!(Clients::default().cells.all().await.unwrap(), None, "without Locket no cells are known");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_configuration_is_said() {
+async fn invalid_client_configuration_is_an_error_that_names_the_key() {
     let trust = Trust::new();
-    let refused = |auctioneer: config::Auctioneer| {
-        let config = config::Clients { auctioneer: Some(auctioneer), ..config::Clients::default() };
+    let rejected = |auctioneer: config::AuctioneerConfig| {
+        let config = config::ClientsConfig { auctioneer: Some(auctioneer), ..config::ClientsConfig::default() };
         Clients::new(&config, None, None).unwrap_err()
     };
     let (address, tls) = ("https://127.0.0.1:1".to_owned(), trust.client_tls());
-    let error = refused(config::Auctioneer { address: "https://".to_owned(), tls: None, require_tls: true });
+    let error = rejected(config::AuctioneerConfig { address: "https://".to_owned(), tls: None, require_tls: true });
     assert!(error.to_string().contains("write it as a URL"), "{error}");
     let without_key = ClientTls { key_file: "/nonexistent.key".into(), ..tls.clone() };
-    let error = refused(config::Auctioneer { address: address.clone(), tls: Some(without_key), require_tls: true });
+    let error =
+        rejected(config::AuctioneerConfig { address: address.clone(), tls: Some(without_key), require_tls: true });
     assert!(error.to_string().contains("`auctioneer_*`"), "{error}");
-    let crossed = ClientTls { key_file: tls.cert_file.clone(), ..tls };
-    refused(config::Auctioneer { address, tls: Some(crossed), require_tls: true });
+    let mismatched = ClientTls { key_file: tls.cert_file.clone(), ..tls };
+    rejected(config::AuctioneerConfig { address, tls: Some(mismatched), require_tls: true });
 }

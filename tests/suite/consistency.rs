@@ -1,12 +1,12 @@
-//! Whatever is called, in whichever order, by whom and whenever: what is stored is consistent after each call, and
-//! convergence with an auctioneer that places what it is asked to brings it to rest, with exactly what is desired.
+//! Random calls in random order and at random times. The stored records are consistent after each call, and convergence
+//! with an auctioneer that places every instance leads to a settled state with exactly the desired instances.
 //!
 //! `BBS_CONSISTENCY_RUNS` sets the number of runs on each database, `BBS_CONSISTENCY_SEED` the first seed. A failure
-//! tells its seed and its calls.
+//! prints its seed and its calls.
 
 mod calls;
 mod checks;
-mod rest;
+mod settle;
 
 use std::collections::BTreeSet;
 
@@ -22,17 +22,17 @@ use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{NOW_NS, Options, Server};
 
 use calls::Call;
-use checks::Seen;
+use checks::RecordHistory;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const GUIDS: [&str; 3] = ["a", "b", "c"];
 const DOMAINS: [&str; 2] = ["one", "two"];
 const CELLS: [&str; 3] = ["cell-a", "cell-b", "cell-c"];
-/// More than is ever desired, so that something may run that is not.
+/// More than are ever desired, so that undesired instances occur.
 const INDICES: i32 = 5;
 
-on_each_layout!(whatever_is_called_the_store_is_consistent_and_comes_to_rest);
-async fn whatever_is_called_the_store_is_consistent_and_comes_to_rest(kind: Kind) {
+on_each_layout!(random_calls_keep_the_store_consistent_and_convergence_settles_it);
+async fn random_calls_keep_the_store_consistent_and_convergence_settles_it(kind: Kind) {
     let (runs, calls) = match kind {
         Kind::Sqlite => (6, 150),
         Kind::Postgres | Kind::Mysql => (2, 80),
@@ -41,117 +41,118 @@ async fn whatever_is_called_the_store_is_consistent_and_comes_to_rest(kind: Kind
     let first = number("BBS_CONSISTENCY_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     for seed in first..first + number("BBS_CONSISTENCY_RUNS").unwrap_or(runs) {
         println!("BBS_CONSISTENCY_SEED={seed} BBS_CONSISTENCY_RUNS=1 on {kind:?}");
-        let mut world = World::new(kind, seed).await;
+        let mut test = ConsistencyTest::new(kind, seed).await;
         for _ in 0..calls {
-            let call = Call::any(&mut world.random, &world.rows);
-            world.make(&call).await;
+            let call = Call::any(&mut test.random, &test.rows);
+            test.make(&call).await;
         }
-        println!("came across {:?}", world.seen.kinds());
-        rest::comes(&mut world).await;
+        println!("occurred: {:?}", test.history.kinds());
+        settle::until_converged(&mut test).await;
     }
 }
 
-/// A host with everybody around it, and what is known of its records.
-struct World {
+/// A server with its neighbours, and the records and histories read so far.
+struct ConsistencyTest {
     server: Server,
     neighbours: Neighbours,
     random: Rng,
     now_ns: i64,
-    /// The cells that are there.
-    there: BTreeSet<&'static str>,
-    rows: Rows,
-    seen: Seen,
+    /// The cells with a presence in Locket.
+    present_cells: BTreeSet<&'static str>,
+    rows: Snapshot,
+    history: RecordHistory,
 }
 
-/// Everything, as clients see it.
+/// All records, as the API lists them.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Rows {
+struct Snapshot {
     desired: Vec<proto::DesiredLrp>,
     actual: Vec<proto::ActualLrp>,
     tasks: Vec<proto::Task>,
 }
 
-impl Rows {
+impl Snapshot {
     fn desired(&self, guid: &[u8]) -> Option<i32> {
         self.desired.iter().find(|lrp| lrp.process_guid == guid).map(|lrp| lrp.instances)
     }
 }
 
-impl World {
+impl ConsistencyTest {
     async fn new(kind: Kind, seed: u64) -> Self {
         let neighbours = Neighbours::start();
         let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
         let random = Rng::with_seed(seed);
-        let (rows, seen) = (Rows::default(), Seen::default());
-        let mut world = Self { server, neighbours, random, now_ns: NOW_NS, there: BTreeSet::new(), rows, seen };
+        let (rows, history) = (Snapshot::default(), RecordHistory::default());
+        let mut test =
+            Self { server, neighbours, random, now_ns: NOW_NS, present_cells: BTreeSet::new(), rows, history };
         for cell in CELLS {
-            world.show(cell, true);
+            test.set_present(cell, true);
         }
-        world
+        test
     }
 
-    fn show(&mut self, cell: &'static str, is_there: bool) {
-        if is_there {
-            self.there.insert(cell);
-            self.neighbours.show(cell);
+    fn set_present(&mut self, cell: &'static str, present: bool) {
+        if present {
+            self.present_cells.insert(cell);
+            self.neighbours.add_cell(cell);
         } else {
-            self.there.remove(cell);
-            self.neighbours.locket.hide(cell);
+            self.present_cells.remove(cell);
+            self.neighbours.locket.remove_presence(cell);
         }
     }
 
-    fn wait(&mut self, seconds: i64) {
+    fn advance_clock(&mut self, seconds: i64) {
         self.now_ns += seconds * SECOND_NS;
         self.server.clock.set(self.now_ns);
     }
 
-    /// Makes a call, waits for what it does beside, and looks at everything.
+    /// Makes a call, waits for the requests that follow from it, and checks all records.
     async fn make(&mut self, call: &Call) {
-        self.neighbours.rep.heard();
-        self.neighbours.auctioneer.heard();
-        let said = call.make(self).await;
-        println!("{call:?}: {said:?}");
-        let lowered = call.lowers(&self.rows).filter(|_| said.is_none());
-        if let Some((guid, left)) = lowered {
+        self.neighbours.rep.take_requests();
+        self.neighbours.auctioneer.take_requests();
+        let error = call.make(self).await;
+        println!("{call:?}: {error:?}");
+        let scaled_down = call.scales_down(&self.rows).filter(|_| error.is_none());
+        if let Some((guid, left)) = scaled_down {
             self.expect_stops(guid, left).await;
         }
-        self.look().await;
-        if let Some((guid, left)) = lowered {
-            checks::nothing_waits_in_vain(guid, left, &self.rows);
+        self.read_and_check().await;
+        if let Some((guid, left)) = scaled_down {
+            checks::assert_no_surplus_unclaimed(guid, left, &self.rows);
         }
     }
 
-    /// Of what is not desired any more, the containers whose cells are there are stopped.
+    /// Asserts that exactly the surplus containers on present cells were stopped.
     async fn expect_stops(&mut self, guid: &str, left: i32) {
         let surplus = self.rows.actual.iter().filter(|row| checks::is_surplus_container(row, guid, left));
-        let stopped = surplus.filter(|row| self.there.contains(checks::cell_of(row)));
+        let stopped = surplus.filter(|row| self.present_cells.contains(checks::cell_of(row)));
         let mut expected: Vec<_> = stopped.map(|row| checks::stop_path(row, guid)).collect();
         expected.sort();
-        let heard = self.neighbours.rep.hears(expected.len()).await;
-        let mut heard: Vec<_> = heard.into_iter().map(|heard| heard.path).collect();
-        heard.sort();
-        assert_eq!(heard, expected, "of {guid}, {left} are left");
+        let requests = self.neighbours.rep.wait_for_requests(expected.len()).await;
+        let mut paths: Vec<_> = requests.into_iter().map(|request| request.path).collect();
+        paths.sort();
+        assert_eq!(paths, expected, "of {guid}, {left} are left");
     }
 
-    /// Reads everything again, which has to be consistent with itself and with what it was before.
-    async fn look(&mut self) {
-        let desired: proto::DesiredLrPsResponse = self.listed("desired_lrps/list.r3").await;
-        let actual: proto::ActualLrPsResponse = self.listed("actual_lrps/list").await;
-        let tasks: proto::TasksResponse = self.listed("tasks/list.r3").await;
+    /// Reads all records and checks them against each other and against their history.
+    async fn read_and_check(&mut self) {
+        let desired: proto::DesiredLrPsResponse = self.list("desired_lrps/list.r3").await;
+        let actual: proto::ActualLrPsResponse = self.list("actual_lrps/list").await;
+        let tasks: proto::TasksResponse = self.list("tasks/list.r3").await;
         assert_eq!((&desired.error, &actual.error, &tasks.error), (&None, &None, &None));
-        let mut rows = Rows { desired: desired.desired_lrps, actual: actual.actual_lrps, tasks: tasks.tasks };
+        let mut rows = Snapshot { desired: desired.desired_lrps, actual: actual.actual_lrps, tasks: tasks.tasks };
         rows.actual
             .sort_by_key(|row| (row.actual_lrp_key.clone().map(|key| (key.process_guid, key.index)), row.presence));
-        self.seen.check(&rows);
+        self.history.check(&rows);
         self.rows = rows;
     }
 
-    async fn listed<M: Message + Default>(&self, path: &str) -> M {
+    async fn list<M: Message + Default>(&self, path: &str) -> M {
         self.server.post(&format!("/v1/{path}"), []).await.message()
     }
 
-    /// The error of a call, if it has one, which has to be one that such a call may give here.
-    async fn said(&self, path: &str, request: &impl Message, allowed: &[Type]) -> Option<Type> {
+    /// Makes a call and returns its error, which must be one of `allowed`.
+    async fn call_error(&self, path: &str, request: &impl Message, allowed: &[Type]) -> Option<Type> {
         let reply = self.server.call(&format!("/v1/{path}"), request).await;
         let error = reply.message::<proto::DesiredLrpLifecycleResponse>().error?;
         let text = String::from_utf8_lossy(&error.message).into_owned();
@@ -160,6 +161,6 @@ impl World {
     }
 
     async fn converge(&self) -> convergence::Counts {
-        convergence::run(&self.server.service).await.expect("everybody that has to be there is")
+        convergence::run(&self.server.service).await.expect("the neighbours that convergence needs are available")
     }
 }

@@ -1,5 +1,5 @@
-//! A running host, looked at and steered as its operator would: while it migrates, while it serves, and when it is
-//! told to end.
+//! Operator commands against a running host: watch, pause, resume and throttle while it migrates and serves, and
+//! rollback at termination.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 
-/// Going up from here rewrites every row.
+/// Migrating up from this version rewrites every row.
 const OLDEST: u64 = 1_471_030_898;
 const BELOW_NEWEST: u64 = 1_772_581_987;
 const NEWEST: u64 = 1_795_000_000;
@@ -22,19 +22,19 @@ async fn taken_over(kind: Kind) -> Installation {
     installation
 }
 
-/// With the work ahead of it that copies rows.
-async fn behind(kind: Kind) -> Installation {
+/// An installation at the oldest version, whose next start copies rows.
+async fn at_oldest(kind: Kind) -> Installation {
     let installation = taken_over(kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     installation
 }
 
-/// Asks until the body of the 503 that a client gets is what is waited for.
-async fn refused_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
+/// Repeats a call until the body of its 503 response satisfies `wanted`. Returns the body.
+async fn unavailable_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
     let client = crate::harness::http_client();
     loop {
         let response = client.post(host.url("/v1/domains/list")).send().await.unwrap();
-        // A host that has just been told to end still serves for a moment.
+        // A host that has just received the signal may still serve.
         if response.status() == 503 {
             assert!(response.headers().contains_key("retry-after"));
             let body = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
@@ -50,16 +50,16 @@ fn waits_for<'a>(reason: &'a str) -> impl Fn(&Value) -> bool + 'a {
     move |body| body["phase"] == "copy" && body["waiting"]["reason"] == reason
 }
 
-fn said(output: &Output) -> String {
+fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What an operator reads when a command fails.
+/// Runs a command that must fail. Returns its output.
 #[track_caller]
 fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", said(&output));
-    said(&output)
+    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", text(&output));
+    text(&output)
 }
 
 fn version(installation: &Installation) -> u64 {
@@ -67,15 +67,15 @@ fn version(installation: &Installation) -> u64 {
     status["found"]["versioned"]["current"].as_u64().unwrap()
 }
 
-on_each_database!(a_migration_is_paused_resumed_bounded_and_watched_while_it_runs);
-async fn a_migration_is_paused_resumed_bounded_and_watched_while_it_runs(kind: Kind) {
-    let installation = behind(kind).await.set("migration_units_per_second", 1);
+on_each_database!(running_migration_is_paused_resumed_throttled_and_watched);
+async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
+    let installation = at_oldest(kind).await.set("migration_units_per_second", 1);
     let mut host = Host::start(installation.command(&["serve"]), "listening");
-    let held_back = refused_until(&host, waits_for("rate")).await;
-    assert!(held_back["total"].as_u64().unwrap() > held_back["done"].as_u64().unwrap());
+    let throttled = unavailable_until(&host, waits_for("rate")).await;
+    assert!(throttled["total"].as_u64().unwrap() > throttled["done"].as_u64().unwrap());
 
     assert!(installation.succeed(&["migrate", "pause"]).starts_with("Paused"));
-    let paused = refused_until(&host, waits_for("paused")).await;
+    let paused = unavailable_until(&host, waits_for("paused")).await;
     assert_eq!(paused["eta_seconds"], Value::Null);
     let report: Value = serde_json::from_str(&installation.succeed(&["migrate", "rate", "none", "--json"])).unwrap();
     assert_eq!((&report["pace"]["paused"], &report["pace"]["units_per_second"]), (&Value::Bool(true), &Value::Null));
@@ -84,18 +84,18 @@ async fn a_migration_is_paused_resumed_bounded_and_watched_while_it_runs(kind: K
 
     assert_eq!(installation.succeed(&["migrate", "resume"]), "Resumed.\n");
     let watched = installation.run(&["migrate", "watch"]);
-    assert!(watched.status.success() && watched.stdout == b"The host serves.\n", "{}", said(&watched));
+    assert!(watched.status.success() && watched.stdout == b"The host serves.\n", "{}", text(&watched));
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
     let idle = installation.succeed(&["migrate", "pause"]);
-    assert!(idle.contains("Nothing is under way"), "{idle}");
+    assert!(idle.contains("no migration is in progress"), "{idle}");
     assert!(host.terminate().success());
 }
 
 #[tokio::test]
-async fn a_machine_watches_line_by_line_and_learns_that_the_host_was_killed() {
-    let installation = behind(Kind::Sqlite).await.set("migration_units_per_second", 1);
+async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
+    let installation = at_oldest(Kind::Sqlite).await.set("migration_units_per_second", 1);
     let host = Host::start(installation.command(&["serve"]), "listening");
-    refused_until(&host, waits_for("rate")).await;
+    unavailable_until(&host, waits_for("rate")).await;
     let watching = installation.command(&["migrate", "watch", "--json"]).stdout(std::process::Stdio::piped()).spawn();
     let mut watching = watching.unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
@@ -106,8 +106,8 @@ async fn a_machine_watches_line_by_line_and_learns_that_the_host_was_killed() {
     host.kill();
     assert!(!watching.wait().unwrap().success());
     let stale = fail(&installation, &["migrate", "pause"]);
-    assert!(stale.contains("which one that was killed left behind"), "{stale}");
-    // Neither the socket nor the pause outlives the host.
+    assert!(stale.contains("since the last one was killed"), "{stale}");
+    // Neither the socket nor the pause survives a restart.
     let installation = installation.set("migration_units_per_second", Value::Null);
     assert!(installation.serve().terminate().success());
     let absent = fail(&installation, &["migrate", "watch"]);
@@ -115,7 +115,7 @@ async fn a_machine_watches_line_by_line_and_learns_that_the_host_was_killed() {
 }
 
 #[tokio::test]
-async fn a_command_that_migrates_is_steered_too() {
+async fn migrate_down_can_be_throttled_while_it_runs() {
     let installation = taken_over(Kind::Sqlite).await.set("migration_units_per_second", 1);
     let down = installation.command(&["migrate", "down", "--to", &OLDEST.to_string()]).spawn();
     let mut down = down.unwrap();
@@ -127,16 +127,16 @@ async fn a_command_that_migrates_is_steered_too() {
 }
 
 #[tokio::test]
-async fn a_rate_that_makes_no_sense_is_explained() {
+async fn invalid_rate_is_rejected_with_an_example() {
     let installation = taken_over(Kind::Sqlite).await;
     for (rate, part) in [("0/s", "use `bbs migrate pause`"), ("fast", "write it as in 500/s"), ("5/m", "500/s")] {
-        let refused = fail(&installation, &["migrate", "rate", rate]);
-        assert!(refused.contains(part), "{refused}");
+        let output = fail(&installation, &["migrate", "rate", rate]);
+        assert!(output.contains(part), "{output}");
     }
 }
 
 #[tokio::test]
-async fn prometheus_has_a_listener_of_its_own() {
+async fn metrics_have_a_separate_listener() {
     let installation = taken_over(Kind::Sqlite).await.set("metrics_address", "127.0.0.1:0");
     let mut host = Host::start(installation.command(&["serve"]), "metrics=");
     let metrics = format!("http://{}/metrics", host.address);
@@ -162,44 +162,44 @@ async fn prometheus_has_a_listener_of_its_own() {
     assert!(host.terminate().success());
 }
 
-on_each_database!(a_host_that_is_told_so_takes_the_database_back_when_it_ends);
-async fn a_host_that_is_told_so_takes_the_database_back_when_it_ends(kind: Kind) {
+on_each_database!(rollback_on_drain_migrates_down_at_termination);
+async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
     let installation = taken_over(kind).await;
     let command = installation.command(&["serve", "--rollback-on-drain-to-version", &VERSION.to_string()]);
     let host = Host::start(command, "serving");
     assert!(version(&installation) > VERSION);
     assert!(host.terminate().success());
     assert_eq!(version(&installation), VERSION);
-    // A version that is above what is served needs no way back.
+    // A rollback version above the served one requires no rollback.
     let installation = installation.set("rollback_on_drain_to_version", NEWEST).set("pin_data_version", BELOW_NEWEST);
     assert!(installation.serve().terminate().success());
     assert_eq!(version(&installation), BELOW_NEWEST);
 }
 
-on_each_database!(a_way_back_that_was_cut_short_is_finished_only_by_who_is_told_to);
-async fn a_way_back_that_was_cut_short_is_finished_only_by_who_is_told_to(kind: Kind) {
+on_each_database!(interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting);
+async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(kind: Kind) {
     let installation = taken_over(kind).await;
-    let told = |installation: Installation| {
+    let rolling_back = |installation: Installation| {
         installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1)
     };
-    let installation = told(installation);
+    let installation = rolling_back(installation);
     let host = installation.serve();
     host.signal("TERM");
-    refused_until(&host, waits_for("rate")).await;
+    unavailable_until(&host, waits_for("rate")).await;
     assert!(!host.terminate().success(), "the second signal ends it");
     assert!(version(&installation) > VERSION);
 
     let other = installation.set("rollback_on_drain_to_version", Value::Null);
-    let refused = fail(&other, &["serve"]);
-    assert!(refused.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")), "{refused}");
-    let same = told(other).set("migration_units_per_second", Value::Null);
+    let output = fail(&other, &["serve"]);
+    assert!(output.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")), "{output}");
+    let same = rolling_back(other).set("migration_units_per_second", Value::Null);
     let finished = same.run(&["serve"]);
-    assert!(finished.status.success(), "{}", said(&finished));
+    assert!(finished.status.success(), "{}", text(&finished));
     assert_eq!(version(&same), OLDEST);
 }
 
 #[tokio::test]
-async fn a_configuration_with_a_secret_in_it_never_shows_it() {
+async fn secrets_of_the_configuration_are_not_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bbs.json");
     let json = r#"{"database_driver":"mysql","database_connection_string":"diego:hunter2@udp(127.0.0.1:1)/diego",
@@ -208,7 +208,7 @@ async fn a_configuration_with_a_secret_in_it_never_shows_it() {
     for json in [json.to_owned(), json.replace("@udp", "@tcp")] {
         std::fs::write(&path, json).unwrap();
         let output = Command::new(crate::harness::bbs()).args(["serve", "--config"]).arg(&path).output().unwrap();
-        let said = said(&output);
-        assert!(!output.status.success() && !said.contains("hunter2"), "{said}");
+        let text = text(&output);
+        assert!(!output.status.success() && !text.contains("hunter2"), "{text}");
     }
 }

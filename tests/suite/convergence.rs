@@ -1,5 +1,5 @@
-//! Convergence end to end: instances whose cells come and go, domains that are fresh or not, an auctioneer and a rep
-//! that hear what is asked of them. The clock stands still until a test moves it.
+//! Convergence end to end: instances whose cells join and leave, fresh and expired domains, and the requests to the
+//! auctioneer and the rep. The clock is stopped and set by the tests.
 
 mod layouts;
 
@@ -13,37 +13,37 @@ use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{NOW_NS, Options, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// Every row: slot, state, presence, cell.
+/// All rows, formatted as slot, state, presence and cell.
 const ROWS: &str = "SELECT concat(process_guid, '/', instance_index, ' ', state, ' ', presence, ' ', cell_id) \
      FROM actual_lrps ORDER BY process_guid, instance_index, presence";
 
-/// A host with everybody around it.
-struct World {
+/// A server with an auctioneer, reps and Locket.
+struct ConvergenceTest {
     server: Server,
     neighbours: Neighbours,
 }
 
-impl World {
+impl ConvergenceTest {
     async fn new(kind: Kind) -> Self {
         let neighbours = Neighbours::start();
         let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
         Self { server, neighbours }
     }
 
-    /// What the auctioneer and the rep were asked since the last time.
-    fn heard(&self) -> Vec<(String, Value)> {
-        let heard = [self.neighbours.auctioneer.heard(), self.neighbours.rep.heard()].concat();
-        let mut heard: Vec<_> = heard.into_iter().map(|heard| (heard.path, heard.body)).collect();
-        heard.sort_by_key(|(path, _)| path.clone());
-        heard
+    /// The requests to the auctioneer and the rep since the previous call, sorted by path.
+    fn take_requests(&self) -> Vec<(String, Value)> {
+        let received = [self.neighbours.auctioneer.take_requests(), self.neighbours.rep.take_requests()].concat();
+        let mut requests: Vec<_> = received.into_iter().map(|request| (request.path, request.body)).collect();
+        requests.sort_by_key(|(path, _)| path.clone());
+        requests
     }
 
-    /// One run so many seconds after the beginning. What it found, and what others heard of it.
+    /// Runs convergence `after_s` seconds after the start. Returns its counts and the requests that it made.
     async fn converge(&self, after_s: i64) -> (LrpCounts, Vec<(String, Value)>) {
         self.server.clock.set(NOW_NS + after_s * SECOND_NS);
-        self.heard();
+        self.take_requests();
         let counts = convergence::run(&self.server.service).await.unwrap().lrps;
-        (counts, self.heard())
+        (counts, self.take_requests())
     }
 
     async fn rows(&self) -> Vec<String> {
@@ -69,170 +69,171 @@ impl World {
         self.server.call("/v1/domains/upsert", &request).await.message::<proto::UpsertDomainResponse>();
     }
 
-    /// Two instances that run, and everybody quiet.
+    /// Two running instances of a fresh domain, so that convergence has nothing to do.
     async fn with_two_running(kind: Kind) -> Self {
-        let world = Self::new(kind).await;
-        desire(&world.server, lrp("p")).await;
-        world.start(0, "cell-a").await;
-        world.start(1, "cell-a").await;
-        world.keep_fresh(0).await;
-        world
+        let test = Self::new(kind).await;
+        desire(&test.server, lrp("p")).await;
+        test.start(0, "cell-a").await;
+        test.start(1, "cell-a").await;
+        test.keep_fresh(0).await;
+        test
     }
 }
 
-/// The containers that the rep is asked to stop, once those are so many.
-async fn stops(world: &World, count: usize) -> Vec<String> {
-    let asked = world.neighbours.rep.hears(count).await.into_iter().map(|heard| heard.path);
+/// Waits for `count` requests to the rep and returns the containers that it is to stop.
+async fn stops(test: &ConvergenceTest, count: usize) -> Vec<String> {
+    let asked = test.neighbours.rep.wait_for_requests(count).await.into_iter().map(|request| request.path);
     let name = |path: String| path.strip_prefix("/v1/lrps/p/instances/")?.strip_suffix("/stop").map(str::to_owned);
     let mut stopped: Vec<_> = asked.filter_map(name).collect();
     stopped.sort();
     stopped
 }
 
-/// The indices for which cells were asked, of the only request to the auctioneer.
-fn auctioned(heard: &[(String, Value)]) -> Vec<i64> {
-    let mut requests = heard.iter().filter(|(path, _)| path == "/v1/lrps");
-    let indices = requests.next().map(|(_, body)| {
+/// The indices in the only request to the auctioneer.
+fn auctioned(requests: &[(String, Value)]) -> Vec<i64> {
+    let mut auctions = requests.iter().filter(|(path, _)| path == "/v1/lrps");
+    let indices = auctions.next().map(|(_, body)| {
         let indices = body[0]["indices"].as_array().expect("indices").iter();
         indices.map(|index| index.as_i64().expect("a number")).collect()
     });
-    assert!(requests.next().is_none(), "one request for all: {heard:?}");
+    assert!(auctions.next().is_none(), "one request for all: {requests:?}");
     indices.unwrap_or_default()
 }
 
-on_each_database!(at_rest_a_run_does_nothing_at_all);
-async fn at_rest_a_run_does_nothing_at_all(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    let before = world.server.texts("SELECT concat(modification_tag_index, since) FROM actual_lrps").await;
-    let (counts, heard) = world.converge(3600).await;
+on_each_database!(convergence_of_a_converged_state_changes_nothing);
+async fn convergence_of_a_converged_state_changes_nothing(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    let before = test.server.texts("SELECT concat(modification_tag_index, since) FROM actual_lrps").await;
+    let (counts, requests) = test.converge(3600).await;
     assert_eq!((counts.running, counts.desired, counts.missing, counts.extra), (2, 2, 0, 0));
     assert_eq!((counts.present_cells, counts.suspect_cells), (1, 0));
-    assert_eq!(heard, []);
-    assert_eq!(world.server.texts("SELECT concat(modification_tag_index, since) FROM actual_lrps").await, before);
+    assert_eq!(requests, []);
+    assert_eq!(test.server.texts("SELECT concat(modification_tag_index, since) FROM actual_lrps").await, before);
 }
 
-on_each_database!(what_is_missing_is_created_and_what_waits_for_long_is_offered_again);
-async fn what_is_missing_is_created_and_what_waits_for_long_is_offered_again(kind: Kind) {
-    let world = World::new(kind).await;
-    desire(&world.server, lrp("p")).await;
-    assert_eq!(auctioned(&world.heard()), [0, 1], "once it is desired");
-    world.server.sql("DELETE FROM actual_lrps WHERE instance_index = 0").await;
-    let (counts, heard) = world.converge(30).await;
-    assert_eq!((counts.missing, auctioned(&heard)), (1, vec![0]), "the other does not wait for long yet");
-    let (_, heard) = world.converge(31).await;
-    assert_eq!(auctioned(&heard), [1]);
-    let (_, heard) = world.converge(61).await;
-    assert_eq!(auctioned(&heard), [0, 1]);
-    assert_eq!(world.rows().await, ["p/0 UNCLAIMED 0 ", "p/1 UNCLAIMED 0 "]);
+on_each_database!(missing_instances_are_created_and_stale_unclaimed_ones_auctioned_again);
+async fn missing_instances_are_created_and_stale_unclaimed_ones_auctioned_again(kind: Kind) {
+    let test = ConvergenceTest::new(kind).await;
+    desire(&test.server, lrp("p")).await;
+    assert_eq!(auctioned(&test.take_requests()), [0, 1], "the desire call requests an auction");
+    test.server.sql("DELETE FROM actual_lrps WHERE instance_index = 0").await;
+    let (counts, requests) = test.converge(30).await;
+    assert_eq!((counts.missing, auctioned(&requests)), (1, vec![0]), "the other is not stale yet");
+    let (_, requests) = test.converge(31).await;
+    assert_eq!(auctioned(&requests), [1]);
+    let (_, requests) = test.converge(61).await;
+    assert_eq!(auctioned(&requests), [0, 1]);
+    assert_eq!(test.rows().await, ["p/0 UNCLAIMED 0 ", "p/1 UNCLAIMED 0 "]);
 }
 
-on_each_database!(a_container_is_suspect_while_its_cell_is_gone);
-async fn a_container_is_suspect_while_its_cell_is_gone(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    world.neighbours.show("cell-b");
-    world.start(1, "cell-a").await;
-    world.neighbours.locket.hide("cell-a");
-    let (counts, heard) = world.converge(1).await;
-    assert_eq!((counts.suspect_cells, auctioned(&heard)), (1, vec![0, 1]));
+on_each_database!(container_is_suspect_while_its_cell_is_absent);
+async fn container_is_suspect_while_its_cell_is_absent(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.neighbours.add_cell("cell-b");
+    test.start(1, "cell-a").await;
+    test.neighbours.locket.remove_presence("cell-a");
+    let (counts, requests) = test.converge(1).await;
+    assert_eq!((counts.suspect_cells, auctioned(&requests)), (1, vec![0, 1]));
     let waiting = ["p/0 UNCLAIMED 0 ", "p/0 RUNNING 2 cell-a", "p/1 UNCLAIMED 0 ", "p/1 RUNNING 2 cell-a"];
-    assert_eq!(world.rows().await, waiting);
+    assert_eq!(test.rows().await, waiting);
 
-    // One is replaced by another cell, which ends the suspicion; the other comes back with its cell.
-    world.start(0, "cell-b").await;
-    world.neighbours.show("cell-a");
-    let (_, heard) = world.converge(2).await;
-    assert_eq!(auctioned(&heard), Vec::<i64>::new());
-    assert_eq!(world.rows().await, ["p/0 RUNNING 0 cell-b", "p/1 RUNNING 0 cell-a"]);
+    // One is replaced on another cell, which deletes the suspect row; the other is ordinary again with its cell.
+    test.start(0, "cell-b").await;
+    test.neighbours.add_cell("cell-a");
+    let (_, requests) = test.converge(2).await;
+    assert_eq!(auctioned(&requests), Vec::<i64>::new());
+    assert_eq!(test.rows().await, ["p/0 RUNNING 0 cell-b", "p/1 RUNNING 0 cell-a"]);
 }
 
-on_each_database!(what_is_not_desired_any_more_goes_once_its_domain_is_sure);
-async fn what_is_not_desired_any_more_goes_once_its_domain_is_sure(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    world.server.sql("UPDATE desired_lrps SET instances = 1").await;
-    world.keep_fresh(10).await;
-    let (counts, heard) = world.converge(1).await;
+on_each_database!(surplus_instances_are_stopped_only_while_their_domain_is_fresh);
+async fn surplus_instances_are_stopped_only_while_their_domain_is_fresh(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.server.sql("UPDATE desired_lrps SET instances = 1").await;
+    test.keep_fresh(10).await;
+    let (counts, requests) = test.converge(1).await;
     assert_eq!(counts.extra, 1);
     let stop = "/v1/lrps/p/instances/on-cell-a-1/stop".to_owned();
-    assert_eq!(heard, [(stop, Value::Null)]);
-    assert_eq!(world.rows().await.len(), 2, "the rep removes the row once the container is gone");
+    assert_eq!(requests, [(stop, Value::Null)]);
+    assert_eq!(test.rows().await.len(), 2, "the rep removes the row when the container has ended");
 
-    let (counts, heard) = world.converge(11).await;
-    assert_eq!((counts.extra, heard.len()), (0, 0), "nobody says any more that what is desired is complete");
-    assert_eq!(world.server.texts("SELECT domain FROM domains").await, Vec::<String>::new());
+    let (counts, requests) = test.converge(11).await;
+    assert_eq!((counts.extra, requests.len()), (0, 0), "the domain has expired");
+    assert_eq!(test.server.texts("SELECT domain FROM domains").await, Vec::<String>::new());
 }
 
-on_each_database!(an_orphan_goes_if_anybody_spoke_for_its_domain);
-async fn an_orphan_goes_if_anybody_spoke_for_its_domain(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    world.server.sql("DELETE FROM desired_lrps").await;
-    world.server.sql("UPDATE actual_lrps SET domain = 'unknown' WHERE instance_index = 1").await;
-    world.server.sql("UPDATE actual_lrps SET state = 'UNCLAIMED', cell_id = '' WHERE instance_index = 0").await;
-    world.converge(1).await;
-    assert_eq!(world.rows().await, ["p/1 RUNNING 0 cell-a"]);
+on_each_database!(orphans_are_removed_only_in_fresh_domains);
+async fn orphans_are_removed_only_in_fresh_domains(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.server.sql("DELETE FROM desired_lrps").await;
+    test.server.sql("UPDATE actual_lrps SET domain = 'unknown' WHERE instance_index = 1").await;
+    test.server.sql("UPDATE actual_lrps SET state = 'UNCLAIMED', cell_id = '' WHERE instance_index = 0").await;
+    test.converge(1).await;
+    assert_eq!(test.rows().await, ["p/1 RUNNING 0 cell-a"]);
 }
 
 on_each_database!(convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp);
-/// So a cell that comes back, or a benchmark that plays one, finds no instance to remove; a desired LRP is there until
-/// it is removed.
+/// A cell that returns, or a benchmark that acts as one, then finds no instance to remove. A desired LRP stays until it
+/// is removed by a call.
 async fn convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    desire(&world.server, proto::DesiredLrp { instances: 0, ..lrp("q") }).await;
+    let test = ConvergenceTest::with_two_running(kind).await;
+    desire(&test.server, proto::DesiredLrp { instances: 0, ..lrp("q") }).await;
     let remove = async |guid: &str| {
         let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
-        let reply = world.server.call("/v1/desired_lrp/remove", &request).await;
+        let reply = test.server.call("/v1/desired_lrp/remove", &request).await;
         reply.message::<proto::DesiredLrpLifecycleResponse>().error
     };
     assert_eq!(remove("p").await, None);
-    assert_eq!(stops(&world, 2).await.len(), 2);
-    world.neighbours.locket.hide("cell-a");
-    world.converge(1).await;
-    assert_eq!(world.rows().await, Vec::<String>::new());
+    assert_eq!(stops(&test, 2).await.len(), 2);
+    test.neighbours.locket.remove_presence("cell-a");
+    test.converge(1).await;
+    assert_eq!(test.rows().await, Vec::<String>::new());
     let instance = proto::ActualLrpInstanceKey { instance_guid: b"on-cell-a-0".to_vec(), cell_id: b"cell-a".to_vec() };
     let request = proto::RemoveActualLrpRequest {
         process_guid: b"p".to_vec(),
         index: 0,
         actual_lrp_instance_key: Some(instance),
     };
-    let reply = world.server.call("/v1/actual_lrps/remove", &request).await;
+    let reply = test.server.call("/v1/actual_lrps/remove", &request).await;
     assert_eq!(reply.error().0, proto::error::Type::ResourceNotFound);
     assert_eq!(remove("q").await, None);
 }
 
-on_each_database!(containers_hear_of_new_routes);
-async fn containers_hear_of_new_routes(kind: Kind) {
-    let world = World::with_two_running(kind).await;
+on_each_database!(convergence_sends_new_routes_to_containers);
+async fn convergence_sends_new_routes_to_containers(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
     let internal = routes(&[("internal-router", r#"[{"hostname":"app.internal"}]"#)]);
     let update = proto::DesiredLrpUpdate { routes: Some(internal), ..Default::default() };
     let request = proto::UpdateDesiredLrpRequest { process_guid: b"p".to_vec(), update: Some(update) };
-    world.server.call("/v1/desired_lrp/update", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
-    let (_, heard) = world.converge(1).await;
-    let told: Vec<_> = heard.iter().filter(|(path, _)| path.starts_with("/v2/lrps/p/instances/on-cell-a-")).collect();
-    assert!(told.len() >= 2, "{heard:?}");
-    assert!(told.iter().all(|(_, body)| body["internal_routes"] == json!([{ "hostname": "app.internal" }])));
+    test.server.call("/v1/desired_lrp/update", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
+    let (_, requests) = test.converge(1).await;
+    let updates: Vec<_> =
+        requests.iter().filter(|(path, _)| path.starts_with("/v2/lrps/p/instances/on-cell-a-")).collect();
+    assert!(updates.len() >= 2, "{requests:?}");
+    assert!(updates.iter().all(|(_, body)| body["internal_routes"] == json!([{ "hostname": "app.internal" }])));
 }
 
-on_each_database!(without_knowing_the_cells_nothing_is_done);
-async fn without_knowing_the_cells_nothing_is_done(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    world.server.sql("DELETE FROM actual_lrps WHERE instance_index = 1").await;
-    world.neighbours.locket.be_silent(true);
-    assert!(convergence::run(&world.server.service).await.is_err());
-    assert_eq!(world.rows().await, ["p/0 RUNNING 0 cell-a"]);
-    world.neighbours.locket.be_silent(false);
-    world.converge(1).await;
-    assert_eq!(world.rows().await.len(), 2);
+on_each_database!(convergence_without_locket_fails_and_changes_nothing);
+async fn convergence_without_locket_fails_and_changes_nothing(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.server.sql("DELETE FROM actual_lrps WHERE instance_index = 1").await;
+    test.neighbours.locket.set_unavailable(true);
+    assert!(convergence::run(&test.server.service).await.is_err());
+    assert_eq!(test.rows().await, ["p/0 RUNNING 0 cell-a"]);
+    test.neighbours.locket.set_unavailable(false);
+    test.converge(1).await;
+    assert_eq!(test.rows().await.len(), 2);
 }
 
-on_each_database!(what_is_removed_or_lowered_is_stopped_at_its_cell);
-async fn what_is_removed_or_lowered_is_stopped_at_its_cell(kind: Kind) {
-    let world = World::with_two_running(kind).await;
-    world.heard();
+on_each_database!(removal_and_scaling_down_stop_containers_at_their_cells);
+async fn removal_and_scaling_down_stop_containers_at_their_cells(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.take_requests();
     let update = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
     let request = proto::UpdateDesiredLrpRequest { process_guid: b"p".to_vec(), update: Some(update) };
-    world.server.call("/v1/desired_lrp/update", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
-    assert_eq!(stops(&world, 1).await, ["on-cell-a-1"]);
+    test.server.call("/v1/desired_lrp/update", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
+    assert_eq!(stops(&test, 1).await, ["on-cell-a-1"]);
     let request = proto::RemoveDesiredLrpRequest { process_guid: b"p".to_vec() };
-    world.server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
-    // Both: what was asked to stop before has not said yet that it did.
-    assert_eq!(stops(&world, 2).await, ["on-cell-a-0", "on-cell-a-1"]);
+    test.server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>();
+    // Both: the container stopped before has not been removed by its cell yet.
+    assert_eq!(stops(&test, 2).await, ["on-cell-a-0", "on-cell-a-1"]);
 }

@@ -1,5 +1,5 @@
-//! A process killed at every crash point, started again, and the database compared with one that was never
-//! disturbed. The process is this very program, told by the environment to migrate.
+//! A migration killed at every crash point, resumed, and its database compared with that of an uninterrupted migration.
+//! The killed process is this test executable, which runs one ignored test with its task in the environment.
 
 mod online;
 
@@ -14,9 +14,10 @@ use crate::harness::stored::{Rows, Stored};
 pub(super) const OLDEST: u64 = 1_471_030_898;
 const TASK: &str = "BBS_TEST_MIGRATE";
 
-/// Not a test of its own: what the killed process runs. Without the variable it has nothing to do.
+/// The child process: migrates as the variable [`TASK`] says.
 #[tokio::test(flavor = "multi_thread")]
-async fn process() {
+#[ignore = "a child process of other tests, which set its task in the environment"]
+async fn migrate_in_child_process() {
     let Ok(task) = std::env::var(TASK) else { return };
     let (direction, rest) = task.split_once(' ').unwrap();
     let (version, database) = rest.split_once(' ').unwrap();
@@ -29,15 +30,15 @@ async fn process() {
     stored.context.database.close().await;
 }
 
-/// The process that migrates, not started yet.
+/// The command of the child process.
 pub(super) fn command(direction: &str, version: u64, database: &TestDatabase) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "crash::process", "--nocapture"]);
+    command.args(["--exact", "crash::migrate_in_child_process", "--ignored", "--nocapture"]);
     command.env(TASK, format!("{direction} {version} {}", database.to_word())).env_remove("BBS_FAULT");
     command
 }
 
-/// Runs the process; gives whether it was killed.
+/// Runs the child process to its end; returns whether it was killed by `fault`.
 pub(super) fn run(direction: &str, version: u64, database: &TestDatabase, fault: Option<&str>) -> bool {
     let mut command = command(direction, version, database);
     if let Some(fault) = fault {
@@ -52,8 +53,8 @@ pub(super) fn run(direction: &str, version: u64, database: &TestDatabase, fault:
     true
 }
 
-/// The rows and the schema after the process ran undisturbed.
-pub(super) async fn look(database: &TestDatabase, version: u64) -> Rows {
+/// Asserts version, schema and the absence of temporary tables; returns all rows.
+pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
     let stored = Stored::open(database, fixture::migrations()).await;
     assert_eq!(stored.version().await, version);
     stored.assert_layout(version).await;
@@ -64,21 +65,21 @@ pub(super) async fn look(database: &TestDatabase, version: u64) -> Rows {
     rows
 }
 
-/// Kills at every point in every one of its first passages, then starts again until it is done.
-async fn killed_everywhere(start: &TestDatabase, direction: &str, version: u64) {
+/// For every crash point: kills the migration at its first and at its second passage, and resumes it.
+async fn kill_at_every_point(start: &TestDatabase, direction: &str, version: u64) {
     let undisturbed = start.copy();
     assert!(!run(direction, version, &undisturbed, None));
-    let wanted = look(&undisturbed, version).await;
+    let wanted = inspect(&undisturbed, version).await;
     for point in points(start.kind) {
         for passage in 1..=2 {
             let case = format!("{:?} {direction} {point}:{passage}", start.kind);
             let database = start.copy();
             let killed = run(direction, version, &database, Some(&format!("{point}:{passage}")));
-            assert!(killed || passage > 1, "{case}: no migration comes by this point");
+            assert!(killed || passage > 1, "{case}: the migration does not reach this point");
             if killed {
                 run(direction, version, &database, None);
             }
-            assert!(look(&database, version).await == wanted, "{case}: not what an undisturbed run gives");
+            assert!(inspect(&database, version).await == wanted, "{case}: differs from an uninterrupted migration");
         }
     }
 }
@@ -89,20 +90,20 @@ pub(super) async fn with_fixture(kind: Kind) -> TestDatabase {
     database
 }
 
-on_each_database!(a_kill_on_the_way_down_costs_nothing);
-async fn a_kill_on_the_way_down_costs_nothing(kind: Kind) {
-    killed_everywhere(&with_fixture(kind).await, "down", OLDEST).await;
+on_each_database!(kill_at_any_point_of_a_migration_down_loses_nothing);
+async fn kill_at_any_point_of_a_migration_down_loses_nothing(kind: Kind) {
+    kill_at_every_point(&with_fixture(kind).await, "down", OLDEST).await;
 }
 
-on_each_database!(a_kill_on_the_way_up_costs_nothing);
-async fn a_kill_on_the_way_up_costs_nothing(kind: Kind) {
+on_each_database!(kill_at_any_point_of_a_migration_up_loses_nothing);
+async fn kill_at_any_point_of_a_migration_up_loses_nothing(kind: Kind) {
     let start = with_fixture(kind).await;
     assert!(!run("down", OLDEST, &start, None));
-    killed_everywhere(&start, "up", VERSION).await;
+    kill_at_every_point(&start, "up", VERSION).await;
 }
 
-on_each_database!(killed_again_and_again_it_still_arrives);
-async fn killed_again_and_again_it_still_arrives(kind: Kind) {
+on_each_database!(migration_killed_at_every_point_in_turn_completes);
+async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     let database = with_fixture(kind).await;
     let undisturbed = database.copy();
     assert!(!run("down", OLDEST, &undisturbed, None));
@@ -110,10 +111,10 @@ async fn killed_again_and_again_it_still_arrives(kind: Kind) {
         run("down", OLDEST, &database, Some(point));
     }
     run("down", OLDEST, &database, None);
-    assert!(look(&database, OLDEST).await == look(&undisturbed, OLDEST).await);
+    assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 
-/// The points that a migration on this database comes by: only MySQL changes names apart from the version.
+/// The crash points of a migration on this database: only MySQL renames tables outside of the version's transaction.
 pub(super) fn points(kind: Kind) -> impl Iterator<Item = &'static str> {
     POINTS.into_iter().filter(move |point| kind == Kind::Mysql || *point != AFTER_RENAMING)
 }

@@ -1,11 +1,11 @@
-//! The host as BOSH installs it and Diego's own configuration describes it, from outside: what it needs to start, whom
-//! it lets in, what it writes, how it ends.
+//! The host as BOSH deploys it, with Diego's own configuration: requirements of a start, authentication of clients, logs
+//! and metrics, and termination.
 
+mod auctioneer;
 mod callbacks;
-mod life;
+mod lifecycle;
 mod logs;
 mod metrics;
-mod outward;
 mod paths;
 mod reload;
 mod tls;
@@ -18,7 +18,7 @@ use bbs_proto::prost::Message;
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::deployment::Deployment;
 
-/// Whether the API answers this client.
+/// Whether the API answers a ping of this client.
 async fn ping(client: &reqwest::Client, address: SocketAddr) -> Result<bool, reqwest::Error> {
     let response = client.post(format!("https://{address}/v1/ping")).send().await?;
     let body = response.bytes().await?;
@@ -32,8 +32,8 @@ async fn upsert_domain(client: &reqwest::Client, address: SocketAddr, domain: &s
     assert_eq!(proto::UpsertDomainResponse::decode(&body[..]).unwrap().error, None);
 }
 
-on_each_server!(diegos_own_configuration_starts_the_host);
-async fn diegos_own_configuration_starts_the_host(kind: Kind) {
+on_each_server!(diegos_configuration_starts_the_host);
+async fn diegos_configuration_starts_the_host(kind: Kind) {
     let deployment = Deployment::new(kind);
     let host = deployment.serve().await;
     let client = deployment.client();
@@ -44,13 +44,13 @@ async fn diegos_own_configuration_starts_the_host(kind: Kind) {
     assert!(healthy.status().is_success() && healthy.bytes().await.unwrap().is_empty());
     let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
     assert_eq!(status.code(), Some(0));
-    assert_eq!(deployment.locket.holder(), None, "the lock was given back");
+    assert_eq!(deployment.locket.holder(), None, "the lock was released");
     assert!(reqwest::get(format!("http://{}/ping", deployment.health)).await.is_err());
 }
 
-/// What Diego's own code writes of its zero values, at every depth.
+/// Diego's own code writes zero values as null, at every depth.
 #[tokio::test(flavor = "multi_thread")]
-async fn nulls_within_sections_start_the_host() {
+async fn null_values_within_configuration_sections_are_accepted() {
     let routes = serde_json::json!({ "request_count": null, "request_latency": null });
     let deployment = Deployment::new(Kind::Sqlite)
         .set("advanced_metrics", serde_json::json!({ "enabled": false, "route_config": routes }))
@@ -64,11 +64,11 @@ async fn nulls_within_sections_start_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
+async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key() {
     let deployment = || Deployment::new(Kind::Sqlite);
     for key in ["auctioneer_address", "ca_file", "cert_file", "health_address", "key_file", "locket_address", "uuid"] {
-        let (code, said) = deployment().without(key).fail().await;
-        assert!(code == Some(2) && said.contains(key), "{key}: {code:?} {said}");
+        let (code, output) = deployment().without(key).fail().await;
+        assert!(code == Some(2) && output.contains(key), "{key}: {code:?} {output}");
     }
     for (key, value, word) in [
         ("communication_timeout", "10", "is not a duration"),
@@ -87,8 +87,8 @@ async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
             "redact_patterns" => deployment().set("redact_secrets", true).set(key, vec![value]),
             _ => deployment().set(key, value),
         };
-        let (code, said) = deployment.fail().await;
-        assert!(code == Some(2) && said.contains(word), "{key}: {code:?} {said}");
+        let (code, output) = deployment.fail().await;
+        assert!(code == Some(2) && output.contains(word), "{key}: {code:?} {output}");
     }
     let broken = deployment();
     let mut command = broken.command();
@@ -98,24 +98,24 @@ async fn what_is_missing_or_wrong_ends_the_host_with_2_and_a_word_about_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_the_way_ends_the_host_with_1() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().map(|address| (address, taken)).unwrap();
+async fn occupied_addresses_and_unwritable_files_end_the_host_with_1() {
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let occupied = occupied.local_addr().map(|address| (address, occupied)).unwrap();
     for key in ["listen_address", "health_address", "debug_address"] {
-        let (code, said) = Deployment::new(Kind::Sqlite).set(key, taken.0.to_string()).fail().await;
-        assert!(code == Some(1) && said.contains("is another process using it?"), "{key}: {code:?} {said}");
+        let (code, output) = Deployment::new(Kind::Sqlite).set(key, occupied.0.to_string()).fail().await;
+        assert!(code == Some(1) && output.contains("is another process using it?"), "{key}: {code:?} {output}");
     }
-    let (code, said) = Deployment::new(Kind::Sqlite).set("access_log_path", "/nonexistent/access.log").fail().await;
-    assert!(code == Some(1) && said.contains("/nonexistent/access.log"), "{code:?} {said}");
+    let (code, output) = Deployment::new(Kind::Sqlite).set("access_log_path", "/nonexistent/access.log").fail().await;
+    assert!(code == Some(1) && output.contains("/nonexistent/access.log"), "{code:?} {output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_certificates_is_for_its_own_machine() {
+async fn host_without_certificates_listens_only_on_loopback() {
     let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
-    let alone = || keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key));
-    let (code, said) = alone().set("listen_address", "0.0.0.0:0").fail().await;
-    assert!(code == Some(2) && said.contains("listen on 127.0.0.1"), "{code:?} {said}");
-    let deployment = alone();
+    let without_tls = || keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key));
+    let (code, output) = without_tls().set("listen_address", "0.0.0.0:0").fail().await;
+    assert!(code == Some(2) && output.contains("listen on 127.0.0.1"), "{code:?} {output}");
+    let deployment = without_tls();
     let host = deployment.serve().await;
     let answer = reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap();
     assert!(answer.status().is_success());

@@ -1,4 +1,4 @@
-//! The first command of the README, and the way of a migration from `module new` to a running host.
+//! `bbs dev`, the first command of the README, and a migration from `module new` to a running host.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,13 @@ use crate::harness::{self, host::Host, host::Installation, modules};
 fn dev(data: &Path) -> Host {
     let mut command = Command::new(harness::bbs());
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
-    // The shared folder of compiled modules, where the tests' own files are.
+    // The cache of compiled modules that the tests share.
     command.env("XDG_CACHE_HOME", harness::once::folder()).env_remove("CACHE_DIRECTORY");
     Host::start(command, "serving diego's api")
 }
 
-/// Does what a printed command line says: what stands before `curl` runs in a shell, and what `curl` would send is
-/// sent without it, since not every machine has it.
+/// Runs a printed command line: the part before `curl` in a shell; the request of `curl` is sent by this process,
+/// because not every machine has curl.
 async fn follow(line: &str) -> Vec<u8> {
     let (before, curl) = line.split_once("curl").expect("the line uses curl");
     let body = match before.trim().strip_suffix('|') {
@@ -29,7 +29,7 @@ async fn follow(line: &str) -> Vec<u8> {
     let url = curl.split_whitespace().find(|word| word.starts_with("http://")).expect("the line has a URL");
     let response = crate::harness::http_client().post(url).body(body).send().await.expect("the host answers");
     assert!(response.status().is_success(), "{line}: {}", response.status());
-    response.bytes().await.expect("a whole answer").to_vec()
+    response.bytes().await.expect("a complete answer").to_vec()
 }
 
 fn contains(haystack: &[u8], needle: &str) -> bool {

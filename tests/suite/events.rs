@@ -1,4 +1,4 @@
-//! The streams of events over real HTTP: their form to the byte, who hears of what, and every way in which they end.
+//! Event streams over HTTP: their bytes, the events of each stream, and every way in which a stream ends.
 
 mod order;
 
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use bbs::model::TraceId;
 use bbs::model::actual_lrp::ActualLrp;
-use bbs::model::change::{Cause, Change};
+use bbs::model::change::{Cause, RecordChange};
 use bbs::model::desired_lrp::DesiredLrp;
 use bbs::model::slot::Slot;
 use bbs::model::task::Task;
@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 
 use crate::api::lrp;
 use crate::harness::database::Kind;
+use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent, TASKS};
 use crate::harness::host::Installation;
 use crate::harness::layouts::on_each_layout;
-use crate::harness::listener::{Heard, INSTANCES, Listener, TASKS};
 use crate::harness::server::Server;
 use crate::harness::{modules, until};
 
@@ -29,8 +29,8 @@ fn task(guid: &str) -> Task {
     Task { guid: guid.into(), domain: b"d".to_vec(), state: RESOLVING, ..Task::default() }
 }
 
-fn created(task: Task) -> Change {
-    Change::Task { before: None, after: Some(Box::new(task)) }
+fn created(task: Task) -> RecordChange {
+    RecordChange::Task { before: None, after: Some(Box::new(task)) }
 }
 
 fn row(cell: &str, state: &str, index: i32) -> ActualLrp {
@@ -39,12 +39,17 @@ fn row(cell: &str, state: &str, index: i32) -> ActualLrp {
     ActualLrp { process_guid: b"guid".to_vec(), index, instance_guid, cell_id, state, ..ActualLrp::default() }
 }
 
-fn changed(before: Option<ActualLrp>, after: Option<ActualLrp>) -> Change {
+fn changed(before: Option<ActualLrp>, after: Option<ActualLrp>) -> RecordChange {
     let slot = |ordinary| Box::new(Slot { ordinary, ..Slot::default() });
-    Change::Slot { before: slot(before), after: slot(after), cause: Cause::Other, trace_id: TraceId("trace".into()) }
+    RecordChange::Slot {
+        before: slot(before),
+        after: slot(after),
+        cause: Cause::Other,
+        trace_id: TraceId("trace".into()),
+    }
 }
 
-/// A connection that has asked for a stream and read its head.
+/// Opens a stream on a connection of its own. Returns the connection and the head of the response.
 async fn raw(address: SocketAddr, path: &str) -> (TcpStream, String) {
     let mut connection = TcpStream::connect(address).await.unwrap();
     let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
@@ -67,7 +72,7 @@ async fn read_to_last_chunk(connection: &mut TcpStream) -> io::Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_is_diegos_to_the_byte() {
+async fn stream_bytes_equal_diegos() {
     let server = Server::empty(Kind::Sqlite).await;
     let (mut connection, head) = raw(server.address, TASKS).await;
     assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
@@ -79,7 +84,7 @@ async fn a_stream_is_diegos_to_the_byte() {
     ] {
         assert!(head.contains(&format!("\r\n{line}\r\n")), "{line} is not in {head}");
     }
-    server.service.events().publish(Change::Task { before: Some(Box::new(task("g"))), after: None });
+    server.service.events().publish(RecordChange::Task { before: Some(Box::new(task("g"))), after: None });
     server.service.events().publish(created(task("g")));
     server.gate.end_streams();
     let body = read_to_last_chunk(&mut connection).await.unwrap();
@@ -90,21 +95,21 @@ async fn a_stream_is_diegos_to_the_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_event_says_what_it_is_about() {
+async fn instance_changes_become_the_expected_events() {
     let server = Server::empty(Kind::Sqlite).await;
     let events = server.service.events();
-    let mut listener = Listener::begin(server.url(INSTANCES), "").await;
+    let mut listener = EventStream::open(server.url(INSTANCES), "").await;
     events.publish(changed(None, Some(row("", "UNCLAIMED", 3))));
-    let heard = listener.next().await.unwrap();
-    let message: proto::ActualLrpInstanceCreatedEvent = heard.message();
+    let event = listener.next().await.unwrap();
+    let message: proto::ActualLrpInstanceCreatedEvent = event.message();
     let instance = message.actual_lrp.unwrap();
-    assert_eq!((heard.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_created", &b"trace"[..]));
+    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_created", &b"trace"[..]));
     assert_eq!((instance.actual_lrp_key.unwrap().index, &instance.state[..]), (3, &b"UNCLAIMED"[..]));
 
     events.publish(changed(Some(row("", "UNCLAIMED", 3)), Some(row("a", "RUNNING", 3))));
-    let heard = listener.next().await.unwrap();
-    let message: proto::ActualLrpInstanceChangedEvent = heard.message();
-    assert_eq!((heard.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_changed", &b"trace"[..]));
+    let event = listener.next().await.unwrap();
+    let message: proto::ActualLrpInstanceChangedEvent = event.message();
+    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_changed", &b"trace"[..]));
     assert_eq!(message.actual_lrp_key.unwrap().index, 3);
     assert_eq!(message.actual_lrp_instance_key.unwrap().cell_id, b"a");
     let (before, after) = (message.before.unwrap(), message.after.unwrap());
@@ -113,25 +118,25 @@ async fn each_event_says_what_it_is_about() {
 
     let crashed = ActualLrp { crash_count: 4, crash_reason: b"why".to_vec(), since_ns: 9, ..row("", "CRASHED", 3) };
     events.publish(changed(Some(row("a", "RUNNING", 3)), Some(crashed)));
-    let heard = listener.next().await.unwrap();
-    let message: proto::ActualLrpCrashedEvent = heard.message();
-    assert_eq!(heard.name, "actual_lrp_crashed");
+    let event = listener.next().await.unwrap();
+    let message: proto::ActualLrpCrashedEvent = event.message();
+    assert_eq!(event.name, "actual_lrp_crashed");
     assert_eq!((message.crash_count, &message.crash_reason[..], message.since), (4, &b"why"[..], 9));
     assert_eq!(message.actual_lrp_instance_key.unwrap().cell_id, b"a");
     assert_eq!(listener.next().await.unwrap().name, "actual_lrp_instance_changed");
 
     events.publish(changed(Some(row("a", "RUNNING", 3)), None));
-    let heard = listener.next().await.unwrap();
-    assert_eq!(heard.name, "actual_lrp_instance_removed");
-    assert!(heard.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.is_some());
+    let event = listener.next().await.unwrap();
+    assert_eq!(event.name, "actual_lrp_instance_removed");
+    assert!(event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_and_desired_lrps_have_streams_of_their_own() {
+async fn tasks_and_desired_lrps_have_separate_streams() {
     let server = Server::empty(Kind::Sqlite).await;
     let events = server.service.events();
-    let mut tasks = Listener::begin(server.url(TASKS), "").await;
-    let mut lrps = Listener::begin(server.url(INSTANCES), "").await;
+    let mut tasks = EventStream::open(server.url(TASKS), "").await;
+    let mut lrps = EventStream::open(server.url(INSTANCES), "").await;
     let desired = |annotation: &str| {
         let mut lrp = DesiredLrp::default();
         lrp.scheduling.annotation = annotation.into();
@@ -139,89 +144,93 @@ async fn tasks_and_desired_lrps_have_streams_of_their_own() {
     };
     let trace_id = TraceId("trace".into());
     events.publish(created(task("g")));
-    events.publish(Change::DesiredLrp { before: desired("old"), after: desired("new"), trace_id: trace_id.clone() });
+    events.publish(RecordChange::DesiredLrp {
+        before: desired("old"),
+        after: desired("new"),
+        trace_id: trace_id.clone(),
+    });
     let after = Some(Box::new(Task { result: b"\xff".to_vec(), ..task("g") }));
-    events.publish(Change::Task { before: Some(Box::new(task("g"))), after });
-    events.publish(Change::DesiredLrp { before: desired("new"), after: None, trace_id });
-    let heard = lrps.next().await.unwrap();
-    let message: proto::DesiredLrpChangedEvent = heard.message();
-    assert_eq!((heard.name.as_str(), &message.trace_id[..]), ("desired_lrp_changed", &b"trace"[..]));
+    events.publish(RecordChange::Task { before: Some(Box::new(task("g"))), after });
+    events.publish(RecordChange::DesiredLrp { before: desired("new"), after: None, trace_id });
+    let event = lrps.next().await.unwrap();
+    let message: proto::DesiredLrpChangedEvent = event.message();
+    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("desired_lrp_changed", &b"trace"[..]));
     assert_eq!(message.before.unwrap().annotation, b"old");
     let after = message.after.unwrap();
     assert!(after.routes.is_some() && after.modification_tag.is_some() && after.annotation == b"new");
     assert_eq!(lrps.next().await.unwrap().name, "desired_lrp_removed");
     assert_eq!(tasks.next().await.unwrap().name, "task_created");
-    let heard = tasks.next().await.unwrap();
-    let message: proto::TaskChangedEvent = heard.message();
-    assert_eq!((heard.name.as_str(), message.after.unwrap().result), ("task_changed", b"\xff".to_vec()));
+    let event = tasks.next().await.unwrap();
+    let message: proto::TaskChangedEvent = event.message();
+    assert_eq!((event.name.as_str(), message.after.unwrap().result), ("task_changed", b"\xff".to_vec()));
     assert_eq!(message.before.unwrap().result, b"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cell_hears_of_what_concerns_it() {
+async fn stream_of_a_cell_contains_only_its_instances() {
     let server = Server::empty(Kind::Sqlite).await;
-    let everything = Listener::begin(server.url(INSTANCES), "").await;
-    let here = Listener::begin(server.url(INSTANCES), "here").await;
+    let everything = EventStream::open(server.url(INSTANCES), "").await;
+    let here = EventStream::open(server.url(INSTANCES), "here").await;
     let events = server.service.events();
     events.publish(changed(None, Some(row("", "UNCLAIMED", 0))));
     events.publish(changed(Some(row("", "UNCLAIMED", 0)), Some(row("here", "RUNNING", 0))));
     events.publish(changed(Some(row("", "UNCLAIMED", 1)), Some(row("there", "RUNNING", 1))));
     let (after, trace_id) = (Some(Box::new(DesiredLrp::default())), TraceId::NONE);
-    events.publish(Change::DesiredLrp { before: None, after, trace_id });
+    events.publish(RecordChange::DesiredLrp { before: None, after, trace_id });
     events.publish(changed(Some(row("here", "RUNNING", 0)), Some(row("", "CRASHED", 0))));
     server.gate.close();
-    let names = |heard: Vec<Heard>| Vec::from_iter(heard.into_iter().map(|event| event.name));
+    let names = |events: Vec<ReceivedEvent>| Vec::from_iter(events.into_iter().map(|event| event.name));
     let (created, changed) = ("actual_lrp_instance_created", "actual_lrp_instance_changed");
     let (desired, crashed) = ("desired_lrp_created", "actual_lrp_crashed");
     assert_eq!(names(everything.rest().await), [created, changed, changed, desired, crashed, changed]);
     assert_eq!(names(here.rest().await), [changed, desired, crashed, changed]);
 }
 
-on_each_layout!(a_request_for_a_stream_is_answered_as_diego_does);
-async fn a_request_for_a_stream_is_answered_as_diego_does(kind: Kind) {
+on_each_layout!(stream_requests_are_answered_as_diego_answers_them);
+async fn stream_requests_are_answered_as_diego_answers_them(kind: Kind) {
     let server = Server::empty(kind).await;
     for garbage in [&b"\x00"[..], b"\x0a\x09x", b"\x0d\x01"] {
         let reply = server.post(INSTANCES, garbage).await;
         assert_eq!((reply.status, reply.body.len()), (500, 0));
     }
-    // That of tasks reads none.
+    // The stream of tasks ignores the body of its request.
     let (_connection, head) = raw(server.address, &format!("{TASKS}?since=1")).await;
     assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
     server.gate.end_streams();
     for path in [INSTANCES, TASKS] {
         let reply = server.post(path, []).await;
-        assert_eq!((reply.status, reply.body.len()), (500, 0), "nothing is told any more");
+        assert_eq!((reply.status, reply.body.len()), (500, 0), "no stream is opened any more");
     }
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_too_slow_is_dropped_and_nobody_else_loses_anything() {
+async fn slow_subscriber_is_dropped_and_others_lose_no_event() {
     let server = Server::empty(Kind::Sqlite).await;
     let (mut slow, _) = raw(server.address, TASKS).await;
-    let mut fast = Listener::begin(server.url(TASKS), "").await;
+    let mut fast = EventStream::open(server.url(TASKS), "").await;
     let events = server.service.events();
     let mut published = 0;
     while events.subscribers() == 2 {
         events.publish(created(Task { result: vec![b'x'; 16 * 1024], ..task(&published.to_string()) }));
-        let heard: proto::TaskCreatedEvent = fast.next().await.unwrap().message();
-        assert_eq!(heard.task.unwrap().task_guid, published.to_string().as_bytes());
+        let event: proto::TaskCreatedEvent = fast.next().await.unwrap().message();
+        assert_eq!(event.task.unwrap().task_guid, published.to_string().as_bytes());
         published += 1;
-        assert!(published < 100_000, "one that reads nothing is never dropped");
+        assert!(published < 100_000, "the slow subscriber is never dropped");
     }
-    let read = read_to_last_chunk(&mut slow).await.expect("a stream that was dropped ends as any other");
+    let read = read_to_last_chunk(&mut slow).await.expect("a dropped stream ends cleanly");
     let numbers: Vec<usize> =
         read.split("id: ").skip(1).map(|event| event.split_once('\n').unwrap().0.parse().unwrap()).collect();
     assert!(numbers.len() > bbs::events::QUEUE && numbers.len() < published);
-    assert!(numbers.iter().enumerate().all(|(at, number)| at == *number), "what waits is given whole and in order");
+    assert!(numbers.iter().enumerate().all(|(at, number)| at == *number), "queued events are sent whole and in order");
     events.publish(created(task("last")));
     assert_eq!(fast.next().await.unwrap().name, "task_created");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_goes_away_is_noticed_though_nothing_happens() {
+async fn closed_stream_is_unsubscribed_without_an_event() {
     let server = Server::empty(Kind::Sqlite).await;
-    let listener = Listener::begin(server.url(INSTANCES), "").await;
+    let listener = EventStream::open(server.url(INSTANCES), "").await;
     let (connection, _) = raw(server.address, TASKS).await;
     assert_eq!(server.service.events().subscribers(), 2);
     drop((listener, connection));
@@ -229,37 +238,37 @@ async fn a_listener_that_goes_away_is_noticed_though_nothing_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_lock_ends_every_stream_cleanly_after_what_was_told() {
+async fn lost_lock_ends_every_stream_cleanly_after_published_events() {
     let server = Server::empty(Kind::Sqlite).await;
     let (tasks, lrps) =
-        (Listener::begin(server.url(TASKS), "").await, Listener::begin(server.url(INSTANCES), "").await);
+        (EventStream::open(server.url(TASKS), "").await, EventStream::open(server.url(INSTANCES), "").await);
     server.service.events().publish(created(task("g")));
     server.gate.close();
     assert_eq!((tasks.rest().await.len(), lrps.rest().await.len()), (1, 0));
     assert_eq!(server.post(TASKS, []).await.status, 503);
 }
 
-on_each_layout!(a_call_is_told_with_its_trace_id_to_who_listens);
-async fn a_call_is_told_with_its_trace_id_to_who_listens(kind: Kind) {
+on_each_layout!(event_of_a_call_contains_its_trace_id);
+async fn event_of_a_call_contains_its_trace_id(kind: Kind) {
     let server = Server::empty(kind).await;
-    let mut listener = Listener::begin(server.url(INSTANCES), "").await;
+    let mut listener = EventStream::open(server.url(INSTANCES), "").await;
     let request = proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) };
     let body = bbs_proto::prost::Message::encode_to_vec(&request);
     let trace = "7f461654-74d1-1ee5-8367-77d85df2cdab";
     server.send("POST", "/v1/desired_lrp/desire.r2", &[("X-Vcap-Request-Id", trace)], body).await;
-    let heard = listener.next().await.unwrap();
-    let message: proto::DesiredLrpCreatedEvent = heard.message();
-    assert_eq!((heard.name.as_str(), &message.trace_id[..]), ("desired_lrp_created", trace.as_bytes()));
-    let told = message.desired_lrp.unwrap();
+    let event = listener.next().await.unwrap();
+    let message: proto::DesiredLrpCreatedEvent = event.message();
+    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("desired_lrp_created", trace.as_bytes()));
+    let published = message.desired_lrp.unwrap();
     let read = crate::api::get(&server, "guid").await;
-    assert_eq!((&told.process_guid, &told.modification_tag), (&read.process_guid, &read.modification_tag));
+    assert_eq!((&published.process_guid, &published.modification_tag), (&read.process_guid, &read.modification_tag));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_ended_ends_its_streams_and_waits_for_none() {
+async fn terminated_host_ends_its_streams_without_waiting() {
     let installation = Installation::new(&modules::modules(), Kind::Sqlite);
     let host = installation.serve();
-    let listener = Listener::begin(host.url(INSTANCES), "").await;
+    let listener = EventStream::open(host.url(INSTANCES), "").await;
     let (mut other, _) = raw(host.address, TASKS).await;
     let ended = tokio::task::spawn_blocking(move || host.terminate());
     assert_eq!(listener.rest().await.len(), 0);

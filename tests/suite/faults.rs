@@ -1,5 +1,6 @@
-//! What else can happen to a migration: the network goes, the server goes, the disk is full, somebody holds a lock,
-//! another master appears, a module is replaced. Whatever happens, a later start arrives where an undisturbed one does.
+//! Faults during a migration, other than crashes of the host: connections break, the server crashes, the disk is full,
+//! another session holds a lock, another master takes over, a module is replaced. After each, a later start reaches the
+//! state of an uninterrupted migration.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use bbs::layout::manifest::{Direction, Manifest};
 use bbs::lens::transform::{Transform, TransformError};
 use bbs::migrate::{Decision, fault};
 
-use super::crash::{OLDEST, command, look, points, run, with_fixture};
+use super::crash::{OLDEST, command, inspect, points, run, with_fixture};
 use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, on_each_database, on_each_server, texts};
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, VERSION};
@@ -19,23 +20,23 @@ use crate::harness::modules::chain;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
 
-/// How many places of a migration are disturbed, evenly over what it sends.
-const PLACES: u64 = 8;
-/// How long somebody else's lock stands in the way: longer than the servers of these tests let anybody wait.
+/// Number of points at which a migration is disturbed, evenly distributed over the bytes that it sends.
+const POINTS_OF_FAULT: u64 = 8;
+/// How long another session holds its lock: longer than the lock timeout of these servers.
 const HELD: Duration = Duration::from_secs(3);
 
-/// The two directions: from where, by which word, to where.
-async fn ways(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
+/// Both directions: source database, direction, target version.
+async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
     let oldest = database.copy();
     assert!(!run("down", OLDEST, &oldest, None));
     [(database, "down", OLDEST), (oldest, "up", VERSION)]
 }
 
-/// What an undisturbed migration leaves, and how much it sends.
+/// The rows after an uninterrupted migration, and the number of bytes that it sends.
 async fn undisturbed(start: &TestDatabase, server: &Engine, direction: &str, version: u64) -> (Rows, u64) {
     let (database, proxy) = (start.copy(), Proxy::to(server.address()));
     migrate(&database.through(proxy.address()), direction, version).await.unwrap();
-    (look(&database, version).await, proxy.sent())
+    (inspect(&database, version).await, proxy.sent())
 }
 
 async fn migrate(database: &TestDatabase, direction: &str, version: u64) -> Result<Decision, String> {
@@ -48,37 +49,37 @@ async fn migrate(database: &TestDatabase, direction: &str, version: u64) -> Resu
     done.map_err(|error| chain(&error))
 }
 
-on_each_server!(a_connection_cut_anywhere_costs_nothing);
-async fn a_connection_cut_anywhere_costs_nothing(kind: Kind) {
+on_each_server!(connection_cut_at_any_point_loses_nothing);
+async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
     let server = kind.engine();
-    for (start, direction, version) in ways(with_fixture(kind).await).await {
+    for (start, direction, version) in directions(with_fixture(kind).await).await {
         let (wanted, sent) = undisturbed(&start, server, direction, version).await;
-        for place in 0..PLACES {
+        for point in 0..POINTS_OF_FAULT {
             let (database, proxy) = (start.copy(), Proxy::to(server.address()));
-            proxy.cut_after(sent * place / PLACES);
+            proxy.cut_after(sent * point / POINTS_OF_FAULT);
             let cut = migrate(&database.through(proxy.address()), direction, version).await;
             assert!(proxy.is_cut() || cut.is_ok(), "{cut:?}");
             migrate(&database, direction, version).await.unwrap();
-            assert!(look(&database, version).await == wanted, "{direction}, cut after {place}/{PLACES}");
+            assert!(inspect(&database, version).await == wanted, "{direction}, cut after {point}/{POINTS_OF_FAULT}");
         }
     }
 }
 
-on_each_server!(a_server_that_crashes_anywhere_costs_nothing);
-async fn a_server_that_crashes_anywhere_costs_nothing(kind: Kind) {
+on_each_server!(server_crash_at_any_point_loses_nothing);
+async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     let server = Arc::new(kind.own_engine());
     let start = TestDatabase::on(kind, server.address());
     fixture::write_to(&start).await;
-    for (start, direction, version) in ways(start).await {
+    for (start, direction, version) in directions(start).await {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
-        for place in 1..PLACES / 2 {
+        for point in 1..POINTS_OF_FAULT / 2 {
             let (database, proxy) = (start.copy(), Arc::new(Proxy::to(server.address())));
-            let crash = crash_after(&server, &proxy, sent * place * 2 / PLACES);
+            let crash = crash_after(&server, &proxy, sent * point * 2 / POINTS_OF_FAULT);
             let crashed = migrate(&database.through(proxy.address()), direction, version).await;
             crash.join().expect("the server starts again");
-            assert!(crashed.is_err(), "the server was there all the time");
+            assert!(crashed.is_err(), "the migration did not notice the crash");
             migrate(&database, direction, version).await.unwrap();
-            assert!(look(&database, version).await == wanted, "{direction}, crash after {place}");
+            assert!(inspect(&database, version).await == wanted, "{direction}, crash after {point}");
         }
     }
 }
@@ -94,32 +95,32 @@ fn crash_after(server: &Arc<Engine>, proxy: &Arc<Proxy>, bytes: u64) -> std::thr
     })
 }
 
-on_each_server!(a_master_that_froze_changes_nothing_more);
-/// At every crash point: the process stops, as a machine without air does, another master takes over and finishes,
-/// and the first one wakes up.
-async fn a_master_that_froze_changes_nothing_more(kind: Kind) {
+on_each_server!(frozen_master_writes_nothing_after_a_takeover);
+/// At every crash point: the process is stopped, another master takes over and completes the migration, and the first
+/// process is continued.
+async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
     let start = with_fixture(kind).await;
     let undisturbed = start.copy();
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
-    let wanted = look(&undisturbed, OLDEST).await;
+    let wanted = inspect(&undisturbed, OLDEST).await;
     for point in points(kind) {
         let database = start.copy();
         let mut frozen = command("down", OLDEST, &database);
         frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
         let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(stops(&mut frozen), "{point}: no migration comes by this point");
+        assert!(stops(&mut frozen), "{point}: the migration does not reach this point");
         migrate(&database, "down", OLDEST).await.unwrap_or_else(|error| panic!("{point}: {error}"));
         signal("CONT", &frozen);
-        let woken = frozen.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&woken.stderr);
-        // At the last point it has nothing left to do.
-        let went_on = woken.status.success() && point != fault::AFTER_CLEAN_UP;
-        assert!(!went_on, "{point}: it went on as if nothing had happened: {said}");
-        assert!(look(&database, OLDEST).await == wanted, "{point}: {said}");
+        let continued = frozen.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&continued.stderr);
+        // At the last point the migration is complete.
+        let succeeded = continued.status.success() && point != fault::AFTER_CLEAN_UP;
+        assert!(!succeeded, "{point}: the frozen master did not notice the takeover: {stderr}");
+        assert!(inspect(&database, OLDEST).await == wanted, "{point}: {stderr}");
     }
 }
 
-/// Waits until the process has stopped; gives whether it did, and did not end instead.
+/// Waits until the process is stopped (true) or has ended (false).
 #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 pub(super) fn stops(process: &mut Child) -> bool {
     loop {
@@ -140,19 +141,19 @@ pub(super) fn signal(name: &str, process: &Child) {
     assert!(sent.unwrap().success());
 }
 
-on_each_server!(a_lock_that_somebody_holds_only_delays);
-/// Whoever reads the tables for a backup, or holds a row in a console, is waited for, however impatient the server is.
-async fn a_lock_that_somebody_holds_only_delays(kind: Kind) {
+on_each_server!(lock_of_another_session_only_delays_a_migration);
+/// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock timeout of 1 s.
+async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     let server = match kind {
         Kind::Mysql => kind.own_engine_with(&["--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1"]),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let start = TestDatabase::on(kind, server.address());
     fixture::write_to(&start).await;
-    for (start, direction, version) in ways(start).await {
+    for (start, direction, version) in directions(start).await {
         let undisturbed = start.copy();
         migrate(&undisturbed, direction, version).await.unwrap();
-        let wanted = look(&undisturbed, version).await;
+        let wanted = inspect(&undisturbed, version).await;
         let locks = ["SELECT process_guid FROM desired_lrps", "SELECT process_guid FROM actual_lrps FOR UPDATE"];
         for lock in locks {
             let database = start.copy();
@@ -169,13 +170,13 @@ async fn a_lock_that_somebody_holds_only_delays(kind: Kind) {
                 println!("{kind:?} {direction}, {lock}: {error}");
                 migrate(&database, direction, version).await.unwrap();
             }
-            assert!(look(&database, version).await == wanted, "{direction}, {lock}");
+            assert!(inspect(&database, version).await == wanted, "{direction}, {lock}");
         }
     }
 }
 
-/// Goal: the cut-over is in no deadlock with an autovacuum, which locks a table and then waits for its indexes. Method:
-/// another session takes the same locks in the same order, the second once the cut-over waits for the table.
+/// Goal: the cut-over does not deadlock with an autovacuum, which locks a table and then its indexes. Method: another
+/// session takes the same locks in the same order, the second one when the cut-over waits for the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_over_locks_a_table_before_its_indexes() {
     const WAITING: &str = "SELECT c.relname::text FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
@@ -192,43 +193,46 @@ async fn cut_over_locks_a_table_before_its_indexes() {
         async move { migrate(&database, "down", OLDEST).await }
     });
     while texts(&other, WAITING).await.is_empty() {
-        assert!(!migration.is_finished(), "nothing was waited for: {:?}", migration.await);
+        assert!(!migration.is_finished(), "the migration did not wait: {:?}", migration.await);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    vacuum.execute(sql("COMMENT ON INDEX desired_lrps_domain_idx IS 'visited'")).await.expect("the index is free");
+    vacuum
+        .execute(sql("COMMENT ON INDEX desired_lrps_domain_idx IS 'visited'"))
+        .await
+        .expect("the index is not locked");
     vacuum.commit().await.unwrap();
     other.close().await;
-    migration.await.unwrap().expect("the cut-over comes to its end");
-    assert!(look(&database, OLDEST).await == look(&undisturbed, OLDEST).await);
+    migration.await.unwrap().expect("the cut-over completes");
+    assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 
-on_each_database!(a_full_disk_stops_a_migration_and_room_lets_it_go_on);
-async fn a_full_disk_stops_a_migration_and_room_lets_it_go_on(kind: Kind) {
+on_each_database!(full_disk_stops_a_migration_that_resumes_with_free_space);
+async fn full_disk_stops_a_migration_that_resumes_with_free_space(kind: Kind) {
     for way in 0..2 {
         let disk = Disk::new(kind);
         let start = disk.database();
         fixture::write_to(&start).await;
-        let (start, direction, version) = &ways(start).await[way];
+        let (start, direction, version) = &directions(start).await[way];
         let (undisturbed, database) = (start.copy(), start.copy());
         migrate(&undisturbed, direction, *version).await.unwrap();
-        let wanted = look(&undisturbed, *version).await;
+        let wanted = inspect(&undisturbed, *version).await;
         disk.fill(&database).await;
-        assert!(!disk.has_room_for(&database, direction, *version).await, "{direction}: there was room");
+        assert!(!disk.migrates(&database, direction, *version).await, "{direction}: the disk was not full");
         disk.make_room(&database).await;
         migrate(&database, direction, *version).await.unwrap();
-        assert!(look(&database, *version).await == wanted, "{direction}");
+        assert!(inspect(&database, *version).await == wanted, "{direction}");
     }
 }
 
-/// A disk without room, as each database can be given one without being root.
+/// A full disk, simulated for each database by means that need no root privileges.
 struct Disk {
     kind: Kind,
     server: Option<Engine>,
 }
 
-/// No file may be larger. A write-ahead log's segment of the tests' PostgreSQL still fits, a copied table does not.
+/// Maximum file size: large enough for a segment of PostgreSQL's write-ahead log, too small for a copied table.
 const LARGEST_FILE: u64 = 1 << 20;
-/// All tables in one file of limited size.
+/// MariaDB settings for all tables in one file of limited size.
 const SMALLER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:96M";
 const LARGER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:512M";
 
@@ -257,7 +261,7 @@ impl Disk {
             Kind::Sqlite => {}
             Kind::Postgres => {
                 let server = self.server.as_ref().unwrap();
-                // Once without a limit, so that everything is in its place and nothing old has to be written.
+                // A restart without the limit first, so that recovery has nothing to write under the limit.
                 server.restart();
                 server.restart_with_largest_file(LARGEST_FILE);
             }
@@ -294,8 +298,8 @@ impl Disk {
         }
     }
 
-    /// Tries to migrate, and tells whether that worked.
-    async fn has_room_for(&self, database: &TestDatabase, direction: &str, version: u64) -> bool {
+    /// Tries to migrate; returns whether it succeeded.
+    async fn migrates(&self, database: &TestDatabase, direction: &str, version: u64) -> bool {
         if self.kind != Kind::Sqlite {
             return migrate(database, direction, version).await.is_ok();
         }
@@ -305,14 +309,18 @@ impl Disk {
         limited.args(["-c", &limit, "limited"]).arg(process.get_program()).args(process.get_args());
         limited.envs(process.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("BBS_FAULT");
         let output = limited.output().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), None, "it is told, not killed");
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&output.status),
+            None,
+            "the write fails without a signal"
+        );
         output.status.success()
     }
 }
 
-on_each_database!(a_module_replaced_after_a_crash_starts_the_copy_again);
-/// What the first module did is not mixed with what the other does.
-async fn a_module_replaced_after_a_crash_starts_the_copy_again(kind: Kind) {
+on_each_database!(module_replaced_after_a_crash_restarts_the_copy);
+/// The output of the first module is not mixed with that of the second.
+async fn module_replaced_after_a_crash_restarts_the_copy(kind: Kind) {
     let start = with_fixture(kind).await;
     for point in [fault::AFTER_BEGIN, fault::AFTER_PREPARE, fault::AFTER_BATCH, fault::AFTER_COPY] {
         let database = start.copy();
@@ -327,7 +335,7 @@ async fn a_module_replaced_after_a_crash_starts_the_copy_again(kind: Kind) {
     }
 }
 
-/// The migrations, the one that splits metric tags in another build of it.
+/// The default migrations with another build of the one that splits metric tags.
 fn with_replaced_module() -> Vec<Arc<dyn Transform>> {
     let replace = |migration: Arc<dyn Transform>| match migration.manifest().version {
         Replaced::VERSION => Arc::new(Replaced { replaced: migration }) as Arc<dyn Transform>,
@@ -336,14 +344,14 @@ fn with_replaced_module() -> Vec<Arc<dyn Transform>> {
     fixture::migrations().into_iter().map(replace).collect()
 }
 
-/// Does what another module does, and on the way down leaves the same run info to every record.
+/// Behaves as the module that it replaces, except that `down` writes the same run info to every record.
 struct Replaced {
     replaced: Arc<dyn Transform>,
 }
 
 impl Replaced {
     const VERSION: u64 = 1_722_634_733;
-    /// A message with one field, which is empty.
+    /// A protobuf message with one empty field.
     const RUN_INFO: &str = "\n\0";
 }
 

@@ -1,4 +1,4 @@
-//! Two masters and one fence, on real servers.
+//! The fence between a master and its successor, on real database servers.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use bbs::lock::fence::{Fence, FenceError};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 
-/// The smallest that every server knows.
+/// The shortest timeout that every server supports.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A host whose open transactions do not outlive its silence for long.
-async fn impatient(test: &TestDatabase) -> Database {
+/// Opens the database with a short timeout for idle transactions.
+async fn with_idle_limit(test: &TestDatabase) -> Database {
     let Address::Server(mut server) = test.address() else { panic!("not a server") };
     server.limits.idle_in_transaction_timeout = IDLE_LIMIT;
     Database::open(&Address::Server(server)).await.unwrap()
 }
 
-on_each_server!(the_fence_is_raised_before_or_after_a_transaction_and_never_during_one);
-async fn the_fence_is_raised_before_or_after_a_transaction_and_never_during_one(kind: Kind) {
+on_each_server!(raising_the_fence_waits_for_open_transactions);
+async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
     let test = TestDatabase::new(kind);
     let (one, other) = (test.open().await, test.open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
@@ -29,7 +29,7 @@ async fn the_fence_is_raised_before_or_after_a_transaction_and_never_during_one(
     also.execute(sql("INSERT INTO t (a) VALUES (2)")).await.unwrap();
     also.commit().await.unwrap();
     let raising = tokio::spawn(async move { Fence::raise(&other).await.unwrap() });
-    // Raised, it would let the old master begin no more.
+    // Once raised, the fence rejects transactions of the old master.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!raising.is_finished());
     tx.commit().await.unwrap();
@@ -44,28 +44,28 @@ async fn the_fence_is_raised_before_or_after_a_transaction_and_never_during_one(
     assert_eq!(texts(&one, "SELECT a FROM t ORDER BY a").await, ["1", "2"]);
 }
 
-on_each_server!(a_master_that_fell_silent_within_a_transaction_blocks_nobody);
-async fn a_master_that_fell_silent_within_a_transaction_blocks_nobody(kind: Kind) {
+on_each_server!(idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next);
+async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (impatient(&test).await, test.open().await);
+    let (one, other) = (with_idle_limit(&test).await, test.open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
-    let mut silent = old.begin().await.unwrap();
-    silent.execute(sql("INSERT INTO t (a) VALUES (1)")).await.unwrap();
-    Fence::raise(&other).await.expect("the server ends the silent transaction");
-    let written = silent.execute(sql("INSERT INTO t (a) VALUES (2)")).await;
-    assert!(written.is_err() || silent.commit().await.is_err());
+    let mut idle = old.begin().await.unwrap();
+    idle.execute(sql("INSERT INTO t (a) VALUES (1)")).await.unwrap();
+    Fence::raise(&other).await.expect("the server aborts the idle transaction");
+    let written = idle.execute(sql("INSERT INTO t (a) VALUES (2)")).await;
+    assert!(written.is_err() || idle.commit().await.is_err());
     assert_eq!(texts(&other, "SELECT a FROM t").await, Vec::<String>::new());
     assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { .. }));
 }
 
-on_each_server!(the_schema_is_changed_by_the_master_alone_however_long_it_takes);
-async fn the_schema_is_changed_by_the_master_alone_however_long_it_takes(kind: Kind) {
+on_each_server!(schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters);
+async fn schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (impatient(&test).await, test.open().await);
+    let (one, other) = (with_idle_limit(&test).await, test.open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
-    // Somebody reads the table, and the change waits longer than a silent transaction may last.
+    // A reader of the table delays the change for longer than the idle limit.
     let mut reader = other.read().await.unwrap();
     reader.fetch(sql("SELECT a FROM t")).await.unwrap();
     let changing = tokio::spawn({
@@ -78,11 +78,13 @@ async fn the_schema_is_changed_by_the_master_alone_however_long_it_takes(kind: K
     let new = Fence::raise(&other).await.unwrap();
     let refused = old.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()]).await.unwrap_err();
     assert!(matches!(refused, FenceError::Lost { .. }), "{refused}");
-    new.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()]).await.expect("nobody did it before");
+    new.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()])
+        .await
+        .expect("the stale master did not add the column");
 }
 
-on_each_server!(a_fence_that_was_removed_or_rewritten_lets_nobody_through);
-async fn a_fence_that_was_removed_or_rewritten_lets_nobody_through(kind: Kind) {
+on_each_server!(removed_or_rewritten_fence_rejects_transactions);
+async fn removed_or_rewritten_fence_rejects_transactions(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     for damage in ["DELETE FROM bbs_fence", "UPDATE bbs_fence SET token = -token", "DROP TABLE bbs_fence"] {

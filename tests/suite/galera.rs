@@ -1,4 +1,4 @@
-//! A host on a Galera cluster: connections go to every node in turn, and nodes go and come back.
+//! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and rejoin.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bbs::lock::fence::{Fence, FenceError};
 use bbs::migrate::fault;
 use tokio::sync::watch;
 
-use super::crash::{OLDEST, command, look, run};
+use super::crash::{OLDEST, command, inspect, run};
 use super::faults::{signal, stops};
 use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, texts};
 use crate::harness::fixture::{self, VERSION};
@@ -25,7 +25,7 @@ use crate::harness::stored::Rows;
 
 const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 11 };
 
-/// The rows after a migration on one server that nothing happened to.
+/// The rows after an uninterrupted migration on a single server.
 async fn undisturbed(direction: &str, version: u64) -> Rows {
     let database = TestDatabase::new(Kind::Mysql);
     fixture::write_to(&database).await;
@@ -33,7 +33,7 @@ async fn undisturbed(direction: &str, version: u64) -> Rows {
     if direction == "up" {
         assert!(!run("up", version, &database, None));
     }
-    look(&database, version).await
+    inspect(&database, version).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let old = Fence::raise(&one).await.unwrap();
     let mut open = Vec::new();
     for number in 0..3 {
-        let mut tx = old.begin().await.expect("transactions of one master are not in each other's way");
+        let mut tx = old.begin().await.expect("transactions of one master do not block each other");
         tx.execute(sql("INSERT INTO t (a) VALUES (?)").bind(number)).await.unwrap();
         open.push(tx);
     }
@@ -53,7 +53,7 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let new = Fence::raise(&other).await.unwrap();
     for mut tx in open {
         let more = tx.execute(sql("SELECT 1")).await;
-        assert!(more.is_err() || tx.commit().await.is_err(), "it was begun before the fence was raised");
+        assert!(more.is_err() || tx.commit().await.is_err(), "a transaction from before the new fence committed");
     }
     assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { theirs, .. } if theirs == new.token()));
     new.begin().await.unwrap().commit().await.unwrap();
@@ -61,7 +61,7 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_outlives_its_node_and_its_balancer() {
+async fn migration_completes_after_loss_of_node_and_balancer() {
     let cluster = Arc::new(Cluster::start());
     let database = cluster.database();
     fixture::write_to(&database).await;
@@ -70,24 +70,24 @@ async fn a_migration_outlives_its_node_and_its_balancer() {
     for (direction, version, node) in [("down", OLDEST, 1), ("up", VERSION, 2)] {
         let wanted = undisturbed(direction, version).await;
         let before = balancer.sent();
-        // A node goes while rows are copied, and the balancer a moment later; then the host is started again, as its
-        // supervisor does until it has done its work.
+        // A node crashes while rows are copied, and the balancer breaks all connections; then the host is restarted, as
+        // a supervisor does, until the migration is complete.
         let crash = crash_after(&cluster, node, &balancer, before + 200_000);
         let mut starts = 0;
         while !command(direction, version, &balanced).output().unwrap().status.success() {
             starts += 1;
-            assert!(starts < 50, "{direction}: it does not get on");
+            assert!(starts < 50, "{direction}: the migration makes no progress");
             balancer.heal();
         }
-        crash.join().expect("the node goes");
-        assert!(look(&balanced, version).await == wanted, "{direction}");
+        crash.join().expect("the node crashes");
+        assert!(inspect(&balanced, version).await == wanted, "{direction}");
         cluster.restart(node);
         let through = database.through(cluster.node(node));
-        assert!(look(&through, version).await == wanted, "{direction}: the node that came back has it all");
+        assert!(inspect(&through, version).await == wanted, "{direction}: the rejoined node lacks rows");
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing to wait on but the servers")]
+#[expect(clippy::disallowed_methods, reason = "a separate thread, with nothing to wait on but the servers")]
 fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
     let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
     std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_froze_on_one_node_changes_nothing_that_another_did() {
+async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another() {
     let cluster = Cluster::start();
     let wanted = undisturbed("down", OLDEST).await;
     for point in [fault::AFTER_BATCH, fault::BEFORE_CUT_OVER_COMMIT, fault::AFTER_CUT_OVER] {
@@ -110,17 +110,17 @@ async fn a_master_that_froze_on_one_node_changes_nothing_that_another_did() {
         let mut frozen = command("down", OLDEST, &database.through(cluster.node(2)));
         frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
         let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(stops(&mut frozen), "{point}: no migration comes by this point");
+        assert!(stops(&mut frozen), "{point}: the migration does not reach this point");
         assert!(!run("down", OLDEST, &database.through(cluster.node(1)), None), "{point}");
         signal("CONT", &frozen);
-        let woken = frozen.wait_with_output().unwrap();
-        assert!(!woken.status.success(), "{point}: it went on as if nothing had happened");
-        assert!(look(&database, OLDEST).await == wanted, "{point}");
+        let continued = frozen.wait_with_output().unwrap();
+        assert!(!continued.status.success(), "{point}: the frozen master did not notice the takeover");
+        assert!(inspect(&database, OLDEST).await == wanted, "{point}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_serves_on_while_a_node_goes_and_comes_back() {
+async fn host_keeps_serving_while_a_node_crashes_and_rejoins() {
     let cluster = Cluster::start();
     let database = cluster.database();
     fixture::write_to(&database).await;
@@ -138,7 +138,7 @@ async fn a_host_serves_on_while_a_node_goes_and_comes_back() {
     let (report, after) = load.stop().await;
     assert_eq!(report.differences, 0, "{report}");
     assert!(report.writes.len() > 100, "{report}");
-    let everywhere = everything(&caller).await.unwrap();
-    assert_eq!(after.differences(&everywhere), Vec::<String>::new());
+    let listing = everything(&caller).await.unwrap();
+    assert_eq!(after.differences(&listing), Vec::<String>::new());
     assert!(host.terminate().success());
 }

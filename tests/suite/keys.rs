@@ -1,5 +1,5 @@
-//! Key rotation on every database: what is rewritten, what is kept, when the label comes back, and what may go on
-//! meanwhile. The host as a process is in `keys/serving.rs`, crashes are in `keys/crash.rs`.
+//! Key rotation on every database: resealed and unreadable texts, the label, cursors, and concurrent writes. Rotation by
+//! a host process is in `keys/serving.rs`, crashes are in `keys/crash.rs`.
 
 mod crash;
 mod residue;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use bbs::clock::StoppedClock;
 use bbs::database::{Database, schema, sql};
-use bbs::keys::{self, Context, KeysError, Rotated, Scope, SealedTable};
+use bbs::encryption::{Keyring, header};
+use bbs::keys::{self, KeysError, Rotated, RotationContext, SealedScope, SealedTable};
 use bbs::layout::schema::{Column, ColumnType, Sealing, Table};
 use bbs::lock::fence::{Fence, FenceError};
-use bbs::pace::Pace;
 use bbs::progress::Progress;
-use bbs::record::{Keyring, header};
+use bbs::throttle::Throttle;
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 
-/// Two labels that a collation may take for one.
+/// Two labels that are equal under a collation that ignores case.
 const OLD: &str = "Key-2024";
 const NEW: &str = "key-2024";
 
@@ -50,7 +50,7 @@ fn things() -> Table {
 }
 
 /// A database with one sealed table and the label of the old key.
-struct Case {
+struct RotationTest {
     test: TestDatabase,
     database: Database,
     fence: Fence,
@@ -58,8 +58,8 @@ struct Case {
     _folder: tempfile::TempDir,
 }
 
-impl Case {
-    /// `rows` things of two slots each, sealed under the old key.
+impl RotationTest {
+    /// Creates `rows` things with two slots each, sealed under the old key.
     async fn new(kind: Kind, rows: usize) -> Self {
         let test = TestDatabase::new(kind);
         let database = test.open().await;
@@ -90,22 +90,22 @@ impl Case {
         case
     }
 
-    fn context_with(&self, keyring: Keyring) -> Context {
-        Context {
+    fn context_with(&self, keyring: Keyring) -> RotationContext {
+        RotationContext {
             database: self.database.clone(),
             keyring: Arc::new(keyring),
-            scope: Scope {
+            scope: SealedScope {
                 data_version: 1,
                 tables: SealedTable::of(&things()).into_iter().collect(),
                 replays: Some(self.replays.clone()),
             },
             progress: Progress::default(),
-            pace: Pace::default(),
+            throttle: Throttle::default(),
             clock: Arc::new(StoppedClock::at(1_800_000_000_000_000_000)),
         }
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> RotationContext {
         self.context_with(keys(NEW))
     }
 
@@ -148,7 +148,7 @@ async fn insert(tx: &mut bbs::database::Transaction, guid: &str, slot: i64, mess
     tx.execute(statement).await.unwrap();
 }
 
-/// Bytes as they are, envelope and all.
+/// Seals bytes as they are, including an envelope.
 fn seal(label: &str, plain: &[u8]) -> Vec<u8> {
     keys(label).seal(Sealing::Sealed, plain)
 }
@@ -164,10 +164,10 @@ fn assert_all_under(label: &str, messages: &[String]) {
     }
 }
 
-on_each_database!(every_text_comes_under_the_active_key_and_then_the_label);
-async fn every_text_comes_under_the_active_key_and_then_the_label(kind: Kind) {
-    let case = Case::new(kind, 400).await;
-    // An envelope of an older version and an empty plain text are plain bytes as any.
+on_each_database!(rotation_reseals_every_text_and_then_sets_the_label);
+async fn rotation_reseals_every_text_and_then_sets_the_label(kind: Kind) {
+    let case = RotationTest::new(kind, 400).await;
+    // An envelope of an older version and an empty plain text are resealed as any other bytes.
     case.insert("empty", 0, b"", Some(b"")).await;
     case.insert("odd", 0, &seal(OLD, &[2, 1, b'x']), Some(&seal(OLD, b""))).await;
     case.insert("odd", 1, &seal(NEW, b"new already"), Some(&seal(OLD, b"{}"))).await;
@@ -184,37 +184,37 @@ async fn every_text_comes_under_the_active_key_and_then_the_label(kind: Kind) {
     assert_all_under(NEW, &json);
     assert_eq!(json.iter().map(|text| opened(text)).collect::<Vec<_>>(), [&b""[..], b"", b"{}"]);
     assert_eq!(texts(&case.database, "SELECT guid FROM things WHERE json IS NULL").await.len(), 801);
-    assert!(texts(&case.database, "SELECT label FROM bbs_key_rotation").await.is_empty(), "nothing is under way");
+    assert!(texts(&case.database, "SELECT label FROM bbs_key_rotation").await.is_empty(), "no rotation is left");
 }
 
 fn opened(text: &str) -> Vec<u8> {
     if text.is_empty() { Vec::new() } else { open(text) }
 }
 
-on_each_database!(a_label_that_is_active_promises_that_there_is_nothing_to_do);
-async fn a_label_that_is_active_promises_that_there_is_nothing_to_do(kind: Kind) {
-    let case = Case::new(kind, 1).await;
+on_each_database!(rotation_is_skipped_when_the_label_is_the_active_key);
+async fn rotation_is_skipped_when_the_label_is_the_active_key(kind: Kind) {
+    let case = RotationTest::new(kind, 1).await;
     case.label_is(Some(NEW)).await;
     assert_eq!(case.rotate().await, Rotated::default());
     assert_all_under(OLD, &case.messages().await);
 }
 
-on_each_database!(a_missing_label_promises_nothing);
-async fn a_missing_label_promises_nothing(kind: Kind) {
-    let case = Case::new(kind, 1).await;
+on_each_database!(missing_label_causes_a_rotation);
+async fn missing_label_causes_a_rotation(kind: Kind) {
+    let case = RotationTest::new(kind, 1).await;
     case.label_is(None).await;
     assert_eq!(case.rotate().await.rewritten, 2);
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
-on_each_database!(what_does_not_open_is_kept_counted_and_keeps_the_label_away);
-async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind) {
-    let case = Case::new(kind, 30).await;
+on_each_database!(unreadable_texts_are_kept_and_counted_and_prevent_setting_the_label);
+async fn unreadable_texts_are_kept_and_counted_and_prevent_setting_the_label(kind: Kind) {
+    let case = RotationTest::new(kind, 30).await;
     let wrong = Keyring::new([(OLD, "another passphrase")], OLD).unwrap().seal(Sealing::Sealed, b"x");
     let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"x");
     case.insert("a-broken", 7, b"02/w==", None).await;
     case.insert("h-lost", 0, &lost, None).await;
-    // The text beside it opens, but a row is not left half rewritten.
+    // The other text of the row opens, but a row is rewritten whole or not at all.
     case.insert("h-wrong", 0, &wrong, Some(&seal(OLD, b"{}"))).await;
     std::fs::create_dir_all(&case.replays).unwrap();
     std::fs::write(case.replays.join("1-up-x.replay"), "02***").unwrap();
@@ -230,17 +230,17 @@ async fn what_does_not_open_is_kept_counted_and_keeps_the_label_away(kind: Kind)
     for text in [&b"02/w=="[..], &wrong, &lost] {
         assert!(messages.iter().any(|message| message.as_bytes() == text));
     }
-    assert_eq!(case.rotate().await.rewritten, 0, "what was done is not done again");
+    assert_eq!(case.rotate().await.rewritten, 0, "rewritten texts are not rewritten again");
 
     execute(&case.database, "DELETE FROM things WHERE guid <> 'g00001'").await;
     std::fs::remove_dir_all(&case.replays).unwrap();
     assert_eq!(case.rotate().await, Rotated { was_due: true, ..Rotated::default() });
-    assert_eq!(case.label().await.as_deref(), Some(NEW), "once they are gone, there is nothing in the way");
+    assert_eq!(case.label().await.as_deref(), Some(NEW), "without unreadable texts the label is set");
 }
 
-on_each_database!(a_master_that_was_replaced_rewrites_nothing);
-async fn a_master_that_was_replaced_rewrites_nothing(kind: Kind) {
-    let case = Case::new(kind, 1).await;
+on_each_database!(stale_master_rewrites_nothing);
+async fn stale_master_rewrites_nothing(kind: Kind) {
+    let case = RotationTest::new(kind, 1).await;
     let before = case.messages().await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     Fence::raise(&case.database).await.unwrap();
@@ -249,18 +249,18 @@ async fn a_master_that_was_replaced_rewrites_nothing(kind: Kind) {
     assert_eq!(case.messages().await, before);
 }
 
-on_each_database!(a_master_replaced_halfway_stops_and_its_successor_goes_on);
-async fn a_master_replaced_halfway_stops_and_its_successor_goes_on(kind: Kind) {
-    let case = Case::new(kind, 300).await;
+on_each_database!(master_replaced_during_rotation_stops_and_its_successor_completes_it);
+async fn master_replaced_during_rotation_stops_and_its_successor_completes_it(kind: Kind) {
+    let case = RotationTest::new(kind, 300).await;
     let context = case.context();
-    // A batch of this size a quarter of a second: the first is written, the next has to wait.
-    context.pace.limit(Some(400));
+    // The first batch is written, and the throttle delays the next one.
+    context.throttle.limit(Some(400));
     let halfway = async {
         while context.progress.snapshot().done == 0 {
             tokio::task::yield_now().await;
         }
         let successor = Fence::raise(&case.database).await.unwrap();
-        context.pace.limit(None);
+        context.throttle.limit(None);
         successor
     };
     let (lost, successor) = tokio::join!(keys::rotate(&context, &case.fence), halfway);
@@ -271,15 +271,15 @@ async fn a_master_replaced_halfway_stops_and_its_successor_goes_on(kind: Kind) {
     assert_eq!(case.label().await, None);
 
     let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
-    let rotation = status.rotation.expect("a rotation is under way");
+    let rotation = status.rotation.expect("a rotation is in progress");
     assert_eq!((rotation.rewritten, rotation.cursors.len()), (new, 1));
     assert_eq!(keys::rotate(&case.context(), &successor).await.unwrap().rewritten, 600 - new);
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
-on_each_database!(a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on);
-async fn a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on(kind: Kind) {
-    let case = Case::new(kind, 10).await;
+on_each_database!(wrong_passphrase_changes_nothing_and_the_right_one_completes_the_rotation);
+async fn wrong_passphrase_changes_nothing_and_the_right_one_completes_the_rotation(kind: Kind) {
+    let case = RotationTest::new(kind, 10).await;
     let before = case.messages().await;
     let wrong = Keyring::new([(OLD, "not the first"), (NEW, "second")], NEW).unwrap();
     let rotated = keys::rotate(&case.context_with(wrong), &case.fence).await.unwrap();
@@ -291,10 +291,10 @@ async fn a_wrong_passphrase_changes_nothing_and_the_right_one_goes_on(kind: Kind
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
-on_each_database!(what_is_written_meanwhile_is_never_written_over);
-async fn what_is_written_meanwhile_is_never_written_over(kind: Kind) {
+on_each_database!(rotation_never_overwrites_concurrent_writes);
+async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
     const ROWS: usize = 600;
-    let case = Case::new(kind, ROWS).await;
+    let case = RotationTest::new(kind, ROWS).await;
     let (database, fence) = (case.database.clone(), case.fence.clone());
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let writer = tokio::spawn(async move {
@@ -335,18 +335,18 @@ async fn what_is_written_meanwhile_is_never_written_over(kind: Kind) {
     }
 }
 
-on_each_database!(a_rotation_goes_on_where_it_was_and_starts_over_where_it_has_to);
-async fn a_rotation_goes_on_where_it_was_and_starts_over_where_it_has_to(kind: Kind) {
-    let case = Case::new(kind, 20).await;
+on_each_database!(rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change);
+async fn rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change(kind: Kind) {
+    let case = RotationTest::new(kind, 20).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     let halfway = r#"["g00010",1,true]"#;
     let cursor = format!("INSERT INTO bbs_key_rotation_table (table_name, last_key) VALUES ('things', '{halfway}')");
     let cursors = "SELECT last_key FROM bbs_key_rotation_table";
     execute(&case.database, &cursor).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
-    assert_eq!(texts(&case.database, cursors).await, [halfway], "the same rotation goes on");
+    assert_eq!(texts(&case.database, cursors).await, [halfway], "the same rotation continues");
 
-    // Another active key, another layout or a label that came back: whatever the cursor said is of no use.
+    // Another active key, another layout or a label that was set again makes the cursor invalid.
     let mut other_layout = case.context();
     other_layout.scope.data_version = 2;
     for context in [case.context_with(keys(OLD)), case.context(), other_layout] {
@@ -360,15 +360,15 @@ async fn a_rotation_goes_on_where_it_was_and_starts_over_where_it_has_to(kind: K
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     assert!(texts(&case.database, cursors).await.is_empty());
 
-    // What lies before a cursor that is trusted is found by the scan at the end.
+    // Rows before a valid cursor are found by the final scan.
     execute(&case.database, &cursor).await;
     assert_eq!(case.rotate().await.rewritten, 40);
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_text_is_found_again_on_sqlite() {
-    let case = Case::new(Kind::Sqlite, 0).await;
+async fn rows_with_keys_that_are_not_utf8_are_rotated_on_sqlite() {
+    let case = RotationTest::new(Kind::Sqlite, 0).await;
     for (slot, guid) in ["CAST(x'ff00fe' AS TEXT)", "CAST(x'ff' AS TEXT)"].into_iter().enumerate() {
         let message = String::from_utf8(seal(OLD, b"odd")).unwrap();
         let values = format!("INSERT INTO things VALUES ({guid}, {slot}, 0, '{message}', NULL)");

@@ -1,5 +1,5 @@
-//! Records at another data version than the handlers': pinned older, or migrated beyond them by modules that no host
-//! was built with. Every call has to answer as it does on a native database.
+//! Records at another data version than the native one: pinned to an older one, or migrated by modules newer than the
+//! host. Every call must answer as it does on a native database.
 
 mod faults;
 mod instances;
@@ -19,24 +19,24 @@ use crate::harness::stored::Stored;
 const NEWEST: u64 = 1_795_000_000;
 const SPLIT: u64 = 1_795_000_200;
 
-/// The fixture's records, taken to a version and served there.
+/// Migrates the fixture to a version and serves it there.
 async fn serve_at(kind: Kind, modules: PathBuf, version: u64) -> Server {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let migrations = fixture::migrations_in(&modules);
     let stored = Stored::open(&database, migrations.clone()).await;
     if version < VERSION {
-        stored.down(version).await.expect("the fixture goes down");
+        stored.down(version).await.expect("the fixture migrates down");
     } else {
-        stored.up(version).await.expect("the fixture goes up");
+        stored.up(version).await.expect("the fixture migrates up");
     }
     stored.context.database.close().await;
     let options = Options { kind, page_units: Some(37), ..Options::default() };
     Server::at(database, &migrations, version, options).await
 }
 
-/// An answer in a form that does not depend on the order of lists, or on what is drawn at random.
-fn normal(path: &str, reply: &Reply) -> String {
+/// A response as text, without the order of lists and random epochs.
+fn normalise(path: &str, reply: &Reply) -> String {
     assert_eq!(reply.status, 200, "{path}: {}", reply.text());
     fn sorted<T: std::fmt::Debug>(list: impl IntoIterator<Item = T>) -> Vec<String> {
         let mut list: Vec<_> = list.into_iter().map(|element| format!("{element:?}")).collect();
@@ -93,13 +93,13 @@ fn normal(path: &str, reply: &Reply) -> String {
     }
 }
 
-/// Calls both and compares.
-struct Pair {
+/// A native server and one at another version; every call goes to both and the responses are compared.
+struct ServerPair {
     native: Server,
     other: Server,
 }
 
-impl Pair {
+impl ServerPair {
     async fn at(kind: Kind, modules: PathBuf, version: u64) -> Self {
         Self {
             native: serve_at(kind, self::modules::modules(), NEWEST).await,
@@ -112,8 +112,8 @@ impl Pair {
     }
 
     async fn post(&self, path: &str, body: Vec<u8>) {
-        let native = normal(path, &self.native.post(path, body.clone()).await);
-        let other = normal(path, &self.other.post(path, body).await);
+        let native = normalise(path, &self.native.post(path, body.clone()).await);
+        let other = normalise(path, &self.other.post(path, body).await);
         if native != other {
             let differs = |(at, (native, other)): (usize, (&str, &str))| {
                 (native != other).then(|| format!("{path}, line {at}: {native} but through the lens {other}"))
@@ -133,7 +133,7 @@ impl Pair {
         self.post("/v1/domains/list", Vec::new()).await;
     }
 
-    /// Guids that the fixture has.
+    /// Process guids of the fixture.
     async fn some_guids(&self) -> Vec<Vec<u8>> {
         let found = self.native.texts("SELECT process_guid FROM desired_lrps ORDER BY process_guid LIMIT 12").await;
         found.into_iter().map(String::into_bytes).collect()
@@ -164,7 +164,7 @@ impl Pair {
         ] {
             self.call("/v1/actual_lrps/list", &request).await;
         }
-        for process_guid in guids.into_iter().chain([b"nobody".to_vec(), b"\xff".to_vec()]) {
+        for process_guid in guids.into_iter().chain([b"unknown".to_vec(), b"\xff".to_vec()]) {
             let request = proto::DesiredLrpByProcessGuidRequest { process_guid };
             self.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
         }
@@ -213,10 +213,10 @@ impl Pair {
             ..Default::default()
         };
         self.update(guids[1].clone(), more).await;
-        self.update("nobody", update(1, "x")).await;
+        self.update("unknown", update(1, "x")).await;
         self.remove(guids[2].clone()).await;
         self.remove("new").await;
-        self.remove("nobody").await;
+        self.remove("unknown").await;
         for (domain, ttl) in [("cf-apps", 120), ("brand-new", 0), ("brand-new", 60)] {
             let request = proto::UpsertDomainRequest { domain: domain.into(), ttl };
             self.call("/v1/domains/upsert", &request).await;
@@ -229,19 +229,19 @@ impl Pair {
 }
 
 async fn answers_agree(kind: Kind, modules: PathBuf, version: u64) {
-    let pair = Pair::at(kind, modules, version).await;
+    let pair = ServerPair::at(kind, modules, version).await;
     pair.lists().await;
     pair.filters().await;
     pair.changes().await;
     assert_eq!((pair.native.store.left_out(), pair.other.store.left_out()), (0, 0));
 }
 
-on_each_database!(split_tables_answer_as_whole_ones);
-async fn split_tables_answer_as_whole_ones(kind: Kind) {
+on_each_database!(split_tables_answer_as_native_ones);
+async fn split_tables_answer_as_native_ones(kind: Kind) {
     answers_agree(kind, modules::modules_with_split(), SPLIT).await;
 }
 
-/// Before `update_strategy`, and before metric tags had a column of their own.
+/// The versions before `update_strategy`, and before the column of metric tags.
 const PINS: [u64; 2] = [VERSION, 1_698_182_853];
 
 on_each_database!(records_below_a_pin_answer_as_native_ones);
@@ -252,32 +252,32 @@ async fn records_below_a_pin_answer_as_native_ones(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_as_old_as_the_oldest_layout_answer_too() {
-    // Suspect and evacuating instances are residue here, run info holds the metric tags, routes are in plain sight.
+async fn records_at_the_oldest_layout_answer_as_native_ones() {
+    // At this version suspect and evacuating instances are residue, run info holds the metric tags, routes are plain.
     answers_agree(Kind::Sqlite, modules::modules(), 1_461_790_966).await;
 }
 
-/// The answer's status and what it says went wrong.
+/// The status and the text of the response to a refused desire.
 async fn refused(server: &Server, lrp: proto::DesiredLrp) -> (u16, String) {
     let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
     (reply.status, reply.text())
 }
 
-on_each_database!(what_a_pinned_layout_has_no_place_for_is_refused_by_name);
-async fn what_a_pinned_layout_has_no_place_for_is_refused_by_name(kind: Kind) {
+on_each_database!(field_missing_in_the_pinned_layout_is_refused_by_name);
+async fn field_missing_in_the_pinned_layout_is_refused_by_name(kind: Kind) {
     let server = serve_at(kind, modules::modules(), 1_698_182_853).await;
     let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
-    let (status, said) = refused(&server, proto::DesiredLrp { update_strategy: recreate, ..lrp("new") }).await;
-    assert_eq!(status, 406, "{said}");
-    assert!(said.contains("at data version 1698182853"), "{said}");
-    assert!(said.contains("desired_lrps.update_strategy"), "{said}");
+    let (status, text) = refused(&server, proto::DesiredLrp { update_strategy: recreate, ..lrp("new") }).await;
+    assert_eq!(status, 406, "{text}");
+    assert!(text.contains("at data version 1698182853"), "{text}");
+    assert!(text.contains("desired_lrps.update_strategy"), "{text}");
     let found = server.texts("SELECT process_guid FROM desired_lrps WHERE process_guid = 'new'").await;
-    assert_eq!(found, Vec::<String>::new(), "nothing of it was written");
+    assert_eq!(found, Vec::<String>::new(), "a refused record was written");
     crate::api::desire(&server, lrp("new")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_column_that_a_pin_is_below_is_refused_by_name() {
+async fn every_column_newer_than_the_pin_is_refused_by_name() {
     let server = serve_at(Kind::Sqlite, modules::modules(), 1_471_030_898).await;
     let placed = proto::DesiredLrp { placement_tags: vec![b"gpu".to_vec()], ..lrp("a") };
     let limited = proto::DesiredLrp { max_pids: 7, ..lrp("b") };
@@ -289,14 +289,14 @@ async fn every_column_that_a_pin_is_below_is_refused_by_name() {
         (long, &["desired_lrps.rootfs"]),
         (both, &["desired_lrps.max_pids", "desired_lrps.placement_tags"]),
     ] {
-        let (status, said) = refused(&server, lrp).await;
-        assert_eq!(status, 406, "{said}");
-        assert!(fields.iter().all(|field| said.contains(field)), "{said}");
+        let (status, text) = refused(&server, lrp).await;
+        assert_eq!(status, 406, "{text}");
+        assert!(fields.iter().all(|field| text.contains(field)), "{text}");
     }
 }
 
-on_each_database!(what_was_kept_when_a_record_went_down_to_a_pin_survives_its_edits);
-async fn what_was_kept_when_a_record_went_down_to_a_pin_survives_its_edits(kind: Kind) {
+on_each_database!(residue_of_a_pinned_record_survives_updates);
+async fn residue_of_a_pinned_record_survives_updates(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let migrations = fixture::migrations();
@@ -326,9 +326,9 @@ async fn what_was_kept_when_a_record_went_down_to_a_pin_survives_its_edits(kind:
     assert_eq!((row["update_strategy"].as_str(), row["annotation"].as_str()), ("1", "twice"));
 }
 
-on_each_database!(split_tables_merge_into_what_was_written_through_them);
-async fn split_tables_merge_into_what_was_written_through_them(kind: Kind) {
-    let pair = Pair::at(kind, modules::modules_with_split(), SPLIT).await;
+on_each_database!(split_tables_merge_into_the_records_written_through_them);
+async fn split_tables_merge_into_the_records_written_through_them(kind: Kind) {
+    let pair = ServerPair::at(kind, modules::modules_with_split(), SPLIT).await;
     pair.changes().await;
     let database = pair.other.database.clone();
     let migrations = fixture::migrations_in(&modules::modules_with_split());
@@ -336,11 +336,11 @@ async fn split_tables_merge_into_what_was_written_through_them(kind: Kind) {
     stored.down(NEWEST).await.unwrap();
     let native = Stored::over(pair.native.database.clone(), fixture::migrations()).rows(NEWEST).await;
     let merged = stored.rows(NEWEST).await;
-    let drawn = ["modification_tag_epoch", "record_version"];
+    let ignored = ["modification_tag_epoch", "record_version"];
     for (table, rows) in &native {
         assert_eq!(merged[table].len(), rows.len(), "{table}");
         for (found, expected) in merged[table].iter().zip(rows) {
-            let differs = |name: &&String| !drawn.contains(&name.as_str()) && found[*name] != expected[*name];
+            let differs = |name: &&String| !ignored.contains(&name.as_str()) && found[*name] != expected[*name];
             let names: Vec<_> = expected.keys().filter(differs).collect();
             assert!(names.is_empty(), "{table}: {names:?} of {expected:?} came back as {found:?}");
         }

@@ -1,4 +1,4 @@
-//! The load generator against a host at rest, so that a difference that it finds elsewhere means something.
+//! The load generator, tested against a host without a migration: it reports no false differences and misses no real one.
 
 use tokio::sync::watch;
 
@@ -22,19 +22,19 @@ async fn all_differences(model: &Model, caller: &Caller) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_at_rest_answers_what_the_model_says() {
+async fn host_without_a_migration_answers_as_the_model_expects() {
     let server = Server::with_fixture(Kind::Sqlite).await;
     let caller = caller(&server);
     let before = Model::of(&caller).await.unwrap();
     assert_eq!(before.keys.len(), 300);
-    let (hurry, hurried) = watch::channel(false);
+    let (finish, finished) = watch::channel(false);
     let slow = tokio::spawn({
         let caller = caller.clone();
-        async move { slowly(&caller, hurried).await }
+        async move { slowly(&caller, finished).await }
     });
     let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
     load.calls(400).await;
-    hurry.send_replace(true);
+    finish.send_replace(true);
     let (report, after) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
     assert!(report.reads.len() > 50 && report.writes.len() > 50, "{report}");
@@ -44,7 +44,7 @@ async fn a_host_at_rest_answers_what_the_model_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_changed_or_appears_behind_the_hosts_back_is_told() {
+async fn lost_changed_and_added_records_are_reported_as_differences() {
     let server = Server::empty(Kind::Sqlite).await;
     let caller = caller(&server);
     let mut load = Load::start(&caller, Model::of(&caller).await.unwrap(), &Aim::default(), SETTINGS);

@@ -1,4 +1,4 @@
-//! Whole hosts that want the same database: one serves, the others wait, and none goes on that lost the lock.
+//! Several hosts on one database: one serves, the others wait for the lock, and a host that loses it ends.
 
 pub(crate) mod locket;
 
@@ -11,7 +11,7 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 
-/// The shortest that a configuration takes, with room for a machine that has other things to do.
+/// The shortest TTL that a configuration may have, and long enough for a busy machine to renew in time.
 const TTL: &str = "2s";
 
 pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
@@ -19,7 +19,7 @@ pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
     installation.set("uuid", name).set("lock_ttl", TTL).set("lock_retry_interval", "100ms")
 }
 
-/// A host that starts and waits; what comes back serves.
+/// Starts a host that waits for the lock. The task completes once the host serves.
 pub(crate) fn standby(installation: &Installation) -> tokio::task::JoinHandle<Host> {
     let command = installation.command(&["serve"]);
     tokio::task::spawn_blocking(move || Host::start(command, "serving"))
@@ -45,29 +45,32 @@ async fn domains(address: SocketAddr) -> Vec<String> {
     answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
 }
 
-on_each_server!(a_master_that_froze_past_its_time_writes_nothing_more);
-async fn a_master_that_froze_past_its_time_writes_nothing_more(kind: Kind) {
+on_each_server!(master_frozen_beyond_its_lease_writes_nothing);
+async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let database = TestDatabase::new(kind);
     let (one, other) = (host(&database, "one"), host(&database, "other"));
     let frozen = one.serve();
     upsert_domain(frozen.address, "before").await.unwrap();
     let waiting = standby(&other);
     frozen.signal("STOP");
-    // It takes the connection, and the request with it, but cannot answer.
+    // The kernel accepts the connection and the request, but the stopped process does not answer.
     let late = tokio::spawn(upsert_domain(frozen.address, "late"));
     let master = waiting.await.unwrap();
     upsert_domain(master.address, "after").await.unwrap();
     frozen.signal("CONT");
-    assert!(late.await.unwrap().is_err(), "it wrote as if it still were the master");
-    let (status, said) = tokio::task::spawn_blocking(move || frozen.wait_for_end()).await.unwrap();
-    assert!(!status.success() && said.contains("serves no more") || said.contains("no longer the master"), "{said}");
+    assert!(late.await.unwrap().is_err(), "the frozen host wrote after it lost the lock");
+    let (status, output) = tokio::task::spawn_blocking(move || frozen.wait_for_end()).await.unwrap();
+    assert!(
+        !status.success() && output.contains("serves no more") || output.contains("no longer the master"),
+        "{output}"
+    );
     let mut found = domains(master.address).await;
     found.sort();
     assert_eq!(found, ["after", "before"]);
 }
 
-on_each_database!(a_standby_is_healthy_with_its_port_closed_and_follows_a_master_that_ends);
-async fn a_standby_is_healthy_with_its_port_closed_and_follows_a_master_that_ends(kind: Kind) {
+on_each_database!(standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_ends);
+async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_ends(kind: Kind) {
     let database = TestDatabase::new(kind);
     let master = host(&database, "one").serve();
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -89,23 +92,23 @@ async fn a_standby_is_healthy_with_its_port_closed_and_follows_a_master_that_end
     assert!(healthy().await);
 }
 
-on_each_server!(a_lease_that_somebody_took_away_ends_its_host);
-async fn a_lease_that_somebody_took_away_ends_its_host(kind: Kind) {
+on_each_server!(lost_lease_ends_the_host);
+async fn lost_lease_ends_the_host(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
-    for (statement, said) in [
+    for (statement, part) in [
         ("DELETE FROM bbs_lease", "its row is gone"),
-        ("UPDATE bbs_lease SET owner = 'a stranger', token = token + 1, ttl_ms = 1", "a stranger"),
+        ("UPDATE bbs_lease SET owner = 'unknown-owner', token = token + 1, ttl_ms = 1", "unknown-owner"),
     ] {
         let host = host(&database, "one").serve();
         execute(&opened, statement).await;
         let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-        assert!(!status.success() && log.contains(said) && log.contains("serves no more"), "{log}");
+        assert!(!status.success() && log.contains(part) && log.contains("serves no more"), "{log}");
     }
 }
 
-on_each_server!(a_host_outlives_a_crash_of_its_server);
-async fn a_host_outlives_a_crash_of_its_server(kind: Kind) {
+on_each_server!(host_survives_a_crash_of_its_database_server);
+async fn host_survives_a_crash_of_its_database_server(kind: Kind) {
     let server = kind.own_engine();
     let database = TestDatabase::on(kind, server.address());
     let host = host(&database, "one").set("lock_ttl", "60s").serve();

@@ -1,7 +1,7 @@
-//! The whole suite is one program: one link, and each test runs in a process of its own.
+//! The integration tests, one executable for all areas: it is linked once.
 
-#![allow(unreachable_pub, reason = "the harness is one module tree here and reads as a library")]
-#![allow(dead_code, reason = "not every area uses all of the harness")]
+#![allow(unreachable_pub, reason = "the harness is a module of several executables and is written as a library")]
+#![allow(dead_code, reason = "some parts of the harness are used by the benchmarks only")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -17,17 +17,17 @@ mod crash;
 mod databases;
 mod deployment;
 mod dev;
+mod dual_write;
+mod end_to_end;
 mod events;
 mod faults;
 mod fence;
-mod first_light;
 mod galera;
 mod keys;
 mod lens;
 mod load;
 mod lock;
 mod migrate;
-mod mirror;
 mod modules;
 mod online;
 mod quarantine;

@@ -1,5 +1,4 @@
-//! The default line of migrations on a database: fresh, from the first version, version by version,
-//! and back.
+//! The default catalog's migrations on a database: all at once, version by version, and down.
 
 use bbs::database::{schema, sql};
 use bbs::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
@@ -38,16 +37,16 @@ async fn a_fresh_database_equals_one_migrated_from_the_first_version(kind: Kind)
         stepped.up(version).await.unwrap();
         stepped.assert_layout(version).await;
     }
-    let leapt = empty(kind).await;
-    leapt.up(first).await.unwrap();
-    leapt.up(newest).await.unwrap();
+    let from_first = empty(kind).await;
+    from_first.up(first).await.unwrap();
+    from_first.up(newest).await.unwrap();
     let wanted = tables(&fresh, newest).await;
     assert_eq!(tables(&stepped, newest).await, wanted);
-    assert_eq!(tables(&leapt, newest).await, wanted);
+    assert_eq!(tables(&from_first, newest).await, wanted);
 }
 
-on_each_database!(the_way_down_ends_above_the_first_migration);
-async fn the_way_down_ends_above_the_first_migration(kind: Kind) {
+on_each_database!(first_migration_is_not_reversible);
+async fn first_migration_is_not_reversible(kind: Kind) {
     let stored = empty(kind).await;
     let versions = versions(&stored);
     stored.up(*versions.last().unwrap()).await.unwrap();
@@ -59,8 +58,8 @@ async fn the_way_down_ends_above_the_first_migration(kind: Kind) {
     assert!(matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]), "{error}");
 }
 
-on_each_database!(status_and_plan_of_diegos_database);
-async fn status_and_plan_of_diegos_database(kind: Kind) {
+on_each_database!(status_and_plan_describe_diegos_database);
+async fn status_and_plan_describe_diegos_database(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -68,7 +67,7 @@ async fn status_and_plan_of_diegos_database(kind: Kind) {
     let status = status(&stored.context, Intent::Up { wanted: newest }).await.unwrap();
     assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
     assert_eq!(status.encryption_key_label.as_deref(), Some("key-2024"));
-    assert!(status.history.is_empty(), "Diego keeps none");
+    assert!(status.history.is_empty(), "Diego's BBS records no history");
     let rows: Vec<_> = status.rows.iter().map(|table| (table.table.as_str(), table.rows)).collect();
     assert_eq!(rows, [("actual_lrps", 665), ("desired_lrps", 300), ("domains", 3), ("tasks", 60)]);
 
@@ -83,11 +82,11 @@ async fn status_and_plan_of_diegos_database(kind: Kind) {
     let desired = down.tables.iter().find(|table| table.table == "desired_lrps").unwrap();
     assert_eq!(desired.strategy, Some(Strategy::Copy));
     assert!(desired.computed.contains(&"routes".to_owned()), "{desired:?}");
-    assert!(!desired.opened.contains(&"volume_placement".to_owned()), "nobody declares it: {desired:?}");
+    assert!(!desired.opened.contains(&"volume_placement".to_owned()), "no module declares it: {desired:?}");
 }
 
-on_each_database!(a_damaged_record_stops_the_way_down_by_name_and_costs_nothing);
-async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing(kind: Kind) {
+on_each_database!(damaged_record_stops_a_migration_down_by_name_and_loses_nothing);
+async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -116,7 +115,7 @@ async fn a_damaged_record_stops_the_way_down_by_name_and_costs_nothing(kind: Kin
 }
 
 on_each_database!(rows_spelling_their_key_in_two_cases_migrate_down_and_up);
-/// MySQL and MariaDB take them for one unit, the others for two.
+/// One unit on MySQL and MariaDB, whose collation ignores case; two units on the others.
 async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;

@@ -1,5 +1,5 @@
-//! What an operator does with finished modules: adds them to a folder, compiles them ahead of a start, and lets hosts
-//! share what was compiled.
+//! The commands of an operator for built modules: adds them to a modules directory, compiles them ahead of a start, and
+//! shares the compiled modules between hosts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::harness::modules::{guest, modules, modules_with_split, sandbox};
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
 
-/// A folder of its own with the default modules in `modules`.
+/// A temporary folder with a copy of the default modules in `modules`.
 struct Workbench(tempfile::TempDir);
 
 impl Workbench {
@@ -55,12 +55,12 @@ impl Workbench {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that has to fail with these words and leave the modules folder as it was.
+    /// Asserts that a command fails with a message that has these words, and leaves the modules directory unchanged.
     #[track_caller]
     fn refused(&self, arguments: &[&str], words: &[&str]) {
         let before = content(&self.modules());
         let output = self.run(arguments);
-        assert!(!output.status.success(), "{arguments:?} is refused");
+        assert!(!output.status.success(), "{arguments:?} succeeded");
         for word in words {
             assert!(errors(&output).contains(word), "{word:?} is not in {}", errors(&output));
         }
@@ -76,7 +76,7 @@ impl Workbench {
         Catalog::load(&self.modules(), &sandbox()).unwrap()
     }
 
-    /// A folder like the default one without the translators of these names.
+    /// A workbench without the translators of these names.
     fn without(names: &[&str]) -> Self {
         let bench = Self::new();
         let catalog = bench.modules().join("catalog.toml");
@@ -92,7 +92,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The files of a folder and what is in them.
+/// The files of a folder with their contents, in order.
 fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let mut content: Vec<_> = files.map(|file| (file.clone(), std::fs::read(&file).unwrap())).collect();
@@ -100,35 +100,36 @@ fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     content
 }
 
-fn finished(name: &str) -> PathBuf {
+/// The file of a built module that is not in the default catalog.
+fn built(name: &str) -> PathBuf {
     modules_with_split().join(name)
 }
 
 #[test]
-fn finished_migration_is_added_as_the_newest_and_only_once() {
+fn built_migration_is_added_as_the_newest_and_only_once() {
     let bench = Workbench::new();
     let before = bench.catalog().migrations().len();
-    assert!(bench.add(&finished(SPLIT)).contains(&format!("{SPLIT}  added")));
+    assert!(bench.add(&built(SPLIT)).contains(&format!("{SPLIT}  added")));
     let catalog = bench.catalog();
     assert_eq!(catalog.migrations().len(), before + 1);
     assert_eq!(catalog.migrations().last().unwrap().manifest().version, 1_795_000_100);
     let folder = content(&bench.modules());
-    assert!(bench.add(&finished(SPLIT)).contains(&format!("{SPLIT}  was there already")));
+    assert!(bench.add(&built(SPLIT)).contains(&format!("{SPLIT}  already present")));
     assert!(content(&bench.modules()) == folder);
 }
 
 #[test]
 fn several_modules_are_added_in_the_order_of_their_versions() {
     let bench = Workbench::new();
-    let [newer, older] = [CREDENTIALS, SPLIT].map(|name| finished(name).display().to_string());
+    let [newer, older] = [CREDENTIALS, SPLIT].map(|name| built(name).display().to_string());
     bench.succeed(&["add", &newer, &older, "--into", "modules"]);
-    assert_eq!(bench.catalog().line().newest(), 1_795_000_200);
+    assert_eq!(bench.catalog().layout_history().newest(), 1_795_000_200);
 }
 
 #[test]
-fn advice_for_an_unlisted_file_lists_it() {
+fn advised_command_for_an_unlisted_file_lists_it() {
     let bench = Workbench::new();
-    std::fs::copy(finished(SPLIT), bench.modules().join("by-hand.wasm")).unwrap();
+    std::fs::copy(built(SPLIT), bench.modules().join("by-hand.wasm")).unwrap();
     let error = Catalog::load(&bench.modules(), &sandbox()).unwrap_err().to_string();
     let advice = error.split('`').nth(1).expect("the error names a command");
     let arguments: Vec<_> = advice.strip_prefix("bbs module ").unwrap().split(' ').collect();
@@ -140,16 +141,16 @@ fn advice_for_an_unlisted_file_lists_it() {
 fn a_second_unlisted_file_is_named_after_the_first_was_added() {
     let bench = Workbench::new();
     for name in [SPLIT, CREDENTIALS] {
-        std::fs::copy(finished(name), bench.modules().join(name)).unwrap();
+        std::fs::copy(built(name), bench.modules().join(name)).unwrap();
     }
     let output = bench.run(&["add", &format!("modules/{SPLIT}"), "--into", "modules"]);
     assert!(!output.status.success() && errors(&output).contains(CREDENTIALS), "{}", errors(&output));
     bench.add(&bench.modules().join(CREDENTIALS));
-    assert_eq!(bench.catalog().line().newest(), 1_795_000_200);
+    assert_eq!(bench.catalog().layout_history().newest(), 1_795_000_200);
 }
 
 #[test]
-fn what_is_no_module_is_not_added() {
+fn invalid_module_is_not_added() {
     let bench = Workbench::new();
     let cases: [(&str, &[u8], &str); 4] = [
         ("text.wasm", b"(component)", "is not a WebAssembly file"),
@@ -167,7 +168,7 @@ fn what_is_no_module_is_not_added() {
 }
 
 #[test]
-fn folder_is_made_for_the_first_modules_and_not_for_a_refused_one() {
+fn folder_is_created_for_accepted_modules_only() {
     let bench = Workbench::new();
     std::fs::write(bench.path("text.wasm"), "text").unwrap();
     bench.refused(&["add", "text.wasm", "--into", "new"], &["is not a WebAssembly file"]);
@@ -180,7 +181,7 @@ fn folder_is_made_for_the_first_modules_and_not_for_a_refused_one() {
 #[test]
 fn migration_older_than_the_newest_is_not_added() {
     let things = guest("things").display().to_string();
-    let words = ["migration 50 would come before 1795000000", "a later version"];
+    let words = ["migration 50 is older than 1795000000", "a later version"];
     Workbench::new().refused(&["add", &things, "--into", "modules"], &words);
 }
 
@@ -188,7 +189,7 @@ fn migration_older_than_the_newest_is_not_added() {
 fn module_of_the_same_version_with_other_content_is_not_added() {
     let bench = Workbench::new();
     let listed = bench.catalog().migrations().last().unwrap().file().to_owned();
-    // A section of the author's own, so that only the bytes differ.
+    // An additional custom section: a valid module of the same version with another digest.
     let mut bytes = std::fs::read(bench.modules().join(&listed)).unwrap();
     bytes.extend([0, 2, 1, b'x']);
     std::fs::write(bench.path("other.wasm"), bytes).unwrap();
@@ -201,7 +202,7 @@ fn translator_that_leaves_a_gap_is_not_added() {
     let bench = Workbench::without(&["0.9-to-0.10.wasm", "0.10-to-1.1.wasm"]);
     let [older, newer] = ["0.9-to-0.10.wasm", "0.10-to-1.1.wasm"].map(|name| modules().join(name));
     let older = older.to_str().unwrap();
-    let words = ["the newest translator, 0.9-to-0.10.wasm, is written for API version 0.10", "it is as it was"];
+    let words = ["the newest translator, 0.9-to-0.10.wasm, is written for API version 0.10", "the folder is unchanged"];
     bench.refused(&["add", older, "--into", "modules"], &words);
     bench.succeed(&["add", older, newer.to_str().unwrap(), "--into", "modules"]);
     assert_eq!(bench.catalog().translators().len(), 2);
@@ -210,16 +211,16 @@ fn translator_that_leaves_a_gap_is_not_added() {
 #[test]
 fn migration_that_does_not_fit_the_layout_is_not_added() {
     let bench = Workbench::new();
-    // The second of two, without the first, whose tables it changes.
-    let words = ["would be refused by a host", "do not build on each other"];
-    let credentials = finished(CREDENTIALS).display().to_string();
+    // It changes a table that the module before it creates, which is not added.
+    let words = ["a host would refuse the folder", "do not fit together"];
+    let credentials = built(CREDENTIALS).display().to_string();
     bench.refused(&["add", &credentials, "--into", "modules"], &words);
 }
 
 #[test]
-fn modules_added_at_once_are_all_listed() {
+fn modules_added_concurrently_are_all_listed() {
     let bench = Workbench::without(&["0.9-to-0.10.wasm"]);
-    let files = [finished(SPLIT), modules().join("0.9-to-0.10.wasm")];
+    let files = [built(SPLIT), modules().join("0.9-to-0.10.wasm")];
     let children: Vec<_> = files
         .iter()
         .map(|file| bench.command(&["add", file.to_str().unwrap(), "--into", "modules"]).spawn().unwrap())
@@ -228,10 +229,10 @@ fn modules_added_at_once_are_all_listed() {
         assert!(child.wait().unwrap().success());
     }
     let catalog = bench.catalog();
-    assert_eq!((catalog.translators().len(), catalog.line().newest()), (2, 1_795_000_100));
+    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (2, 1_795_000_100));
 }
 
-/// The numbers that `module compile` prints: compiled, found.
+/// The numbers of modules that `module compile` prints: compiled, found in the cache.
 #[track_caller]
 fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
     let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
@@ -256,7 +257,7 @@ fn modules_are_compiled_once_and_a_truncated_artifact_again() {
 }
 
 #[test]
-fn two_commands_fill_one_cache_at_once() {
+fn two_commands_fill_one_cache_concurrently() {
     let bench = Workbench::new();
     let children: Vec<_> = (0..2).map(|_| bench.command(&["compile", "modules"]).spawn().unwrap()).collect();
     for mut child in children {
@@ -268,7 +269,7 @@ fn two_commands_fill_one_cache_at_once() {
 }
 
 #[test]
-fn cache_that_cannot_be_filled_is_an_error_of_the_command() {
+fn unwritable_cache_is_an_error_of_the_compile_command() {
     let bench = Workbench::new();
     let words = ["compiled modules cannot be kept", "name a folder that this user may write to"];
     bench.refused(&["compile", "modules", "--into", "/dev/null/cache"], &words);
@@ -279,7 +280,7 @@ fn cache_that_cannot_be_filled_is_an_error_of_the_command() {
     bench.refused(&["compile", "modules", "--into", "exposed"], &words);
 }
 
-/// A host with the modules of the workbench and a cache folder of its own that is empty.
+/// An installation with the workbench's modules and an empty cache folder.
 fn installation(bench: &Workbench) -> Installation {
     Installation::new(&bench.modules(), Kind::Sqlite).set("module_cache_dir", bench.path("own").to_str().unwrap())
 }
@@ -289,7 +290,7 @@ fn host_uses_what_was_compiled_beside_its_modules() {
     let bench = Workbench::new();
     compile(&bench, &[]);
     drop(installation(&bench).serve());
-    assert_eq!(files_in(&bench.path("own")), Vec::<PathBuf>::new(), "nothing was left to compile");
+    assert_eq!(files_in(&bench.path("own")), Vec::<PathBuf>::new(), "the host compiled modules");
 }
 
 #[test]
@@ -298,17 +299,17 @@ fn host_does_not_use_compiled_modules_that_other_users_may_write() {
     let (all, _) = compile(&bench, &[]);
     std::fs::set_permissions(bench.path("module-cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
     let mut host = installation(&bench).serve();
-    assert_eq!(files_in(&bench.path("own")).len(), all, "each is compiled again");
-    let said = host.said().join("\n");
-    assert!(said.contains("a folder of compiled modules is not used") && said.contains("mode 777"), "{said}");
+    assert_eq!(files_in(&bench.path("own")).len(), all, "every module is compiled again");
+    let log = host.output().join("\n");
+    assert!(log.contains("a folder of compiled modules is not used") && log.contains("mode 777"), "{log}");
 }
 
 #[test]
 fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
     let bench = Workbench::new();
     let mut host: Host = installation(&bench).set("module_cache_dir", "/dev/null/cache").serve();
-    let said = host.said().join("\n");
-    assert_eq!(said.matches("compiled modules are not kept").count(), 1, "{said}");
+    let log = host.output().join("\n");
+    assert_eq!(log.matches("compiled modules are not kept").count(), 1, "{log}");
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
         drop(Host::start(command, "serving"));
         bench.path("data/module-cache").exists()
     };
-    assert!(!serve(), "the shared folder comes before the one beside the database");
+    assert!(!serve(), "the shared folder has precedence over the one in the data folder");
     let first = content(&shared.join("bbs/modules"));
     assert!(!first.is_empty());
     assert!(!serve());

@@ -1,5 +1,5 @@
-//! A host that serves while it migrates: under a load that is aimed at what is being copied, no call fails, nobody
-//! reads anything but what was written, and nothing that was acknowledged is lost.
+//! Online migrations: under a load aimed at the units being copied, no call fails, no read contradicts an acknowledged
+//! write, and no acknowledged write is lost.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,15 +20,16 @@ use crate::harness::load::model::Model;
 use crate::harness::modules;
 use crate::harness::stored::Stored;
 
-/// From before every desired LRP is decoded, split and sealed again.
+/// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
 const FROM: u64 = 1_698_182_853;
-/// Slow enough that most calls come while rows are copied.
+/// Slow enough for most calls to run during the copy.
 const UNITS_PER_SECOND: u64 = 100;
-/// For a copy at that rate, and more.
+/// Far above the time of a copy at that rate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A database at the version before, and what the API answers of it.
-async fn taken_down(database: TestDatabase) -> (Installation, Model, u64) {
+/// Migrates the fixture up and then down to [`FROM`]. Returns an online installation, the records as the API returned
+/// them at the newest version, and that version.
+async fn migrated_down(database: TestDatabase) -> (Installation, Model, u64) {
     let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
     let host = installation.serve();
@@ -42,31 +43,31 @@ async fn taken_down(database: TestDatabase) -> (Installation, Model, u64) {
     (installation, before, newest)
 }
 
-on_each_database!(clients_do_not_notice_a_migration);
-async fn clients_do_not_notice_a_migration(kind: Kind) {
-    let (installation, before, newest) = taken_down(TestDatabase::new(kind)).await;
+on_each_database!(no_call_fails_during_an_online_migration);
+async fn no_call_fails_during_an_online_migration(kind: Kind) {
+    let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
     let mut host = installation.serve();
     let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
     let outcome = migration(&installation, &mut host, before, newest, settings).await;
-    let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.said()));
+    let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
     let report = &outcome.report;
-    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.said());
+    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.output());
     assert_eq!(outcome.differences, Vec::<String>::new());
-    assert!(outcome.began_at.is_some(), "the calls came too late to meet the copy");
+    assert!(outcome.began_at.is_some(), "the copy ended before the calls began");
     assert!(host.terminate().success());
 }
 
-on_each_database!(row_that_a_copy_refuses_ends_the_migration_and_not_the_call);
-/// The copies get a constraint that the originals do not have, and a client writes what it forbids.
-async fn row_that_a_copy_refuses_ends_the_migration_and_not_the_call(kind: Kind) {
-    let (installation, before, newest) = taken_down(TestDatabase::new(kind)).await;
+on_each_database!(row_that_a_copy_rejects_ends_the_migration_but_not_the_call);
+/// The copies get a constraint that the originals do not have, and a client writes a row that violates it.
+async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind) {
+    let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
     let database = installation.database.open().await;
     let execute = async |statement: String| {
         let mut tx = database.write().await.unwrap();
         tx.execute(sql(statement.clone())).await.unwrap_or_else(|fault| panic!("{statement}: {fault}"));
         tx.commit().await.unwrap();
     };
-    // Each has its own, so that the copier meets no conflict.
+    // Distinct values, so that the copy itself does not violate the constraint.
     execute("UPDATE desired_lrps SET log_guid = process_guid".to_owned()).await;
     let installation = installation.set("migration_units_per_second", 20);
     let mut host = installation.serve();
@@ -74,33 +75,33 @@ async fn row_that_a_copy_refuses_ends_the_migration_and_not_the_call(kind: Kind)
     let caller = Caller::new(watch::channel(host.url("")).1);
     for guid in ["one", "another"] {
         let lrp = proto::DesiredLrp { log_guid: b"the same".to_vec(), ..lrp(guid) };
-        caller.desire(&lrp).await.unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.said()));
+        caller.desire(&lrp).await.unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.output()));
     }
-    host.wait_for_line(|line| line.contains("the migration ends here"));
+    host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
     for guid in ["one", "another"] {
         assert_eq!(caller.get(guid.as_bytes()).await.unwrap().unwrap().log_guid, b"the same", "{guid}");
     }
     assert!(host.terminate().success());
-    // Without the constraint, everything arrives at the next start.
+    // The next start recreates the copies without the constraint and completes.
     let installation = installation.set("migration_units_per_second", 10_000);
     let mut host = installation.serve();
     host.wait_for_line(|line| line.contains("cut over"));
     let caller = Caller::new(watch::channel(host.url("")).1);
     let keys: BTreeSet<_> = everything(&caller).await.unwrap().records.into_keys().collect();
     let expected = before.keys.into_keys().chain(["one", "another"].map(|guid| guid.as_bytes().to_vec()));
-    assert!(keys == expected.collect(), "what is there is not what was there and what was desired");
+    assert!(keys == expected.collect(), "the records are not the previous ones and the two desired ones");
     database.close().await;
     assert!(host.terminate().success());
 }
 
-/// Without statistics PostgreSQL takes a list of keys for most of the table, and a table for as small as it was when a
-/// statement was prepared.
+/// Without statistics PostgreSQL estimates that a list of keys selects most of the table, and that a table has the size
+/// that it had when a statement was prepared; both lead to sequential scans.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
-    let (installation, before, newest) = taken_down(TestDatabase::new(Kind::Postgres)).await;
+    let (installation, before, newest) = migrated_down(TestDatabase::new(Kind::Postgres)).await;
     let database = installation.database.open().await;
     let mut tx = database.write().await.unwrap();
-    // As another migration of many more rows left it, before anything analysed it.
+    // The residue of another migration of many rows, without statistics.
     for statement in [
         "ALTER TABLE bbs_residue SET (autovacuum_enabled = off)",
         "INSERT INTO bbs_residue (unit_digest, table_name, row_digest, version, direction, unit, row_key, digest, sealed) \
@@ -114,30 +115,30 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
     let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
     let outcome = migration(&installation, &mut host, before, newest, settings).await.unwrap();
     assert!(outcome.report.writes.len() > 100, "{}", outcome.report);
-    // Counts of a session are there at the latest when it has ended.
+    // A session reports its statistics at the latest when it ends.
     assert!(host.terminate().success());
     let scans = "SELECT seq_scan::text FROM pg_stat_user_tables WHERE relname = 'bbs_residue'";
     let scans: u64 = texts(&database, scans).await[0].parse().unwrap();
-    assert!(scans < 20, "bbs_residue was read {scans} times from its beginning to its end");
+    assert!(scans < 20, "bbs_residue was scanned sequentially {scans} times");
     database.close().await;
 }
 
-on_each_server!(whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else);
-/// Two transactions that want the same rows are for the database to settle, and either may be told to come back.
-async fn whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else(kind: Kind) {
+on_each_server!(lock_on_residue_delays_only_the_clean_up);
+/// The clean-up retries after a lock timeout; calls do not wait for it.
+async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     let server = match kind {
         Kind::Mysql => kind.own_engine_with(&["--innodb-lock-wait-timeout=1"]),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
-    let (installation, before, _) = taken_down(TestDatabase::on(kind, server.address())).await;
+    let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;
     let mut host = installation.serve();
     let other = installation.database.open().await;
     let mut holding = other.write().await.unwrap();
     hold_residue(kind, &mut holding).await;
     let began = Instant::now();
-    while !host.said().iter().any(|line| line.contains("the clean-up waits")) {
-        assert!(began.elapsed() < PATIENCE, "it does not wait: {:#?}", host.said());
-        // The server ends transactions in which nothing happens.
+    while !host.output().iter().any(|line| line.contains("the clean-up met another transaction's lock")) {
+        assert!(began.elapsed() < PATIENCE, "the clean-up does not wait: {:#?}", host.output());
+        // The server ends idle transactions.
         holding.fetch(sql("SELECT 1")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -145,23 +146,23 @@ async fn whoever_holds_what_is_cleaned_up_delays_that_and_nothing_else(kind: Kin
     assert_eq!(before.differences(&everything(&caller).await.unwrap()), Vec::<String>::new());
     drop(holding);
     while !texts(&other, "SELECT phase FROM bbs_migration").await.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "it does not end: {:#?}", host.said());
+        assert!(began.elapsed() < PATIENCE, "the migration does not end: {:#?}", host.output());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let kept = texts(&other, "SELECT unit FROM bbs_residue WHERE direction = 'down'").await;
-    assert_eq!(kept, Vec::<String>::new());
+    let residue = texts(&other, "SELECT unit FROM bbs_residue WHERE direction = 'down'").await;
+    assert_eq!(residue, Vec::<String>::new());
     other.close().await;
     assert!(host.terminate().success());
 }
 
-/// What is in the way of removing what the way down kept, but of nothing before.
+/// Takes a lock that blocks the removal of the residue of the migration down, but no earlier step.
 async fn hold_residue(kind: Kind, tx: &mut Transaction) {
     if kind == Kind::Postgres {
         let rows = tx.fetch(sql("SELECT unit FROM bbs_residue WHERE direction = 'down' FOR UPDATE")).await.unwrap();
-        assert!(!rows.is_empty(), "nothing is there to be held");
+        assert!(!rows.is_empty(), "there is no residue to lock");
         return;
     }
-    // Rows that are there are also looked at by those who write others of their unit.
+    // Existing rows are also locked by writers of other rows of their unit, so an uncommitted new row is used instead.
     let columns = "table_name, row_digest, version, direction, unit, row_key, digest, sealed";
     let another = format!(
         "INSERT INTO bbs_residue (unit_digest, {columns}) SELECT '0', {columns} FROM bbs_residue \

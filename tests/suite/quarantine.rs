@@ -1,10 +1,10 @@
-//! Units that will not go: told by name, saved to be run again, and what an operator does about them.
+//! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use bbs::encryption::Keyring;
 use bbs::layout::schema::Sealing;
-use bbs::record::Keyring;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -14,7 +14,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 
-/// The fixture beside the modules that split it, with run infos that none of them can read.
+/// The fixture with the modules that split it, and with run infos that are no valid protobuf messages.
 struct Damaged {
     installation: Installation,
     units: Vec<String>,
@@ -25,14 +25,15 @@ const UNREADABLE: &[u8] = b"\x0a\x05";
 const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
-    async fn at(kind: Kind, places: &[usize]) -> Self {
+    /// Damages the desired LRPs at these positions.
+    async fn at(kind: Kind, positions: &[usize]) -> Self {
         let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
-        for place in places {
-            let guid = rows["desired_lrps"][*place]["process_guid"].clone();
+        for position in positions {
+            let guid = rows["desired_lrps"][*position]["process_guid"].clone();
             let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
             stored
                 .execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"))
@@ -43,19 +44,19 @@ impl Damaged {
         Self { installation, units }
     }
 
-    /// Every table and every row of Diego's.
-    async fn everything(&self) -> (Vec<String>, Rows) {
+    /// The names of all tables, and all rows of Diego's tables.
+    async fn content(&self) -> (Vec<String>, Rows) {
         let stored = Stored::open(&self.installation.database, fixture::migrations()).await;
-        let everything = (stored.tables().await, stored.rows(VERSION).await);
+        let content = (stored.tables().await, stored.rows(VERSION).await);
         stored.context.database.close().await;
-        everything
+        content
     }
 
     #[track_caller]
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.installation.run(arguments);
-        assert!(!output.status.success(), "bbs {arguments:?} is refused");
-        said(&output)
+        assert!(!output.status.success(), "bbs {arguments:?} succeeded");
+        stderr_of(&output)
     }
 
     fn replay_file(&self) -> PathBuf {
@@ -64,28 +65,28 @@ impl Damaged {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+fn assert_contains(text: &str, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
 }
 
-on_each_database!(what_stopped_a_migration_can_be_run_again_without_the_database);
-async fn what_stopped_a_migration_can_be_run_again_without_the_database(kind: Kind) {
+on_each_database!(failed_unit_can_be_replayed_without_the_database);
+async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
     let damaged = Damaged::at(kind, &[150]).await;
     let unit = damaged.units[0].as_str();
     let stopped = damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file().display().to_string();
-    says(&stopped, &[&format!("unit {unit:?} cannot be migrated"), REASON, &file]);
+    assert_contains(&stopped, &[&format!("unit {unit:?} cannot be migrated"), REASON, &file]);
 
     let again = damaged.installation.run(&["module", "replay", &file]);
     assert!(!again.status.success());
     let shown = String::from_utf8_lossy(&again.stdout).into_owned();
-    says(&shown, &[unit, "1795000200-image-credentials, up", "the one that failed", "run_info (2 bytes)"]);
-    says(&said(&again), &["the module still does not take the unit", REASON]);
+    assert_contains(&shown, &[unit, "1795000200-image-credentials, up", "the one that failed", "run_info (2 bytes)"]);
+    assert_contains(&stderr_of(&again), &["the module still cannot transform the unit", REASON]);
 
     let golden: serde_json::Value =
         serde_json::from_str(&damaged.installation.succeed(&["module", "replay", &file, "--golden"])).unwrap();
@@ -98,24 +99,24 @@ async fn what_stopped_a_migration_can_be_run_again_without_the_database(kind: Ki
     let catalog = modules::modules_with_split();
     let named = |name: &str| catalog.join(name).display().to_string();
     let same = named("1795000200-image-credentials.wasm");
-    says(&damaged.refused(&["module", "replay", &file, "--module", &same]), &[REASON]);
+    assert_contains(&damaged.refused(&["module", "replay", &file, "--module", &same]), &[REASON]);
     let other = named("1795000100-split-desired-lrps.wasm");
-    says(
+    assert_contains(
         &damaged.refused(&["module", "replay", &file, "--module", &other]),
-        &["is migration 1795000100, the file is of 1795000200-image-credentials"],
+        &["is migration 1795000100, the replay file is of 1795000200-image-credentials"],
     );
     let translator = named("0.9-to-0.10.wasm");
-    says(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
+    assert_contains(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
 }
 
-on_each_database!(a_file_that_is_no_replay_is_refused_and_so_is_another_key);
-async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key(kind: Kind) {
+on_each_database!(invalid_replay_file_and_wrong_key_are_refused);
+async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;
     damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file();
     let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
     let missing = damaged.installation.folder().join("none.replay");
-    says(&replay(&missing), &["cannot read", "none.replay; name a file of the host's `replay_dir`"]);
+    assert_contains(&replay(&missing), &["cannot read", "none.replay; name a file of the host's `replay_dir`"]);
     let cases = [
         (fixture::keyring().seal(Sealing::Sealed, b"{}"), "is not a replay file of this host's kind"),
         (b"no record".to_vec(), "does not open; give the configuration of the host that wrote it"),
@@ -123,41 +124,44 @@ async fn a_file_that_is_no_replay_is_refused_and_so_is_another_key(kind: Kind) {
     for (content, expected) in cases {
         let path = damaged.installation.folder().join("other.replay");
         std::fs::write(&path, content).unwrap();
-        says(&replay(&path), &[expected]);
+        assert_contains(&replay(&path), &[expected]);
     }
     let keys = serde_json::json!({"other": "another passphrase"});
     let elsewhere =
         Installation::new(&modules::modules(), kind).set("encryption_keys", keys).set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    says(&said(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
+    assert_contains(&stderr_of(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
     let elsewhere = Installation::new(&modules::modules(), kind);
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    says(&said(&refused), &["has no migration 1795000200-image-credentials; name its file with --module"]);
+    assert_contains(
+        &stderr_of(&refused),
+        &["has no migration 1795000200-image-credentials; name its file with --module"],
+    );
 }
 
-on_each_database!(a_check_names_what_would_not_come_back_and_writes_nothing);
-async fn a_check_names_what_would_not_come_back_and_writes_nothing(kind: Kind) {
+on_each_database!(plan_check_names_units_that_fail_the_round_trip_and_writes_nothing);
+async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind: Kind) {
     let damaged = Damaged::at(kind, &[3, 150]).await;
-    let before = damaged.everything().await;
+    let before = damaged.content().await;
     let output = damaged.installation.run(&["migrate", "plan", "--check"]);
     assert!(!output.status.success());
-    says(&said(&output), &["2 units would not go to 1795000200 and back"]);
+    assert_contains(&stderr_of(&output), &["2 units do not survive a migration to 1795000200 and back"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    says(
+    assert_contains(
         &shown,
         &[
             "units to 1795000200 and back, in memory; nothing was written",
-            "1795000100  split-desired-lrps                  all 300 units come back",
-            "1795000200  image-credentials                   2 of 300 units do not come back",
+            "1795000100  split-desired-lrps                  all 300 units round-trip",
+            "1795000200  image-credentials                   2 of 300 units do not round-trip",
             &format!("up refuses it: {REASON}"),
             &format!("{:?}", damaged.units[0]),
         ],
     );
-    assert!(damaged.everything().await == before, "nothing was written");
+    assert!(damaged.content().await == before, "the check wrote to the database");
 }
 
-on_each_database!(the_default_modules_bring_every_unit_back);
-async fn the_default_modules_bring_every_unit_back(kind: Kind) {
+on_each_database!(default_modules_pass_the_round_trip_of_every_unit);
+async fn default_modules_pass_the_round_trip_of_every_unit(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;
     for to in ["1471030898", "1795000000"] {
@@ -172,65 +176,74 @@ async fn the_default_modules_bring_every_unit_back(kind: Kind) {
     }
 }
 
-on_each_database!(units_that_do_not_go_are_left_out_shown_tried_again_and_given_back);
-async fn units_that_do_not_go_are_left_out_shown_tried_again_and_given_back(kind: Kind) {
+on_each_database!(failing_units_are_quarantined_shown_retried_and_restored);
+async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
     let damaged = Damaged::at(kind, &[3, 150]).await;
-    let before = damaged.everything().await.1;
+    let before = damaged.content().await.1;
     let host = &damaged.installation;
     let up = host.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
-    says(&up, &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"]);
-    says(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that would not go"]);
+    assert_contains(
+        &up,
+        &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"],
+    );
+    assert_contains(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that could not be migrated"]);
     let listed = host.succeed(&["migrate", "quarantine", "list"]);
     for unit in &damaged.units {
-        says(&listed, &[&format!("{unit}  1 desired_lrps, 1795000200 up: {REASON}")]);
+        assert_contains(&listed, &[&format!("{unit}  1 desired_lrps, 1795000200 up: {REASON}")]);
     }
     let unit = damaged.units[0].as_str();
     let shown = host.succeed(&["migrate", "quarantine", "show", unit]);
-    says(
+    assert_contains(
         &shown,
         &[
             &format!("Unit        {unit}"),
             "Rows        1 desired_lrps, as they were at 1722634733",
             "Failed at   1795000200-image-credentials, sha256",
             "Run again   bbs module replay",
-            "left out of the tables",
+            "not in the tables",
         ],
     );
     let serving = host.serve();
     let refused = host.run(&["migrate", "quarantine", "retry", unit]);
     assert!(serving.terminate().success());
-    says(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  stays: {REASON}")]);
-    says(&said(&refused), &["1 of 1 units stay in quarantine"]);
-    says(&damaged.refused(&["migrate", "quarantine", "show", "nobody"]), &["there is no unit \"nobody\""]);
+    assert_contains(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  remains: {REASON}")]);
+    assert_contains(&stderr_of(&refused), &["1 of 1 units remain in quarantine"]);
+    assert_contains(&damaged.refused(&["migrate", "quarantine", "show", "unknown"]), &["there is no unit \"unknown\""]);
 
     host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-    says(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
-    assert_eq!(damaged.everything().await.1, before);
+    assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_eq!(damaged.content().await.1, before);
 }
 
-on_each_database!(a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done);
-async fn a_migration_in_parts_tells_how_far_it_is_and_when_it_is_done(kind: Kind) {
+on_each_database!(partial_runs_report_progress_and_completion);
+async fn partial_runs_report_progress_and_completion(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
-    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let text = String::from_utf8_lossy(&part.stdout).into_owned();
-    says(&text, &["Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 to go.", "stays at 1722634733"]);
-    says(&installation.succeed(&["migrate", "status"]), &["a migration to 1795000200 began and has not ended"]);
+    assert_contains(
+        &text,
+        &["Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 remain.", "stays at 1722634733"],
+    );
+    assert_contains(
+        &installation.succeed(&["migrate", "status"]),
+        &["a migration to 1795000200 was begun and is not finished"],
+    );
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
-    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
-    says(&done, &["Finished the migration from 1722634733 to 1795000200 that had begun."]);
-    says(&installation.succeed(&["migrate", "up", "--max-count", "0"]), &["Nothing to migrate"]);
+    assert_contains(&done, &["Finished the migration from 1722634733 to 1795000200, which an earlier run had begun."]);
+    assert_contains(&installation.succeed(&["migrate", "up", "--max-count", "0"]), &["Nothing to migrate"]);
 
     let part = installation.run(&["migrate", "down", "--to", "1795000000", "--max-count", "299"]);
-    assert_eq!(part.status.code(), Some(3), "{}", said(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let done = installation.succeed(&["migrate", "down", "--to", "1795000000", "--max-count", "1"]);
-    says(&done, &["Finished the migration from 1795000200 to 1795000000"]);
+    assert_contains(&done, &["Finished the migration from 1795000200 to 1795000000"]);
 }
 
-on_each_database!(a_unit_in_quarantine_comes_under_a_new_key_with_everything_else);
-async fn a_unit_in_quarantine_comes_under_a_new_key_with_everything_else(kind: Kind) {
+on_each_database!(key_rotation_includes_quarantined_units);
+async fn key_rotation_includes_quarantined_units(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;
     damaged.installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
     let Damaged { installation, units } = damaged;
@@ -240,9 +253,9 @@ async fn a_unit_in_quarantine_comes_under_a_new_key_with_everything_else(kind: K
     installation.succeed(&["keys", "verify", "--label", "key-2024"]);
     let installation = installation.set("encryption_keys", serde_json::json!({"key-2026": "another passphrase"}));
     let file = std::fs::read_dir(installation.folder().join("replay")).unwrap().next().unwrap().unwrap().path();
-    says(&said(&installation.run(&["module", "replay", &file.display().to_string()])), &[REASON]);
+    assert_contains(&stderr_of(&installation.run(&["module", "replay", &file.display().to_string()])), &[REASON]);
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-    says(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{}'", units[0]);
     let rows = texts(&stored.context.database, &query).await;
@@ -259,8 +272,8 @@ async fn has(host: &Host, guid: &str) -> bool {
     answer.desired_lrp.is_some()
 }
 
-on_each_database!(a_record_whose_key_comes_back_is_put_back_while_a_host_serves);
-async fn a_record_whose_key_comes_back_is_put_back_while_a_host_serves(kind: Kind) {
+on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
+async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
     fixture::write_to(&installation.database).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -275,14 +288,17 @@ async fn a_record_whose_key_comes_back_is_put_back_while_a_host_serves(kind: Kin
     stored.context.database.close().await;
 
     let up = installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
-    says(&up, &["1 units are in quarantine"]);
+    assert_contains(&up, &["1 units are in quarantine"]);
     let host = installation.serve();
     assert!(has(&host, &found[8]).await && !has(&host, guid).await);
     let refused = installation.run(&["migrate", "quarantine", "retry", guid]);
-    says(&String::from_utf8_lossy(&refused.stdout), &["stays: `run_info` of `desired_lrps` does not open"]);
+    assert_contains(
+        &String::from_utf8_lossy(&refused.stdout),
+        &["remains: `run_info` of `desired_lrps` does not open"],
+    );
     let keys = serde_json::json!({"key-2024": "correct horse battery staple", "lost": "a passphrase"});
     let installation = installation.set("encryption_keys", keys);
     let retried = installation.succeed(&["migrate", "quarantine", "retry", guid]);
-    says(&retried, &[&format!("{guid}  is back in its tables")]);
-    assert!(has(&host, guid).await, "the host knows only the active key, and that is what it was sealed with");
+    assert_contains(&retried, &[&format!("{guid}  restored to its tables")]);
+    assert!(has(&host, guid).await, "the unit is restored under the active key, the only one that the host has");
 }

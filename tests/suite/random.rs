@@ -1,8 +1,9 @@
-//! Everything at once, from a seed: clients read and write while hosts are killed, frozen and replaced, the network
-//! and the server go, and the database migrates down and up. A model says what every acknowledged write left; what a
-//! client reads has to be that, and nothing else, whatever has happened meanwhile.
+//! A randomised test of all faults together, from a seed: clients read and write while hosts are killed, frozen and
+//! replaced, connections break, the server crashes, and the database migrates down and up. Every read is compared with a
+//! model of all acknowledged writes.
 //!
-//! `BBS_RANDOM_RUNS` sets the number of runs on each database, `BBS_RANDOM_SEED` the first seed. A failure tells its seed.
+//! `BBS_RANDOM_RUNS` sets the number of runs on each database (1), `BBS_RANDOM_SEED` the first seed (random). Every run
+//! prints its seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,51 +25,59 @@ use crate::harness::modules;
 use crate::harness::proxy::Proxy;
 
 const RUNS: u64 = 1;
-const EVENTS: usize = 8;
-/// Where a migration down may end.
+const FAULTS: usize = 8;
+/// Targets of a migration down.
 const OLDER: [u64; 3] = [VERSION, 1_529_530_809, 1_471_030_898];
-const CALLS_BETWEEN_EVENTS: u64 = 60;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CALLS_BETWEEN_FAULTS: u64 = 60;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
-enum Event {
+enum RandomFault {
     /// The host is killed and started again.
     Kill,
-    /// The host is told to end and started again.
+    /// The host is terminated and started again.
     Restart,
     /// Another host waits for the lock while the first is killed.
     TakeOver,
-    /// Down and up again, killed at any crash point in either direction.
+    /// Migrations down and up, killed at random crash points of both.
     Migrate,
-    /// The connections to the database break, and come back.
+    /// The connections to the database break and are restored.
     Cut,
     /// The database server crashes and starts again.
     Crash,
-    /// The host stops for longer than it holds the lock, another takes over, and the first wakes up.
+    /// The host is stopped until its lock expires and another takes over, and then continued.
     Freeze,
 }
 
-const EVERYWHERE: [Event; 4] = [Event::Kill, Event::Restart, Event::TakeOver, Event::Migrate];
-const ON_SERVERS: [Event; 7] =
-    [Event::Kill, Event::Restart, Event::TakeOver, Event::Migrate, Event::Cut, Event::Crash, Event::Freeze];
+const WITHOUT_SERVER: [RandomFault; 4] =
+    [RandomFault::Kill, RandomFault::Restart, RandomFault::TakeOver, RandomFault::Migrate];
+const WITH_SERVER: [RandomFault; 7] = [
+    RandomFault::Kill,
+    RandomFault::Restart,
+    RandomFault::TakeOver,
+    RandomFault::Migrate,
+    RandomFault::Cut,
+    RandomFault::Crash,
+    RandomFault::Freeze,
+];
 
-on_each_database!(nothing_acknowledged_is_lost_and_nothing_half_done_is_seen);
-async fn nothing_acknowledged_is_lost_and_nothing_half_done_is_seen(kind: Kind) {
+on_each_database!(random_faults_lose_no_acknowledged_write);
+async fn random_faults_lose_no_acknowledged_write(kind: Kind) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = number("BBS_RANDOM_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     for seed in first..first + number("BBS_RANDOM_RUNS").unwrap_or(RUNS) {
         println!("BBS_RANDOM_SEED={seed} on {kind:?}");
-        World::new(kind, seed).await.run().await;
+        RandomRun::new(kind, seed).await.run().await;
     }
 }
 
-/// One database, the way to it, and the host that serves it.
-struct World {
+/// One run: a database, the proxy to it, and the host that serves it.
+struct RandomRun {
     seed: u64,
     random: Rng,
     server: Option<Engine>,
     proxy: Option<Arc<Proxy>>,
-    /// As hosts reach it.
+    /// The database through the proxy.
     database: TestDatabase,
     /// The folders of every host that was started.
     installations: Vec<Arc<Installation>>,
@@ -76,7 +85,7 @@ struct World {
     address: watch::Sender<String>,
 }
 
-impl World {
+impl RandomRun {
     async fn new(kind: Kind, seed: u64) -> Self {
         let server = (kind != Kind::Sqlite).then(|| kind.own_engine());
         let database = server
@@ -94,101 +103,102 @@ impl World {
 
     async fn run(mut self) {
         let caller = Caller::new(self.address.subscribe());
-        let model = Model::of(&caller).await.expect("a host at rest lists everything");
+        let model = Model::of(&caller).await.expect("the list succeeds");
         let settings = Settings { clients: 4, calls_per_second: 100.0, seed: self.seed };
         let mut load = Load::start(&caller, model, &Aim::default(), settings);
-        load.calls(CALLS_BETWEEN_EVENTS).await;
-        let mut told = Vec::new();
-        for _ in 0..EVENTS {
-            let events = if self.server.is_some() { &ON_SERVERS[..] } else { &EVERYWHERE };
-            let event = events[self.random.usize(..events.len())];
-            told.push(event);
-            println!("{event:?}");
-            self = self.happen(event, &mut load).await;
+        load.calls(CALLS_BETWEEN_FAULTS).await;
+        let mut faults = Vec::new();
+        for _ in 0..FAULTS {
+            let possible = if self.server.is_some() { &WITH_SERVER[..] } else { &WITHOUT_SERVER };
+            let fault = possible[self.random.usize(..possible.len())];
+            faults.push(fault);
+            println!("{fault:?}");
+            self = self.inject(fault, &mut load).await;
             self.address.send_replace(self.host.url(""));
-            load.calls(CALLS_BETWEEN_EVENTS).await;
+            load.calls(CALLS_BETWEEN_FAULTS).await;
         }
-        self = self.served_again().await;
+        self = self.wait_until_served().await;
         let (report, model) = load.stop().await;
-        let case = format!("seed {}, {told:?}", self.seed);
+        let case = format!("seed {}, {faults:?}", self.seed);
         assert_eq!(report.differences, 0, "{case}: {report}");
-        let mut found = model.differences(&everything(&caller).await.expect("a host at rest lists everything"));
-        found.extend(model.differences_of_instances(&caller).await.expect("and every instance"));
+        let mut found = model.differences(&everything(&caller).await.expect("the list succeeds"));
+        found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
         assert_eq!(found, Vec::<String>::new(), "{case}");
         assert!(self.host.terminate().success(), "{case}");
         self.installations[0].succeed(&["migrate", "up"]);
     }
 
-    async fn happen(mut self, event: Event, load: &mut Load) -> Self {
-        match event {
-            Event::Kill => {
+    async fn inject(mut self, fault: RandomFault, load: &mut Load) -> Self {
+        match fault {
+            RandomFault::Kill => {
                 let next = self.installation();
                 self.host.kill();
                 self.host = serve(&next).await;
             }
-            Event::Restart => {
+            RandomFault::Restart => {
                 let next = self.installation();
                 assert!(block_in_place(|| self.host.terminate()).success());
                 self.host = serve(&next).await;
             }
-            Event::TakeOver => {
+            RandomFault::TakeOver => {
                 let standby = tokio::spawn(serve_owned(self.installation()));
-                load.calls(CALLS_BETWEEN_EVENTS / 2).await;
+                load.calls(CALLS_BETWEEN_FAULTS / 2).await;
                 self.host.kill();
                 self.host = standby.await.expect("the standby serves");
             }
-            Event::Migrate => {
-                let (there, back) = (self.installation(), self.installation());
+            RandomFault::Migrate => {
+                let (down_host, up_host) = (self.installation(), self.installation());
                 assert!(block_in_place(|| self.host.terminate()).success());
-                // What an earlier event left halfway.
-                block_in_place(|| there.succeed(&["migrate", "up"]));
+                // Completes a migration that an earlier fault interrupted.
+                block_in_place(|| down_host.succeed(&["migrate", "up"]));
                 let version = OLDER[self.random.usize(..OLDER.len())].to_string();
                 let down = ["migrate", "down", "--to", &version];
-                // Killed once or twice, or not at all.
+                // Killed up to twice.
                 for _ in 0..self.random.usize(..3) {
-                    let mut killed = there.command(&down);
+                    let mut killed = down_host.command(&down);
                     killed.env("BBS_FAULT", point(&mut self.random));
                     block_in_place(|| killed.output()).expect("the executable starts");
                 }
-                block_in_place(|| there.succeed(&down));
-                let mut up = back.command(&["serve"]);
+                block_in_place(|| down_host.succeed(&down));
+                let mut up = up_host.command(&["serve"]);
                 up.env("BBS_FAULT", point(&mut self.random));
                 match start(up).await {
                     Ok(host) => {
                         self.host = host;
-                        self.arrival().await;
+                        self.wait_until_migrated().await;
                     }
-                    // Whatever comes next finds it at work again.
-                    Err(_) => self.host = serve(&back).await,
+                    // Killed before it served. The migration is not waited for: the next fault may interrupt it.
+                    Err(_) => self.host = serve(&up_host).await,
                 }
             }
-            Event::Cut => {
+            RandomFault::Cut => {
                 let proxy = Arc::clone(self.proxy.as_ref().expect("a server is reached through a proxy"));
                 proxy.cut();
-                load.calls(CALLS_BETWEEN_EVENTS / 2).await;
+                load.calls(CALLS_BETWEEN_FAULTS / 2).await;
                 proxy.heal();
-                self = self.served_again().await;
+                self = self.wait_until_served().await;
             }
-            Event::Crash => {
+            RandomFault::Crash => {
                 self.server.as_ref().expect("there is a server").restart();
-                self = self.served_again().await;
+                self = self.wait_until_served().await;
             }
-            Event::Freeze => {
+            RandomFault::Freeze => {
                 self.host.signal("STOP");
-                let elsewhere = self.installation();
-                let successor = serve(&elsewhere).await;
+                let another = self.installation();
+                let successor = serve(&another).await;
                 let frozen = std::mem::replace(&mut self.host, successor);
                 self.address.send_replace(self.host.url(""));
                 frozen.signal("CONT");
-                let (_, said) = tokio::task::spawn_blocking(|| frozen.wait_for_end()).await.expect("it ends by itself");
-                assert!(said.contains("lock"), "seed {}: {said}", self.seed);
+                let (_, log) =
+                    tokio::task::spawn_blocking(|| frozen.wait_for_end()).await.expect("the frozen host ends");
+                assert!(log.contains("lock"), "seed {}: {log}", self.seed);
             }
         }
         self
     }
 
-    /// Waits until the migration has arrived, or until the host has ended; then it is started again.
-    async fn arrival(&mut self) {
+    /// Waits until the migration is complete, or until the host has ended, which is then started again.
+    async fn wait_until_migrated(&mut self) {
         self.address.send_replace(self.host.url(""));
         let opened = self.database.open().await;
         while texts(&opened, "SELECT id FROM bbs_migration").await != Vec::<String>::new() {
@@ -197,12 +207,12 @@ impl World {
                 self.host = serve(&next).await;
                 break;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         opened.close().await;
     }
 
-    /// For one more host, that migrates before it serves or while it does.
+    /// Creates an installation for another host, with a random migration mode.
     fn installation(&mut self) -> Arc<Installation> {
         let mode = if self.random.bool() { "online" } else { "offline" };
         let installation = Installation::on(self.database.clone(), &modules::modules()).set("migration_mode", mode);
@@ -210,8 +220,8 @@ impl World {
         Arc::clone(&self.installations[self.installations.len() - 1])
     }
 
-    /// After whatever happened, a host serves again, or has ended and is started again.
-    async fn served_again(mut self) -> Self {
+    /// Waits until the host answers; starts it again if it has ended.
+    async fn wait_until_served(mut self) -> Self {
         loop {
             if self.host.has_ended() {
                 let next = self.installation();
@@ -222,7 +232,7 @@ impl World {
             if caller.get(b"nothing").await.is_ok() {
                 return self;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -236,9 +246,9 @@ async fn serve_owned(installation: Arc<Installation>) -> Host {
 }
 
 async fn serve(installation: &Installation) -> Host {
-    start(installation.command(&["serve"])).await.unwrap_or_else(|said| panic!("the host ended: {said:#?}"))
+    start(installation.command(&["serve"])).await.unwrap_or_else(|output| panic!("the host ended: {output:#?}"))
 }
 
 async fn start(command: std::process::Command) -> Result<Host, Vec<String>> {
-    tokio::task::spawn_blocking(|| Host::try_start(command, "serving")).await.expect("the host is waited for")
+    tokio::task::spawn_blocking(|| Host::try_start(command, "serving")).await.expect("no panic")
 }

@@ -1,5 +1,5 @@
-//! What holds for every route alike, and that every route has a test of each kind: `tests/routes.tsv` says which. A
-//! route that is added to the host, an error that it can give or a test that is renamed has to be brought into it.
+//! Tests of behaviour that all routes share, and of `tests/routes.tsv`, which names a test for each case of each route.
+//! A new route, a new error of a route and a renamed test have to be entered there.
 
 mod faults;
 
@@ -15,7 +15,7 @@ use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
 
-/// What each route answers besides success: whether it reads its body, and the errors that are its own.
+/// For each route: whether it reads its body, and the errors that are specific to it.
 const ROUTES: &[(&str, Body, &[&str])] = &[
     ("ping", Body::Ignored, &[]),
     ("cells/list.r1", Body::Ignored, &["UnknownError"]),
@@ -89,32 +89,32 @@ enum Body {
     Ignored,
 }
 
-/// What every route has a test of.
+/// Cases that are tested for every route.
 const CASES: [&str; 6] =
     ["success", "wrong verb", "garbage body", "body over the limit", "body that breaks off", "before the gate opens"];
-/// What all that look into tables have a test of.
-const OF_TABLES: [&str; 2] = ["Unrecoverable", "database away"];
-/// What all that change something, and all that go on, have a test of.
-const OF_THE_MASTER: [&str; 1] = ["lock lost"];
+/// Cases that are tested for every route that reads tables.
+const TABLE_CASES: [&str; 2] = ["Unrecoverable", "database away"];
+/// Cases that are tested for every route that changes records and for every stream.
+const MASTER_CASES: [&str; 1] = ["lock lost"];
 
-/// What every route like this one has a test of.
+/// The cases that are tested for a route like this one.
 fn common(route: Route) -> impl Iterator<Item = &'static str> {
-    let looks = !route.is_stream && !faults::OTHERS.contains(&route.path);
-    let is_the_masters = route.is_stream || faults::changes(route.path);
-    let parts = [(true, &CASES[..]), (looks, &OF_TABLES[..]), (is_the_masters, &OF_THE_MASTER[..])];
-    parts.into_iter().filter(|(is_so, _)| *is_so).flat_map(|(_, cases)| cases).copied()
+    let reads_tables = !route.is_stream && !faults::WITHOUT_TABLES.contains(&route.path);
+    let needs_mastership = route.is_stream || faults::changes(route.path);
+    let parts = [(true, &CASES[..]), (reads_tables, &TABLE_CASES[..]), (needs_mastership, &MASTER_CASES[..])];
+    parts.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, cases)| cases).copied()
 }
 
 fn body_of(route: Route) -> Body {
     let known = ROUTES.iter().find(|(path, _, _)| *path == route.path);
-    known.unwrap_or_else(|| panic!("{} is missing from the routes of this test", route.path)).1
+    known.unwrap_or_else(|| panic!("{} is missing from `ROUTES`", route.path)).1
 }
 
 fn calls() -> impl Iterator<Item = Route> {
     routes().filter(|route| !route.is_stream)
 }
 
-fn assert_is_refused(reply: &Reply, path: &str) {
+fn assert_is_rejected(reply: &Reply, path: &str) {
     assert_eq!(reply.error(), (Type::InvalidRequest, "the request received is invalid".into()), "{path}");
 }
 
@@ -137,8 +137,8 @@ async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
     }
 }
 
-on_each_layout!(a_body_that_is_no_message_is_refused_by_every_route_that_reads_it);
-async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it(kind: Kind) {
+on_each_layout!(malformed_body_is_rejected_by_every_route_that_reads_it);
+async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
     let server = Server::empty(kind).await;
     for route in calls() {
         let path = format!("/v1/{}", route.path);
@@ -146,15 +146,15 @@ async fn a_body_that_is_no_message_is_refused_by_every_route_that_reads_it(kind:
         for garbage in [&b"\x00"[..], b"\x0a\x09x", b"\x0d\x01"] {
             let reply = server.post(&path, garbage).await;
             match body_of(route) {
-                Body::Read => assert_is_refused(&reply, &path),
+                Body::Read => assert_is_rejected(&reply, &path),
                 Body::Ignored => assert_eq!(reply.body, server.post(&path, []).await.body, "{path}"),
             }
         }
     }
 }
 
-on_each_layout!(a_body_over_the_limit_is_not_read_by_any_route);
-async fn a_body_over_the_limit_is_not_read_by_any_route(kind: Kind) {
+on_each_layout!(body_over_the_limit_is_rejected_by_every_route);
+async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let server = Server::empty(kind).await;
     let length = bbs::http::LARGEST_BODY + 1;
     for Route { path, .. } in routes() {
@@ -169,8 +169,8 @@ async fn a_body_over_the_limit_is_not_read_by_any_route(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
 
-on_each_layout!(a_path_that_is_nearly_a_route_does_not_exist);
-async fn a_path_that_is_nearly_a_route_does_not_exist(kind: Kind) {
+on_each_layout!(paths_similar_to_a_route_are_answered_with_404);
+async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
     let server = Server::empty(kind).await;
     for Route { path, .. } in routes() {
         for path in [
@@ -186,8 +186,8 @@ async fn a_path_that_is_nearly_a_route_does_not_exist(kind: Kind) {
     }
 }
 
-on_each_layout!(a_body_that_breaks_off_is_answered_as_diego_does_by_every_route);
-async fn a_body_that_breaks_off_is_answered_as_diego_does_by_every_route(kind: Kind) {
+on_each_layout!(truncated_body_is_answered_by_every_route_as_diego_answers);
+async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) {
     let server = Server::empty(kind).await;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
@@ -196,38 +196,38 @@ async fn a_body_that_breaks_off_is_answered_as_diego_does_by_every_route(kind: K
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
-        let (status, said) = match route.is_stream {
+        let (status, part) = match route.is_stream {
             true => ("HTTP/1.1 500 Internal Server Error\r\n", "content-length: 0"),
             false => ("HTTP/1.1 200 OK\r\n", "the request failed for an unknown reason"),
         };
-        assert!(text.starts_with(status) && text.contains(said), "{}: {text}", route.path);
+        assert!(text.starts_with(status) && text.contains(part), "{}: {text}", route.path);
     }
 }
 
-on_each_layout!(whoever_is_not_the_master_yet_or_any_more_tells_every_route_to_come_back);
-async fn whoever_is_not_the_master_yet_or_any_more_tells_every_route_to_come_back(kind: Kind) {
+on_each_layout!(every_route_answers_503_before_and_after_mastership);
+async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
     let server = Server::closed(Options { kind, ..Options::default() }).await;
-    let assert_shut = async || {
+    let assert_unavailable = async || {
         for route in routes() {
             let reply = server.post(&format!("/v1/{}", route.path), []).await;
             assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{}", route.path);
             assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{}", route.path);
         }
     };
-    assert_shut().await;
+    assert_unavailable().await;
     server.gate.open(server.api.clone());
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
     server.gate.close();
-    assert_shut().await;
+    assert_unavailable().await;
 }
 
 /// The test of each case of each route.
-type Table = BTreeMap<(String, String), String>;
+type RouteTable = BTreeMap<(String, String), String>;
 
-fn table() -> Table {
+fn table() -> RouteTable {
     let path = workspace().join("tests/routes.tsv");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut table = Table::new();
+    let mut table = RouteTable::new();
     for line in text.lines().skip(1) {
         let [route, case, test] = line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("{line:?} is not a route, a case and a test")
@@ -247,18 +247,18 @@ fn every_route_has_a_test_of_each_kind() {
     let missing: Vec<_> = wanted.difference(&found).collect();
     let unknown: Vec<_> = found.difference(&wanted).collect();
     assert!(missing.is_empty(), "without a test in tests/routes.tsv: {missing:#?}");
-    assert!(unknown.is_empty(), "in tests/routes.tsv, but of no route here: {unknown:#?}");
+    assert!(unknown.is_empty(), "in tests/routes.tsv, but not a case of a route: {unknown:#?}");
     let served: BTreeSet<_> = routes().map(|route| route.path).collect();
     assert_eq!(ROUTES.iter().map(|(path, _, _)| *path).collect::<BTreeSet<_>>(), served);
 }
 
 #[test]
-fn every_test_that_the_table_names_is_run() {
+fn every_test_in_the_route_table_exists() {
     let absent: BTreeSet<_> = table().into_values().filter(|test| !is_test(test)).collect();
     assert!(absent.is_empty(), "there is no test called: {absent:#?}");
 }
 
-/// Whether `module::of::the::suite::name` is one, by its source.
+/// Whether `module::of::the::suite::name` is a test, according to its source file.
 fn is_test(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").expect("a test is in a module");
     let file = workspace().join("tests/suite").join(module.replace("::", "/")).with_extension("rs");

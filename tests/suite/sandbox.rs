@@ -1,5 +1,5 @@
-//! The sandbox against guests that mean it harm: each gets an error that says what happened and what to do, the host
-//! goes on, and the next call of a good module works.
+//! The sandbox against hostile guests: each failure is an error that says what happened and what to do, the host continues,
+//! and the next call of a correct module succeeds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn run_arguments() -> RunArguments {
     RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() }
 }
 
-/// One unit a text, each of one row.
+/// A batch with one unit of one row per text.
 fn batch(texts: &[&str]) -> Batch {
     let mut text = ColumnData { validity: vec![], offsets: vec![0], values: vec![] };
     for value in texts {
@@ -40,66 +40,67 @@ fn up(module: &MigrationModule, texts: &[&str]) -> Result<Outcome, String> {
 
 #[track_caller]
 fn assert_works(sandbox: &Arc<Sandbox>) {
-    let good = migration("well-behaved", sandbox);
-    assert_eq!(sizes(&up(&good, &["", "abc", "äöü"]).unwrap()), [0, 3, 6]);
+    let correct = migration("well-behaved", sandbox);
+    assert_eq!(sizes(&up(&correct, &["", "abc", "äöü"]).unwrap()), [0, 3, 6]);
 }
 
-/// Short, so that what never ends is over soon, and long enough for what does on a machine that is busy.
-const IMPATIENT: Duration = Duration::from_millis(600);
+/// Call time limit: short for endless loops, long enough for correct calls on a busy machine.
+const SHORT_CALL_TIME: Duration = Duration::from_millis(600);
 
-fn impatient() -> Limits {
-    Limits { call_time: IMPATIENT, ..Limits::default() }
+fn short_call_time() -> Limits {
+    Limits { call_time: SHORT_CALL_TIME, ..Limits::default() }
 }
 
-/// Lets the hostile guest do one thing; it must fail with an error of these words, be thrown away, and work again.
+/// Asserts that a behaviour of the hostile guest fails with an error of these words, that the instance is discarded, and
+/// that a new instance works.
 #[track_caller]
-fn assert_stopped(limits: Limits, deed: &str, words: &[&str]) {
+fn assert_stopped(limits: Limits, behaviour: &str, words: &[&str]) {
     let sandbox = sandbox_with(limits);
     let hostile = migration("hostile", &sandbox);
-    assert_eq!(hostile.idle_instances(), 1, "the instance that described itself waits");
-    let error = up(&hostile, &[deed, "b"]).unwrap_err();
+    assert_eq!(hostile.idle_instances(), 1, "the instance that ran `describe` is idle");
+    let error = up(&hostile, &[behaviour, "b"]).unwrap_err();
     for word in words.iter().chain(&["hostile.wasm", "migration 100", hostile.digest(), "up of"]) {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
-    assert_eq!(hostile.idle_instances(), 0, "an instance that failed is thrown away");
-    assert_eq!(sizes(&up(&hostile, &["fine", "b"]).unwrap()), [0, 0], "a fresh instance works");
+    assert_eq!(hostile.idle_instances(), 0, "an instance that failed is discarded");
+    assert_eq!(sizes(&up(&hostile, &["fine", "b"]).unwrap()), [0, 0], "a new instance works");
     assert_works(&sandbox);
 }
 
 #[test]
-fn an_endless_loop_is_ended() {
-    assert_stopped(impatient(), "endless-loop", &["ran longer than 600ms", "loop that does not end"]);
+fn endless_loop_is_interrupted() {
+    assert_stopped(short_call_time(), "endless-loop", &["ran longer than 600ms", "loop that does not end"]);
 }
 
 #[test]
-fn memory_is_bounded() {
+fn memory_is_limited() {
     assert_stopped(Limits::default(), "memory-growth", &["bytes of memory", "at most 67108864"]);
 }
 
 #[test]
-fn memory_can_be_bounded_more() {
+fn memory_limit_is_configurable() {
     let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
     assert_stopped(limits, "memory-grown", &["bytes of memory", "at most 8388608"]);
 }
 
 #[test]
-fn the_stack_is_bounded() {
+fn stack_is_limited() {
     assert_stopped(Limits::default(), "stack-overflow", &["used up its stack of 524288 bytes", "recursion"]);
 }
 
 #[test]
 fn a_trap_is_an_error() {
-    assert_stopped(Limits::default(), "trap", &["broke off", "unreachable", "run the SDK's tests"]);
+    assert_stopped(Limits::default(), "trap", &["trapped", "unreachable", "run the SDK's tests"]);
 }
 
 #[test]
-fn a_result_is_bounded() {
-    assert_stopped(Limits::default(), "oversized-result", &["gave back more than 33554432 bytes"]);
+fn size_of_a_result_is_limited() {
+    assert_stopped(Limits::default(), "oversized-result", &["returned more than 33554432 bytes"]);
 }
 
 #[test]
-fn what_comes_back_must_fit_what_was_given() {
-    for (deed, flaw) in [
+fn outcome_that_does_not_match_its_batch_is_refused() {
+    for (behaviour, flaw) in [
         ("wrong-row-count", "table `things`: column `size`: 24 bytes for 2 rows"),
         ("offsets-out-of-range", "offsets end at 1073741824, the values at 4"),
         ("offsets-go-back", "offsets go back from 4 to 2"),
@@ -110,21 +111,21 @@ fn what_comes_back_must_fit_what_was_given() {
         ("undeclared-residue", "residue, which the manifest does not declare"),
         ("refuses-unknown-unit", "refuses unit 2 of 2"),
     ] {
-        assert_stopped(Limits::default(), deed, &[flaw, "correct the module"]);
+        assert_stopped(Limits::default(), behaviour, &[flaw, "correct the module"]);
     }
 }
 
 #[test]
-fn a_fault_is_an_answer_and_the_instance_lives_on() {
+fn instance_is_reused_after_a_fault() {
     let sandbox = sandbox();
     let hostile = migration("hostile", &sandbox);
     let error = up(&hostile, &["fault"]).unwrap_err();
-    assert!(error.contains("it refused: as told"), "{error}");
+    assert!(error.contains("it refused: fault on request"), "{error}");
     assert_eq!(hostile.idle_instances(), 1);
 }
 
 #[test]
-fn an_instance_that_grew_large_does_not_wait_for_the_next_call() {
+fn instance_with_large_memory_is_not_reused() {
     let hostile = migration("hostile", &sandbox());
     up(&hostile, &["memory-grown"]).unwrap();
     assert_eq!(hostile.idle_instances(), 0);
@@ -133,7 +134,7 @@ fn an_instance_that_grew_large_does_not_wait_for_the_next_call() {
 }
 
 #[test]
-fn a_flood_of_log_lines_is_cut_off() {
+fn log_lines_per_call_are_limited() {
     let lines = Lines::default();
     let written = lines.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).with_ansi(false).finish();
@@ -141,9 +142,9 @@ fn a_flood_of_log_lines_is_cut_off() {
     tracing::subscriber::with_default(subscriber, || up(&hostile, &["log-flood"]).unwrap());
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     assert_eq!(text.matches("flood ").count(), 100);
-    assert!(text.contains("said 100 lines in one call"), "{text}");
-    assert!(text.contains("hostile.wasm"), "a line says who wrote it");
-    assert!(text.lines().all(|line| line.len() < 2_200), "lines are cut");
+    assert!(text.contains("has logged 100 lines in one call"), "{text}");
+    assert!(text.contains("hostile.wasm"), "a log line names its module");
+    assert!(text.lines().all(|line| line.len() < 2_200), "long lines are truncated");
 }
 
 #[derive(Clone, Default)]
@@ -161,7 +162,7 @@ impl std::io::Write for Lines {
 }
 
 #[test]
-fn a_marked_unit_breaks_only_the_batch_it_is_in() {
+fn trap_fails_only_its_own_batch() {
     let module = migration("traps-on-marked-unit", &sandbox());
     assert!(up(&module, &["a", "trap", "b"]).is_err());
     assert!(up(&module, &["trap"]).is_err());
@@ -170,9 +171,9 @@ fn a_marked_unit_breaks_only_the_batch_it_is_in() {
 }
 
 #[test]
-fn a_direction_without_rows_runs_nothing() {
+fn direction_without_access_does_not_call_the_module() {
     let module = migration("well-behaved", &sandbox());
-    // Its way down breaks off when called.
+    // `down` of this guest traps when called.
     let outcome = module.apply(Direction::Down, &run_arguments(), &Batch::default()).unwrap();
     assert_eq!(outcome, Outcome::default());
 }
@@ -180,19 +181,19 @@ fn a_direction_without_rows_runs_nothing() {
 #[test]
 fn a_foreign_import_is_refused_before_anything_runs() {
     let error = chain(&Module::open(&guest("forbidden-import"), &sandbox()).unwrap_err());
-    for word in ["forbidden-import.wasm", "before anything of it runs", "`wasi:random/random@0.2.0#get-random-u64`"] {
+    for word in ["forbidden-import.wasm", "before any of its code runs", "`wasi:random/random@0.2.0#get-random-u64`"] {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
 }
 
 #[test]
-fn a_module_that_does_not_say_what_it_is_is_refused() {
+fn module_that_traps_in_describe_is_refused() {
     let error = chain(&Module::open(&guest("describe-traps"), &sandbox()).unwrap_err());
-    assert!(error.contains("does not say what it is: it broke off"), "{error}");
+    assert!(error.contains("did not return a manifest: it trapped"), "{error}");
 }
 
 #[test]
-fn what_is_no_component_is_refused() {
+fn invalid_component_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("1-text.wasm");
     let cases: [(&[u8], &str); 5] = [
@@ -210,15 +211,15 @@ fn what_is_no_component_is_refused() {
 }
 
 #[test]
-fn a_component_that_is_too_large_is_not_even_read() {
+fn component_over_the_size_limit_is_not_read() {
     let sandbox = sandbox_with(Limits { component_bytes: 10_000, ..Limits::default() });
     let error = chain(&Module::open(&guest("well-behaved"), &sandbox).unwrap_err());
     assert!(error.contains("is larger than 10000 bytes"), "{error}");
 }
 
 #[test]
-fn compiling_has_an_end() {
-    // Without a cache, so that there is something to compile.
+fn compile_time_is_limited() {
+    // Without a cache, so that the module is compiled.
     let limits = Limits { compile_time: Duration::ZERO, ..Limits::default() };
     let sandbox = Arc::new(Sandbox::new(limits, None).unwrap());
     let error = chain(&Module::open(&guest("well-behaved"), &sandbox).unwrap_err());
@@ -226,13 +227,13 @@ fn compiling_has_an_end() {
 }
 
 #[test]
-fn a_call_waits_for_an_instance_only_so_long() {
+fn wait_for_an_instance_is_limited() {
     let limits = Limits { instances: 1, instance_wait: Duration::from_millis(20), ..Limits::default() };
     let chatty = translator("chatty-translator", &sandbox_with(limits));
     let outer = chatty.call("Once", b"", &mut |_, _| chatty.call("Never", b"", &mut never));
     let error = outer.unwrap_err().reason;
     assert!(error.contains("all its 1 instances were busy for 20ms"), "{error}");
-    chatty.call("Never", b"", &mut never).expect("the places are free again");
+    chatty.call("Never", b"", &mut never).expect("the instance is free again");
 }
 
 fn never(_: &str, _: &[u8]) -> Result<Vec<u8>, TranslateError> {
@@ -271,10 +272,10 @@ fn an_error_of_next_reaches_the_caller() {
 }
 
 #[test]
-fn the_time_in_next_does_not_count() {
-    let chatty = translator("chatty-translator", &sandbox_with(impatient()));
+fn time_in_next_does_not_count_towards_the_deadline() {
+    let chatty = translator("chatty-translator", &sandbox_with(short_call_time()));
     let mut slow = |_: &str, request: &[u8]| {
-        let end = std::time::Instant::now() + IMPATIENT * 2 / 3;
+        let end = std::time::Instant::now() + SHORT_CALL_TIME * 2 / 3;
         while std::time::Instant::now() < end {
             std::thread::yield_now();
         }
@@ -282,11 +283,11 @@ fn the_time_in_next_does_not_count() {
     };
     assert_eq!(chatty.call("Twice", b"a", &mut slow).unwrap(), b"a");
     let error = chatty.call("Loop", b"a", &mut slow).unwrap_err().reason;
-    assert!(error.contains("ran longer than 600ms"), "what it spends itself does: {error}");
+    assert!(error.contains("ran longer than 600ms"), "the guest's own time counts: {error}");
 }
 
 #[test]
-fn next_is_no_way_around_the_deadline() {
+fn calls_of_next_do_not_extend_the_deadline() {
     let chatty = translator("chatty-translator", &sandbox());
     let mut calls = 0;
     let error = chatty
@@ -298,18 +299,18 @@ fn next_is_no_way_around_the_deadline() {
         .reason;
     assert!(error.contains("called the next version more than 1000 times"), "{error}");
     assert_eq!(calls, 1000);
-    let limits = Limits { next_calls: u32::MAX, ..impatient() };
+    let limits = Limits { next_calls: u32::MAX, ..short_call_time() };
     let chatty = translator("chatty-translator", &sandbox_with(limits));
     let error = chatty.call("Forever", b"a", &mut |_, _| Ok(vec![])).unwrap_err().reason;
     assert!(error.contains("ran longer than 600ms"), "{error}");
 }
 
 #[test]
-fn a_translator_that_fails_is_named_and_thrown_away() {
+fn failed_translator_is_named_and_its_instance_discarded() {
     let sandbox = sandbox();
     let chatty = translator("chatty-translator", &sandbox);
     for (method, words) in
-        [("Trap", "broke off"), ("Grow", "bytes of memory"), ("Unknown", "it refused: no method Unknown")]
+        [("Trap", "trapped"), ("Grow", "bytes of memory"), ("Unknown", "it refused: no method Unknown")]
     {
         let error = chatty.call(method, b"", &mut never).unwrap_err().reason;
         for word in [words, method, "0.9 to 0.10", "chatty-translator.wasm", chatty.digest()] {
@@ -320,7 +321,7 @@ fn a_translator_that_fails_is_named_and_thrown_away() {
     assert_works(&sandbox);
 }
 
-/// The threads of this process by name.
+/// The number of threads of this process with this name.
 fn threads_named(name: &str) -> usize {
     std::fs::read_dir("/proc/self/task")
         .unwrap()
@@ -330,8 +331,8 @@ fn threads_named(name: &str) -> usize {
 }
 
 #[test]
-fn the_thread_that_ends_overruns_ends_with_its_sandbox() {
-    // In a process of its own, since the threads of other tests look the same.
+fn epoch_thread_ends_with_its_sandbox() {
+    // In a child process, because other tests' sandboxes have threads of the same name.
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "sandbox::threads_end_with_their_sandbox"])
         .output()
@@ -341,20 +342,20 @@ fn the_thread_that_ends_overruns_ends_with_its_sandbox() {
 }
 
 #[test]
-#[ignore = "counts the threads of the whole process; run by the test above"]
+#[ignore = "a child process of the test above: counts the threads of its whole process"]
 fn threads_end_with_their_sandbox() {
     let sandbox = sandbox();
     let module = migration("well-behaved", &sandbox);
     drop(sandbox);
-    // A thread takes its name only once it runs.
-    assert!(within_seconds(10, || threads_named("bbs-epoch") == 1), "a module keeps its sandbox");
-    up(&module, &["fine"]).expect("and works");
+    // A thread has its name only once it runs.
+    assert!(within_seconds(10, || threads_named("bbs-epoch") == 1), "a module keeps its sandbox alive");
+    up(&module, &["fine"]).expect("the module works");
     assert_eq!(threads_named("bbs-epoch"), 1);
     drop(module);
-    assert!(within_seconds(10, || threads_named("bbs-epoch") == 0), "nothing keeps it any more");
+    assert!(within_seconds(10, || threads_named("bbs-epoch") == 0), "the last module is dropped");
 }
 
-/// Whether a condition comes true in time.
+/// Polls a condition; returns whether it held within the time.
 fn within_seconds(seconds: u64, condition: impl Fn() -> bool) -> bool {
     let end = std::time::Instant::now() + Duration::from_secs(seconds);
     while std::time::Instant::now() < end {

@@ -1,4 +1,4 @@
-//! What each database makes of a layout, and says of it afterwards.
+//! Schemas on each database: a layout is created, read back from the catalog tables, and compared.
 
 use bbs::database::schema::{self, ColumnChange, PhysicalTable};
 use bbs::database::{Database, Dialect, sql};
@@ -10,7 +10,7 @@ fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>
     Column { name: name.into(), kind, nullable, default, sealing: Sealing::Plain }
 }
 
-/// Every type, with and without everything that a column can have.
+/// A table with every column type, nullable or not, with and without a default.
 fn sample() -> Table {
     Table {
         name: "sample".into(),
@@ -57,25 +57,25 @@ async fn differences(database: &Database, name: &str, table: &Table) -> Vec<Stri
 
 const NONE: Vec<String> = Vec::new();
 
-on_each_database!(what_is_created_reads_back_without_a_difference);
-async fn what_is_created_reads_back_without_a_difference(kind: Kind) {
+on_each_database!(created_table_reads_back_without_a_difference);
+async fn created_table_reads_back_without_a_difference(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     assert_eq!(found(&database, "sample").await, None);
     run(&database, creation(database.dialect(), &sample())).await;
     assert_eq!(differences(&database, "sample", &sample()).await, NONE);
     let read = found(&database, "sample").await.unwrap();
-    assert_eq!(read, schema::expected(database.dialect(), &sample()), "the words are one and the same");
+    assert_eq!(read, schema::expected(database.dialect(), &sample()), "the schema read back is the expected one");
     execute(&database, "INSERT INTO sample (guid, place) VALUES ('g', 1)").await;
     let mut tx = database.read().await.unwrap();
     let row = tx.fetch_one(sql("SELECT note, flag, off, short FROM sample")).await.unwrap();
-    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'note\'"), "a default is what it was in the layout");
+    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'note\'"), "the default is that of the layout");
     assert_eq!((row.flag(1).unwrap(), row.flag(2).unwrap()), (Some(true), Some(false)));
     assert_eq!(row.text(3).unwrap(), Some(""));
 }
 
-on_each_database!(a_column_that_was_added_reads_back_as_one_that_was_created);
-async fn a_column_that_was_added_reads_back_as_one_that_was_created(kind: Kind) {
+on_each_database!(added_column_reads_back_like_a_created_one);
+async fn added_column_reads_back_like_a_created_one(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     let (mut before, mut added) = (sample(), sample().columns.split_off(4));
@@ -87,8 +87,8 @@ async fn a_column_that_was_added_reads_back_as_one_that_was_created(kind: Kind) 
     assert_eq!(differences(&database, "sample", &before).await, NONE);
 }
 
-on_each_database!(a_table_takes_the_place_of_another_with_all_its_names);
-async fn a_table_takes_the_place_of_another_with_all_its_names(kind: Kind) {
+on_each_database!(replacement_table_takes_over_table_index_and_key_names);
+async fn replacement_table_takes_over_table_index_and_key_names(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     let (dialect, table) = (database.dialect(), sample());
@@ -113,8 +113,8 @@ async fn a_table_takes_the_place_of_another_with_all_its_names(kind: Kind) {
     }
 }
 
-on_each_server!(a_widening_happens_where_the_column_is);
-async fn a_widening_happens_where_the_column_is(kind: Kind) {
+on_each_server!(widening_alters_the_column_in_place);
+async fn widening_alters_the_column_in_place(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     let dialect = database.dialect();
@@ -122,7 +122,7 @@ async fn a_widening_happens_where_the_column_is(kind: Kind) {
     run(&database, creation(dialect, &table)).await;
     let wide = column("short", ColumnType::Varchar(4096), false, Some(Literal::Text("new".into())));
     assert_eq!(schema::column_change(dialect, table.column("short").unwrap(), &wide), ColumnChange::Widening);
-    // Twice: whoever was killed in between does it again.
+    // Twice: a host that was killed after it repeats it.
     for _ in 0..2 {
         run(&database, [schema::alter_column(dialect, "sample", &wide)]).await;
     }
@@ -130,12 +130,12 @@ async fn a_widening_happens_where_the_column_is(kind: Kind) {
     assert_eq!(differences(&database, "sample", &table).await, NONE);
 }
 
-on_each_server!(a_difference_is_named_in_the_words_of_the_server);
-async fn a_difference_is_named_in_the_words_of_the_server(kind: Kind) {
+on_each_server!(schema_difference_is_described_in_sql_terms);
+async fn schema_difference_is_described_in_sql_terms(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     let statements = creation(database.dialect(), &sample());
-    for (is, other, said) in [
+    for (original, other, expected) in [
         ("VARCHAR(255) NOT NULL", "VARCHAR(191) NOT NULL", "column guid is VARCHAR(191) NOT NULL, not VARCHAR(255)"),
         ("NOT NULL DEFAULT -3", "NOT NULL DEFAULT -4", "NOT NULL DEFAULT -4, not"),
         ("VARCHAR(1024) NOT NULL", "VARCHAR(1024)", "column short is VARCHAR(1024) NULL DEFAULT '', not"),
@@ -143,25 +143,25 @@ async fn a_difference_is_named_in_the_words_of_the_server(kind: Kind) {
     ] {
         execute(&database, "DROP TABLE IF EXISTS sample").await;
         let mut changed = statements.clone();
-        changed[0] = match changed[0].rsplit_once(is) {
-            // The last of the columns that are written so, but the first for the key.
-            Some(_) if is.starts_with("VARCHAR(255)") => changed[0].replacen(is, other, 1),
+        changed[0] = match changed[0].rsplit_once(original) {
+            // Replaces the last column of this type, but for the key column, which is the first.
+            Some(_) if original.starts_with("VARCHAR(255)") => changed[0].replacen(original, other, 1),
             Some((before, after)) => format!("{before}{other}{after}"),
-            None => panic!("{is} is not in {}", changed[0]),
+            None => panic!("{original} is not in {}", changed[0]),
         };
         run(&database, changed).await;
         let differences = differences(&database, "sample", &sample()).await.join("; ");
-        assert!(differences.contains(said), "{differences}");
+        assert!(differences.contains(expected), "{differences}");
     }
     execute(&database, "DROP TABLE sample").await;
     run(&database, statements.clone()).await;
     execute(&database, "CREATE UNIQUE INDEX sample_more_idx ON sample (time)").await;
-    let said = differences(&database, "sample", &sample()).await;
-    assert_eq!(said, ["index sample_more_idx is not in the layout"]);
+    let found = differences(&database, "sample", &sample()).await;
+    assert_eq!(found, ["index sample_more_idx is not in the layout"]);
 }
 
-on_each_server!(a_table_of_somebody_else_on_the_same_server_is_not_seen);
-async fn a_table_of_somebody_else_on_the_same_server_is_not_seen(kind: Kind) {
+on_each_server!(table_of_another_database_or_schema_is_not_seen);
+async fn table_of_another_database_or_schema_is_not_seen(kind: Kind) {
     let (test, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
     let (database, elsewhere) = (test.open().await, other.open().await);
     run(&elsewhere, creation(elsewhere.dialect(), &sample())).await;
@@ -171,12 +171,12 @@ async fn a_table_of_somebody_else_on_the_same_server_is_not_seen(kind: Kind) {
     assert_eq!(found(&database, "sample").await, None);
     assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap());
     execute(&database, "CREATE VIEW sample AS SELECT 1 AS a").await;
-    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap(), "a view is no table");
+    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap(), "a view is not a table");
 }
 
-on_each_server!(a_table_that_numbers_its_rows_is_diegos_health_check);
-/// Diego's own is made so; ours is not, and Diego writes the number itself.
-async fn a_table_that_numbers_its_rows_is_diegos_health_check(kind: Kind) {
+on_each_server!(auto_increment_id_matches_the_health_check_layout);
+/// Diego creates its table with an auto-increment id, this host does not; Diego always writes the id explicitly.
+async fn auto_increment_id_matches_the_health_check_layout(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
     let id = if kind == Kind::Postgres { "SERIAL" } else { "INT AUTO_INCREMENT" };

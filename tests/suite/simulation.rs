@@ -1,11 +1,11 @@
-//! A whole Diego around the host, from a seed: a cloud controller desires, scales, changes and removes, tasks are run,
-//! cells run containers, an emitter keeps a table of what runs where. Meanwhile each of them fails, and so do the host, and
-//! the way to its database. In the end what runs is what is desired, on the cells, in the store and in the table.
+//! A seeded simulation of a Diego around the host: a cloud controller desires, scales, updates and removes LRPs and runs
+//! tasks, cells run containers, a route emitter keeps a routing table. Meanwhile each component fails, as do the host and
+//! its connection to the database. At the end the cells, the store and the routing table hold exactly the desired LRPs.
 //!
-//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed, which a run tells.
+//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed. A run prints its seed.
 
 mod diego;
-mod rest;
+mod settle;
 mod supervisor;
 
 use std::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use fastrand::Rng;
 
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::controller::Controller;
-use crate::harness::diego::errands::Errands;
+use crate::harness::diego::task_runs::TaskRuns;
 
 const LRPS: u64 = 40;
 const TASKS: u64 = 50;
-/// Far above what a whole Diego takes: only a hang reaches it.
+/// Timeout of a run; reached only by a hang.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-on_each_database!(what_is_desired_runs_whatever_fails);
-async fn what_is_desired_runs_whatever_fails(kind: Kind) {
+on_each_database!(desired_lrps_run_after_every_fault);
+async fn desired_lrps_run_after_every_fault(kind: Kind) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seed = number("BBS_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
     println!("BBS_SIMULATION_SEED={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks");
-    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("whatever fails is over some time");
+    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("the simulation ends");
 }
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
@@ -39,21 +39,21 @@ async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
 
     let mut diego = Diego::start(kind, lrps, random).await;
     let mut controller = Controller::start(&diego.home, lrps, seed);
-    let mut errands = Errands::default();
-    let between = (lrps / 2).max(10);
-    // A callback or more for each, where somebody has to be told and is not.
+    let mut task_runs = TaskRuns::default();
+    let operations_between_faults = (lrps / 2).max(10);
+    // At least one callback for each fault, so that a faulty receiver is noticed.
     let at_once = tasks.div_ceil(faults.len() as u64).max(3);
     for fault in faults {
-        controller.operations(between).await;
-        errands.begin(&diego.home, &diego.receiver, at_once);
+        controller.operations(operations_between_faults).await;
+        task_runs.begin(&diego.home, &diego.receiver, at_once);
         let began = Instant::now();
         print!("{fault:?}, ");
-        diego.suffer(fault, &mut controller).await;
+        diego.inject(fault, &mut controller).await;
         println!("{:.1} s", began.elapsed().as_secs_f64());
     }
     let (wanted, operations) = controller.stop().await;
-    let told_of = errands.end().await;
-    let (connections, events) = diego.emitter.heard();
+    let with_callback = task_runs.end().await;
+    let (connections, events) = diego.emitter.counts();
     println!("{operations} operations, {events} events in {connections} connections");
-    diego.come_to_rest(&wanted, &told_of).await;
+    diego.wait_until_settled(&wanted, &with_callback).await;
 }

@@ -1,5 +1,5 @@
-//! The worked example's data side as modules that no host was built with: `desired_lrps` in a mutable and an immutable
-//! table, there and back, with nothing lost on either side.
+//! The modules that split `desired_lrps` into a mutable and an immutable table, which no host is built with: migration up
+//! and down preserves every record, and an unchanged host serves the split tables.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use crate::harness::stored::Stored;
 const SPLIT: u64 = 1_795_000_200;
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
-/// The tables that the split leaves alone.
+/// The tables that the split does not change.
 const OTHERS: [&str; 3] = ["actual_lrps", "domains", "tasks"];
 
-type Row = BTreeMap<String, String>;
+type TextRow = BTreeMap<String, String>;
 
-async fn taken_over(kind: Kind) -> (TestDatabase, Stored) {
+async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await;
     (database, stored)
 }
 
-/// What the two rows of a desired LRP hold between them, but for the run info that lost its credentials.
-fn together(immutable: &Row, mutable: &Row) -> Row {
+/// The column values of both rows of a desired LRP.
+fn merged(immutable: &TextRow, mutable: &TextRow) -> TextRow {
     assert_eq!(immutable["process_guid"], mutable["process_guid"]);
     immutable.iter().chain(mutable).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-on_each_database!(two_tables_hold_what_one_held_and_give_it_back);
-async fn two_tables_hold_what_one_held_and_give_it_back(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+on_each_database!(split_and_merge_preserve_every_row);
+async fn split_and_merge_preserve_every_row(kind: Kind) {
+    let (_database, stored) = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(stored.up(SPLIT).await.unwrap(), Decision::Begin { from: VERSION, to: SPLIT });
     stored.assert_layout(SPLIT).await;
@@ -45,10 +45,10 @@ async fn two_tables_hold_what_one_held_and_give_it_back(kind: Kind) {
     for (then, (immutable, mutable)) in
         original["desired_lrps"].iter().zip(split[IMMUTABLE].iter().zip(&split[MUTABLE]))
     {
-        let now = together(immutable, mutable);
+        let now = merged(immutable, mutable);
         let whole = then.iter().filter(|(name, _)| *name != "run_info");
         whole.for_each(|(name, value)| assert_eq!(now[name], *value, "{name} of {}", now["process_guid"]));
-        assert_eq!(now["record_version"], SPLIT.to_string(), "a row function went over it");
+        assert_eq!(now["record_version"], SPLIT.to_string(), "a row that a module rewrote has its version");
         match now["image_credentials"].as_str() {
             "NULL" => assert_eq!(now["immutable_run_info"], then["run_info"]),
             _ => assert!(now["immutable_run_info"].len() < then["run_info"].len()),
@@ -65,9 +65,9 @@ async fn two_tables_hold_what_one_held_and_give_it_back(kind: Kind) {
     assert_eq!(stored.rows(VERSION).await, original);
 }
 
-on_each_database!(what_changes_while_it_is_split_is_there_after_the_way_back);
-async fn what_changes_while_it_is_split_is_there_after_the_way_back(kind: Kind) {
-    let (_database, stored) = taken_over(kind).await;
+on_each_database!(updates_of_split_tables_survive_the_merge);
+async fn updates_of_split_tables_survive_the_merge(kind: Kind) {
+    let (_database, stored) = with_fixture(kind).await;
     stored.up(SPLIT).await.unwrap();
     let before = stored.rows(SPLIT).await;
     let guid = before[MUTABLE][7]["process_guid"].clone();
@@ -89,9 +89,9 @@ async fn what_changes_while_it_is_split_is_there_after_the_way_back(kind: Kind) 
     assert_eq!(again[IMMUTABLE], before[IMMUTABLE]);
 }
 
-// Through the executable, as an operator who was sent two files: dropped in, migrated, taken back, taken out.
-on_each_database!(an_operator_drops_it_in_and_takes_it_back);
-async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
+// Through the executable: two modules are installed, migrated to, rolled back and removed.
+on_each_database!(operator_installs_migrates_rolls_back_and_removes_the_split);
+async fn operator_installs_migrates_rolls_back_and_removes_the_split(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     let plan = installation.succeed(&["migrate", "plan"]);
@@ -112,7 +112,7 @@ async fn an_operator_drops_it_in_and_takes_it_back(kind: Kind) {
     assert!(installation.serve().terminate().success());
 }
 
-/// What clients of every version of the API list.
+/// The lists of every API version.
 pub(super) const LISTS: [&str; 9] = [
     "/v1/desired_lrps/list.r3",
     "/v1/desired_lrp_scheduling_infos/list",
@@ -125,14 +125,14 @@ pub(super) const LISTS: [&str; 9] = [
     "/v0.10/immutable_desired_lrps/list",
 ];
 
-/// The elements of a list, each as its bytes, in order.
+/// The elements of a list as encoded messages, sorted.
 pub(super) async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
     let reply = crate::harness::http_client().post(host.url(path)).send().await.unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = reply.bytes().await.unwrap();
     let (mut rest, mut elements) = (&answer[..], Vec::new());
     while !rest.is_empty() {
-        assert_eq!(rest[0] & 7, 2, "every field of a list is of bytes: {path}");
+        assert_eq!(rest[0] & 7, 2, "every field of a list is length-delimited: {path}");
         assert_ne!(rest[0] >> 3, 1, "{path} failed: {}", answer.escape_ascii());
         rest = &rest[1..];
         let length = usize::try_from(decode_varint(&mut rest).unwrap()).unwrap();
@@ -155,7 +155,7 @@ async fn assert_both_list_the_same(one: &Host, other: &Host) {
     }
 }
 
-// One binary, built before the split was thought of, over whole tables and over split ones.
+// The same executable serves the original tables and the split ones.
 on_each_database!(an_unchanged_host_serves_every_version_of_the_api_from_split_tables);
 async fn an_unchanged_host_serves_every_version_of_the_api_from_split_tables(kind: Kind) {
     let whole = Installation::new(&modules::modules(), kind);

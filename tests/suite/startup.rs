@@ -1,11 +1,12 @@
-//! What a start finds and what it makes of it: databases begun anew, starts that end before anything is written,
-//! rollbacks by several hosts, and versions that nothing can be at.
+//! The start-up decision for the state of the database: emptied databases that are initialised again, starts that are
+//! refused before any write, rollbacks by several hosts, and versions outside of the catalog.
 
 mod fresh;
+mod messages;
 mod refusals;
 mod rollback;
-mod sealed;
-mod words;
+
+mod wrong_keys;
 
 use std::process::Output;
 
@@ -18,21 +19,21 @@ use crate::harness::modules;
 
 /// The newest version of the default catalog.
 const NEWEST: u64 = 1_795_000_000;
-/// The one before.
+/// The version before it.
 const BELOW_NEWEST: u64 = 1_772_581_987;
-/// Going up from here rewrites every row.
+/// A version from which the migration up rewrites every row.
 const OLDEST: u64 = 1_471_030_898;
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What an operator reads when a command fails.
+/// Runs a command that must fail; returns its output.
 #[track_caller]
 fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", said(&output));
-    said(&output)
+    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", output_text(&output));
+    output_text(&output)
 }
 
 fn status(installation: &Installation) -> Value {
@@ -43,7 +44,7 @@ fn version(installation: &Installation) -> u64 {
     status(installation)["found"]["versioned"]["current"].as_u64().expect("a version")
 }
 
-/// Diego's database, which no host of this project has seen.
+/// An installation on a database that Diego's BBS wrote and no host has opened.
 async fn diegos(kind: Kind) -> Installation {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;

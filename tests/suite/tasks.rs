@@ -1,4 +1,4 @@
-//! Tasks over real HTTP: every call, what each refusal says, and what convergence does about those that nobody moves.
+//! Tests of tasks over HTTP: every call, the text of each error, callbacks, and convergence.
 
 mod callbacks;
 mod calls;
@@ -26,7 +26,7 @@ pub(crate) fn desire_request(guid: &str) -> proto::DesireTaskRequest {
     proto::DesireTaskRequest { task_definition: Some(definition()), task_guid, domain }
 }
 
-/// Of any answer that may have an error.
+/// Makes a call and returns the error of its answer. Every answer about tasks has the error in the same field.
 async fn try_call(server: &Server, path: &str, request: &impl Message) -> Result<(), (Type, String)> {
     let answer: proto::TaskLifecycleResponse = server.call(path, request).await.message();
     match answer.error {
@@ -64,7 +64,7 @@ async fn reject(server: &Server, guid: &str) -> Result<(), (Type, String)> {
     try_call(server, "/v1/tasks/reject", &request).await
 }
 
-/// Cancel, resolving and delete.
+/// Makes one of the calls that take only a guid: `cancel`, `resolving` or `delete`.
 async fn by_guid(server: &Server, call: &str, guid: &str) -> Result<(), (Type, String)> {
     try_call(server, &format!("/v1/tasks/{call}"), &proto::TaskGuidRequest { task_guid: guid.into() }).await
 }

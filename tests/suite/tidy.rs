@@ -1,4 +1,6 @@
-//! Rules that the repository checks about itself: the layers, the sizes, the module docs, what may stand at the top.
+//! Checks of the repository itself: layers, sizes of files and functions, module docs, the top-level folder.
+
+mod language;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,42 +10,57 @@ use crate::harness::workspace;
 const LONGEST_FILE: usize = 500;
 const LONGEST_FUNCTION: usize = 70;
 
-/// Who may use whom, by top-level module of the host. What is not named here may not be used.
+/// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["pace", "progress"]),
-    ("clients", &["clock", "config", "locket", "metrics", "model", "quiet", "tls"]),
+    ("admin", &["throttle", "progress"]),
+    ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
     ("clock", &[]),
     ("events", &["model"]),
     ("config", &["database"]),
     ("logs", &["clock", "config"]),
-    ("metrics", &["database", "pace", "progress"]),
-    ("pace", &["progress"]),
+    ("metrics", &["database", "throttle", "progress"]),
+    ("throttle", &["progress"]),
     ("progress", &[]),
-    ("quiet", &[]),
+    ("log_sampling", &[]),
     ("model", &[]),
     ("layout", &[]),
     ("database", &["layout"]),
-    ("record", &["layout"]),
-    ("lens", &["layout", "record"]),
+    ("encryption", &["layout"]),
+    ("lens", &["layout", "encryption"]),
     ("lock", &["config", "database", "layout", "locket"]),
     ("locket", &["config"]),
-    ("modules", &["layout", "lens", "progress", "quiet"]),
+    ("modules", &["layout", "lens", "progress", "log_sampling"]),
     ("tls", &[]),
-    ("rows", &["database", "layout", "lens", "record"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "quiet", "record", "rows"]),
+    ("rows", &["database", "layout", "lens", "encryption"]),
+    ("store", &["clock", "database", "layout", "lens", "lock", "model", "log_sampling", "encryption", "rows"]),
     (
         "migrate",
-        &["clock", "database", "layout", "lens", "lock", "modules", "pace", "progress", "record", "store", "rows"],
+        &[
+            "clock",
+            "database",
+            "layout",
+            "lens",
+            "lock",
+            "modules",
+            "throttle",
+            "progress",
+            "encryption",
+            "store",
+            "rows",
+        ],
     ),
-    ("keys", &["clock", "database", "layout", "lock", "migrate", "pace", "progress", "record"]),
-    ("domain", &["clients", "clock", "events", "metrics", "model", "quiet", "store"]),
+    ("keys", &["clock", "database", "layout", "lock", "migrate", "throttle", "progress", "encryption"]),
+    ("domain", &["clients", "clock", "events", "metrics", "model", "log_sampling", "store"]),
     ("api", &["clock", "domain", "events", "model", "modules", "store"]),
-    ("http", &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "quiet", "tls"]),
+    (
+        "http",
+        &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"],
+    ),
 ];
 
-/// Which module alone may know a crate.
+/// Crates that only the named modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("aes_gcm", &["record"]),
+    ("aes_gcm", &["encryption"]),
     ("axum", &["http", "startup"]),
     ("prometheus_client", &["metrics"]),
     ("sea_query", &["database", "keys", "lock", "migrate", "store", "rows"]),
@@ -72,14 +89,14 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The host's top-level module that a file belongs to.
+/// The top-level module of the host that a file belongs to.
 fn module_of(path: &Path) -> String {
     let inside = path.strip_prefix(workspace().join("host/src")).expect("a file of the host");
     inside.components().next().expect("a path").as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
 }
 
 #[track_caller]
-fn none(problems: Vec<String>) {
+fn assert_none(problems: Vec<String>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -99,16 +116,16 @@ fn dependencies_point_one_way() {
             }
         }
     }
-    none(problems);
+    assert_none(problems);
 }
 
 #[test]
-fn every_module_of_the_host_has_its_place_in_the_layers() {
+fn every_host_module_is_in_the_layer_table() {
     let placed: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
     let tops = ["cli", "lib", "main", "startup"];
     let found: BTreeSet<String> =
         rust_files(&workspace().join("host/src")).iter().map(|path| module_of(path)).collect();
-    none(
+    assert_none(
         found
             .iter()
             .filter(|name| !placed.contains(name.as_str()) && !tops.contains(&name.as_str()))
@@ -118,7 +135,7 @@ fn every_module_of_the_host_has_its_place_in_the_layers() {
 }
 
 #[test]
-fn crates_stay_where_they_belong() {
+fn confined_crates_are_used_only_in_their_modules() {
     let mut problems = Vec::new();
     for path in rust_files(&workspace().join("host/src")) {
         let module = module_of(&path);
@@ -131,11 +148,11 @@ fn crates_stay_where_they_belong() {
             }
         }
     }
-    none(problems);
+    assert_none(problems);
 }
 
 #[test]
-fn files_are_short_and_say_what_they_own() {
+fn files_are_short_and_have_module_docs() {
     let mut problems = Vec::new();
     for path in all_rust_files() {
         let text = read(&path);
@@ -147,7 +164,7 @@ fn files_are_short_and_say_what_they_own() {
             problems.push(format!("{}: {lines} lines, more than {LONGEST_FILE}", path.display()));
         }
     }
-    none(problems);
+    assert_none(problems);
 }
 
 #[test]
@@ -176,11 +193,11 @@ fn functions_are_short() {
             }
         }
     }
-    none(problems);
+    assert_none(problems);
 }
 
 #[test]
-fn every_test_of_a_kind_of_database_is_run() {
+fn every_database_test_is_registered() {
     let mut problems = Vec::new();
     for path in rust_files(&workspace().join("tests/suite")) {
         let text = read(&path);
@@ -190,15 +207,15 @@ fn every_test_of_a_kind_of_database_is_run() {
                 .iter()
                 .any(|run| text.contains(&format!("{run}!({name});")));
             if !runs {
-                problems.push(format!("{}: `{name}` is a test that nothing runs", path.display()));
+                problems.push(format!("{}: no macro runs the test `{name}`", path.display()));
             }
         }
     }
-    none(problems);
+    assert_none(problems);
 }
 
 #[test]
-fn the_top_level_holds_what_it_should() {
+fn top_level_holds_only_allowed_entries() {
     let allowed = [
         "Cargo.lock",
         "Cargo.toml",
@@ -212,11 +229,11 @@ fn the_top_level_holds_what_it_should() {
         "tests",
     ];
     let found = std::fs::read_dir(workspace()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    none(found.filter(|name| !name.starts_with('.') && !allowed.contains(&name.as_str())).collect());
+    assert_none(found.filter(|name| !name.starts_with('.') && !allowed.contains(&name.as_str())).collect());
 }
 
 #[test]
-fn nothing_is_left_for_later_in_silence() {
+fn no_work_is_left_as_a_comment() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut problems = Vec::new();
     for path in all_rust_files() {
@@ -226,5 +243,5 @@ fn nothing_is_left_for_later_in_silence() {
             }
         }
     }
-    none(problems);
+    assert_none(problems);
 }

@@ -1,5 +1,5 @@
-//! Old clients over real HTTP, through the translators as components: what one version writes the
-//! others read, lists page by page, versions out of the window, a translator that traps.
+//! Clients of older API versions over HTTP, through the translators as components: records written at one version are read
+//! at the others, lists are paged, versions outside of the window are refused, a trap fails only its own call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn routes() -> Option<proto::ProtoRoutes> {
     Some(proto::ProtoRoutes { routes: vec![entry] })
 }
 
-/// What a client of 0.9 knows, with nothing that came later.
+/// A desired LRP as a client of 0.9 creates it.
 fn old_lrp(process_guid: &str) -> v0_9::DesiredLrp {
     v0_9::DesiredLrp {
         process_guid: process_guid.into(),
@@ -85,8 +85,8 @@ async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
 }
 
-/// Goal: calls of old clients wait for each other before they begin, not for an instance that they may not get in time.
-/// Method: one instance of each translator, which none may wait for, and many calls at once.
+/// Goal: calls of old clients queue before they begin, and do not time out waiting for a translator instance.
+/// Method: one instance per translator, an instance wait of zero, and many concurrent calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn translated_calls_wait_for_instances_before_they_begin() {
     let limits = Limits { instances: 1, instance_wait: Duration::ZERO, ..Limits::default() };
@@ -98,8 +98,8 @@ async fn translated_calls_wait_for_instances_before_they_begin() {
     assert!(lists.iter().all(Vec::is_empty));
 }
 
-on_each_database!(what_an_old_client_creates_a_native_one_lists);
-async fn what_an_old_client_creates_a_native_one_lists(kind: Kind) {
+on_each_database!(record_of_an_old_client_is_listed_by_native_clients);
+async fn record_of_an_old_client_is_listed_by_native_clients(kind: Kind) {
     let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let [found] = <[_; 1]>::try_from(list_native(&server).await).unwrap();
@@ -113,8 +113,8 @@ async fn what_an_old_client_creates_a_native_one_lists(kind: Kind) {
     assert_eq!(own, v0_9::DesiredLrp { metrics_guid: b"guid".to_vec(), ..old_lrp("guid") });
 }
 
-on_each_database!(what_a_native_client_desires_old_ones_list);
-async fn what_a_native_client_desires_old_ones_list(kind: Kind) {
+on_each_database!(record_of_a_native_client_is_listed_by_old_clients);
+async fn record_of_a_native_client_is_listed_by_old_clients(kind: Kind) {
     let server = server(kind).await;
     desire_native(&server, "guid", "domain").await;
     let [found] = <[_; 1]>::try_from(list_old(&server, "").await).unwrap();
@@ -135,8 +135,8 @@ async fn what_a_native_client_desires_old_ones_list(kind: Kind) {
     assert_eq!(list.immutable_desired_lrps[0].domain, b"domain");
 }
 
-on_each_database!(a_client_in_between_writes_for_both);
-async fn a_client_in_between_writes_for_both(kind: Kind) {
+on_each_database!(record_of_an_intermediate_client_is_listed_at_every_version);
+async fn record_of_an_intermediate_client_is_listed_at_every_version(kind: Kind) {
     let server = server(kind).await;
     let request = v0_10::CreateDesiredLrpRequest {
         mutable_desired_lrp: Some(v0_10::MutableDesiredLrp {
@@ -158,8 +158,8 @@ async fn a_client_in_between_writes_for_both(kind: Kind) {
     assert_eq!(list_old(&server, "").await[0].instances, 3);
 }
 
-on_each_database!(refusals_of_the_native_handlers_reach_old_clients);
-async fn refusals_of_the_native_handlers_reach_old_clients(kind: Kind) {
+on_each_database!(errors_of_native_handlers_reach_old_clients);
+async fn errors_of_native_handlers_reach_old_clients(kind: Kind) {
     let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let again = create_old(&server, old_lrp("guid")).await.unwrap();
@@ -194,8 +194,8 @@ async fn lists_go_through_the_chain_page_by_page(kind: Kind) {
     }
 }
 
-on_each_database!(records_that_together_are_larger_than_a_translator_may_be_are_listed);
-async fn records_that_together_are_larger_than_a_translator_may_be_are_listed(kind: Kind) {
+on_each_database!(list_larger_than_a_translators_memory_is_served);
+async fn list_larger_than_a_translators_memory_is_served(kind: Kind) {
     let server = server(kind).await;
     let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
     let mut action = run_action();
@@ -217,8 +217,8 @@ async fn records_that_together_are_larger_than_a_translator_may_be_are_listed(ki
     assert_eq!(listed, guids);
 }
 
-on_each_database!(more_clients_than_instances_are_all_answered);
-async fn more_clients_than_instances_are_all_answered(kind: Kind) {
+on_each_database!(more_clients_than_translator_instances_are_all_served);
+async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
     let options = Options { kind, translators: translators(), page_units: Some(1), ..Options::default() };
     let server = Arc::new(Server::start(options).await);
     for number in 0..3 {
@@ -238,8 +238,8 @@ async fn more_clients_than_instances_are_all_answered(kind: Kind) {
     assert_eq!(list_native(&server).await.len(), 63);
 }
 
-on_each_database!(a_version_may_be_said_in_the_path_or_in_the_header);
-async fn a_version_may_be_said_in_the_path_or_in_the_header(kind: Kind) {
+on_each_database!(version_is_read_from_path_or_header);
+async fn version_is_read_from_path_or_header(kind: Kind) {
     let server = server(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let list = async |path: &str, header: &str| {
@@ -261,8 +261,8 @@ async fn a_version_may_be_said_in_the_path_or_in_the_header(kind: Kind) {
     assert_eq!(list("/v1/desired_lrps/list", "1.1").await.status, 404);
 }
 
-on_each_database!(a_method_that_did_not_change_is_the_same_at_every_version);
-async fn a_method_that_did_not_change_is_the_same_at_every_version(kind: Kind) {
+on_each_database!(unchanged_method_is_served_at_every_version);
+async fn unchanged_method_is_served_at_every_version(kind: Kind) {
     let server = server(kind).await;
     for version in ["v0.9", "v0.10", "v1.1", "v1", "v0.9.3", "v1.1.0"] {
         let reply = server.post(&format!("/{version}/ping"), []).await;
@@ -274,8 +274,8 @@ async fn a_method_that_did_not_change_is_the_same_at_every_version(kind: Kind) {
     assert_eq!(domains.domains, [b"d"]);
 }
 
-on_each_database!(what_a_version_does_not_have_is_not_found_there);
-async fn what_a_version_does_not_have_is_not_found_there(kind: Kind) {
+on_each_database!(method_missing_in_a_version_gets_404);
+async fn method_missing_in_a_version_gets_404(kind: Kind) {
     let server = server(kind).await;
     let absent = [
         "/v0.9/mutable_desired_lrps/list",
@@ -302,10 +302,10 @@ fn not_acceptable(reply: &crate::harness::server::Reply, max: &str) {
     assert_eq!((reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")), ("0.9", max));
 }
 
-on_each_database!(a_version_that_does_not_exist_is_answered_with_those_that_do);
-async fn a_version_that_does_not_exist_is_answered_with_those_that_do(kind: Kind) {
+on_each_database!(unknown_version_gets_406_with_the_supported_versions);
+async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
     let server = server(kind).await;
-    // Outside the line, and between two versions of it.
+    // Outside of the translator chain, and between two of its versions.
     for version in ["0.8", "0.0", "1.2", "2.0", "0.57", "0.11", "0.12", "1.0", "0.57.1"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
         let headers = [("x-diego-api-version", version)];
@@ -313,8 +313,8 @@ async fn a_version_that_does_not_exist_is_answered_with_those_that_do(kind: Kind
     }
 }
 
-on_each_database!(a_pinned_host_serves_nothing_newer);
-async fn a_pinned_host_serves_nothing_newer(kind: Kind) {
+on_each_database!(pinned_host_refuses_newer_versions);
+async fn pinned_host_refuses_newer_versions(kind: Kind) {
     let options = Options { kind, translators: translators(), pin: Some("0.10"), ..Options::default() };
     let server = Server::start(options).await;
     for version in ["1.1", "0.11"] {
@@ -330,7 +330,7 @@ async fn a_pinned_host_serves_nothing_newer(kind: Kind) {
     assert_eq!(server.post("/v0.10/mutable_desired_lrps/list", []).await.status, 200);
 }
 
-/// The guest that does what its methods say, then the real step to the native version.
+/// A server whose first translator is the guest; the second is the real one to the native version.
 async fn server_with_a_guest(kind: Kind) -> Server {
     let guest = modules::translator("chatty-translator", &modules::sandbox());
     let mut chain = translators();
@@ -351,8 +351,8 @@ async fn a_translator_that_traps_fails_its_own_call_and_no_other(kind: Kind) {
     assert_eq!(server.post("/v0.10/mutable_desired_lrps/list", []).await.status, 200);
 }
 
-on_each_database!(a_translator_that_calls_what_does_not_exist_is_told_so);
-async fn a_translator_that_calls_what_does_not_exist_is_told_so(kind: Kind) {
+on_each_database!(translator_call_of_an_unknown_method_is_an_error);
+async fn translator_call_of_an_unknown_method_is_an_error(kind: Kind) {
     let server = server_with_a_guest(kind).await;
     let (kind, text) = server.post("/v0.9/once/do", []).await.error();
     assert_eq!(kind, Type::UnknownError);

@@ -1,5 +1,5 @@
-//! `host/UPGRADING.md`, step by step, with real executables of two catalogs: the older release has the default modules,
-//! the newer one has two more, which split `desired_lrps`. Each test is one section of the guide.
+//! The sections of `host/UPGRADING.md`, one per test, with two catalogs: the older release has the default modules, the
+//! newer one has two more, which split `desired_lrps`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,23 +21,23 @@ use crate::split::{LISTS, listed};
 const OLDER: u64 = 1_795_000_000;
 /// The newest version of the newer release.
 const NEWER: u64 = 1_795_000_200;
-/// The way up from here rewrites every row.
+/// A version from which the migration up rewrites every row.
 const OLDEST: u64 = 1_471_030_898;
-/// Less than the fixture has units.
+/// Units per partial run, fewer than the fixture has.
 const PART: &str = "100";
-/// As BOSH writes it. Servers end transactions that are idle for half of it.
+/// BOSH's default. Servers end transactions that are idle for half of it.
 const LOCK_TTL: &str = "15s";
 /// The exit code of a partial run.
-const NOT_YET: i32 = 3;
+const INCOMPLETE: i32 = 3;
 
-/// Two releases that are installed beside each other and share a database.
+/// Installations of two releases that share a database.
 struct Releases {
     older: Installation,
     newer: Installation,
 }
 
 impl Releases {
-    /// On the database that Diego's BBS wrote.
+    /// On a database that Diego's BBS wrote.
     async fn on_diego_database(kind: Kind) -> Self {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
@@ -45,7 +45,7 @@ impl Releases {
         Self { older: install(&modules::modules()), newer: install(&modules::modules_with_split()) }
     }
 
-    /// On the same database, served by the older release.
+    /// On that database, migrated by the older release.
     async fn on_older_database(kind: Kind) -> Self {
         let releases = Self::on_diego_database(kind).await;
         releases.older.succeed(&["migrate", "up"]);
@@ -69,16 +69,16 @@ impl Releases {
     }
 }
 
-/// Migrates a part and ends, as a host does that is killed between two batches.
+/// Runs a partial migration, which leaves the state of a host that was killed between two batches.
 #[track_caller]
 fn migrate_a_part(installation: &Installation) {
     let output = installation.run(&["migrate", "up", "--max-count", PART]);
-    assert_eq!(output.status.code(), Some(NOT_YET), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(INCOMPLETE), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 type Lists = BTreeMap<&'static str, Vec<Vec<u8>>>;
 
-/// What clients of every API version see.
+/// The lists of every API version.
 async fn lists(host: &Host) -> Lists {
     let mut lists = Lists::new();
     for path in LISTS {
@@ -101,7 +101,7 @@ async fn post(host: &Host, path: &str, request: &impl Message) {
     assert_eq!(answer.error, None, "{path}");
 }
 
-/// A desire, an update and a removal; the latter two of the fixture's LRPs.
+/// Desires an LRP, and updates and removes LRPs of the fixture.
 async fn write(host: &Host, process_guid: &str) {
     let desired = lrp(process_guid);
     post(host, "/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(desired) }).await;
@@ -127,7 +127,7 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
     host.succeed(&["migrate", "plan"]);
     host.succeed(&["migrate", "plan", "--check"]);
     assert_eq!(releases.versions(), (VERSION, VERSION));
-    assert_eq!(releases.rows(VERSION).await, original, "looking has changed something");
+    assert_eq!(releases.rows(VERSION).await, original, "a read-only command changed rows");
 
     let serving = host.serve();
     write(&serving, "first").await;
@@ -144,7 +144,10 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
         rows["desired_lrps"].iter().filter(|row| !is_changed(&row["process_guid"])).cloned().collect()
     };
     assert_eq!(untouched(&returned), untouched(&original));
-    assert!(returned["desired_lrps"].iter().any(|row| row["process_guid"] == "first"), "a new LRP goes back, too");
+    assert!(
+        returned["desired_lrps"].iter().any(|row| row["process_guid"] == "first"),
+        "the new LRP is migrated down, too"
+    );
 
     let serving = host.serve();
     write(&serving, "second").await;
@@ -166,14 +169,14 @@ async fn newer_standby_takes_over_from_the_older_master_and_goes_back_when_drain
     write(&master, "second").await;
     let expected = lists(&master).await;
     let next = standby(&older);
-    assert!(master.terminate().success(), "the drain takes the database back");
+    assert!(master.terminate().success(), "the drain migrates the database down");
     let master = next.await.unwrap();
     assert_same_lists(&lists(&master).await, &expected);
     assert!(master.terminate().success());
     assert_eq!(Releases { older, newer }.versions(), (OLDER, OLDER));
 }
 
-// Section "A migration that has not ended": the older release serves, and what it wrote is migrated afterwards.
+// Section "An unfinished migration": the older release serves, and its writes are migrated afterwards.
 on_each_database!(older_host_serves_a_database_that_a_newer_one_has_half_migrated);
 async fn older_host_serves_a_database_that_a_newer_one_has_half_migrated(kind: Kind) {
     let releases = Releases::on_older_database(kind).await;
@@ -221,7 +224,7 @@ async fn newer_host_completes_a_migration_that_an_older_one_has_half_done(kind: 
     assert_same_lists(&found, &lists(&undisturbed.older.serve()).await);
 }
 
-// Section "Going back": a host that is too old says what to do and writes nothing.
+// Section "Going back": a host that is too old names the command to run and writes nothing.
 on_each_database!(older_host_refuses_a_migrated_database_until_it_is_taken_back);
 async fn older_host_refuses_a_migrated_database_until_it_is_taken_back(kind: Kind) {
     let releases = Releases::on_older_database(kind).await;
@@ -241,7 +244,7 @@ async fn older_host_refuses_a_migrated_database_until_it_is_taken_back(kind: Kin
     assert_same_lists(&lists(&host).await, &expected);
 }
 
-// Section "Rolling hosts and pins": both releases may be master in turn, and nothing is migrated before the pin goes.
+// Section "Rolling hosts and pins": both releases alternate as master, and nothing is migrated until the pin is removed.
 on_each_database!(pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed);
 async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(kind: Kind) {
     let Releases { older, newer } = Releases::on_older_database(kind).await;

@@ -1,4 +1,4 @@
-//! Validation against what the Go BBS answered to the same bytes, and against bytes that nobody would send.
+//! Validation of requests, compared with the answers of the Go BBS to the same bytes, and on random and damaged bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,46 +9,46 @@ use proptest::prelude::*;
 
 use crate::harness::workspace;
 
-/// What a request's bytes lead to: unreadable, or read and judged.
-type Judge = fn(&[u8]) -> Result<Result<(), String>, DecodeError>;
+/// Decodes and validates the bytes of a request. The outer error is that of the decoder.
+type ValidateBytes = fn(&[u8]) -> Result<Result<(), String>, DecodeError>;
 
-fn judge<T: Message + Default + Validate>(bytes: &[u8]) -> Result<Result<(), String>, DecodeError> {
+fn validate<T: Message + Default + Validate>(bytes: &[u8]) -> Result<Result<(), String>, DecodeError> {
     T::decode(bytes).map(|request| check(&request))
 }
 
-/// Every request that carries something, by Diego's name for it.
-const REQUESTS: &[(&str, Judge)] = &[
-    ("ActualLRPGroupByProcessGuidAndIndexRequest", judge::<ActualLrpGroupByProcessGuidAndIndexRequest>),
-    ("ActualLRPGroupsByProcessGuidRequest", judge::<ActualLrpGroupsByProcessGuidRequest>),
-    ("ActualLRPGroupsRequest", judge::<ActualLrpGroupsRequest>),
-    ("ActualLRPsByProcessGuidsRequest", judge::<ActualLrPsByProcessGuidsRequest>),
-    ("ActualLRPsRequest", judge::<ActualLrPsRequest>),
-    ("ClaimActualLRPRequest", judge::<ClaimActualLrpRequest>),
-    ("CompleteTaskRequest", judge::<CompleteTaskRequest>),
-    ("CrashActualLRPRequest", judge::<CrashActualLrpRequest>),
-    ("DesireLRPRequest", judge::<DesireLrpRequest>),
-    ("DesireTaskRequest", judge::<DesireTaskRequest>),
-    ("DesiredLRPByProcessGuidRequest", judge::<DesiredLrpByProcessGuidRequest>),
-    ("DesiredLRPsRequest", judge::<DesiredLrPsRequest>),
-    ("EvacuateClaimedActualLRPRequest", judge::<EvacuateClaimedActualLrpRequest>),
-    ("EvacuateCrashedActualLRPRequest", judge::<EvacuateCrashedActualLrpRequest>),
-    ("EvacuateRunningActualLRPRequest", judge::<EvacuateRunningActualLrpRequest>),
-    ("EvacuateStoppedActualLRPRequest", judge::<EvacuateStoppedActualLrpRequest>),
-    ("EventsByCellId", judge::<EventsByCellId>),
-    ("FailActualLRPRequest", judge::<FailActualLrpRequest>),
-    ("FailTaskRequest", judge::<FailTaskRequest>),
-    ("RejectTaskRequest", judge::<RejectTaskRequest>),
-    ("RemoveActualLRPRequest", judge::<RemoveActualLrpRequest>),
-    ("RemoveDesiredLRPRequest", judge::<RemoveDesiredLrpRequest>),
-    ("RemoveEvacuatingActualLRPRequest", judge::<RemoveEvacuatingActualLrpRequest>),
-    ("RetireActualLRPRequest", judge::<RetireActualLrpRequest>),
-    ("StartActualLRPRequest", judge::<StartActualLrpRequest>),
-    ("StartTaskRequest", judge::<StartTaskRequest>),
-    ("TaskByGuidRequest", judge::<TaskByGuidRequest>),
-    ("TaskGuidRequest", judge::<TaskGuidRequest>),
-    ("TasksRequest", judge::<TasksRequest>),
-    ("UpdateDesiredLRPRequest", judge::<UpdateDesiredLrpRequest>),
-    ("UpsertDomainRequest", judge::<UpsertDomainRequest>),
+/// Every request with fields, by Diego's name for it.
+const REQUESTS: &[(&str, ValidateBytes)] = &[
+    ("ActualLRPGroupByProcessGuidAndIndexRequest", validate::<ActualLrpGroupByProcessGuidAndIndexRequest>),
+    ("ActualLRPGroupsByProcessGuidRequest", validate::<ActualLrpGroupsByProcessGuidRequest>),
+    ("ActualLRPGroupsRequest", validate::<ActualLrpGroupsRequest>),
+    ("ActualLRPsByProcessGuidsRequest", validate::<ActualLrPsByProcessGuidsRequest>),
+    ("ActualLRPsRequest", validate::<ActualLrPsRequest>),
+    ("ClaimActualLRPRequest", validate::<ClaimActualLrpRequest>),
+    ("CompleteTaskRequest", validate::<CompleteTaskRequest>),
+    ("CrashActualLRPRequest", validate::<CrashActualLrpRequest>),
+    ("DesireLRPRequest", validate::<DesireLrpRequest>),
+    ("DesireTaskRequest", validate::<DesireTaskRequest>),
+    ("DesiredLRPByProcessGuidRequest", validate::<DesiredLrpByProcessGuidRequest>),
+    ("DesiredLRPsRequest", validate::<DesiredLrPsRequest>),
+    ("EvacuateClaimedActualLRPRequest", validate::<EvacuateClaimedActualLrpRequest>),
+    ("EvacuateCrashedActualLRPRequest", validate::<EvacuateCrashedActualLrpRequest>),
+    ("EvacuateRunningActualLRPRequest", validate::<EvacuateRunningActualLrpRequest>),
+    ("EvacuateStoppedActualLRPRequest", validate::<EvacuateStoppedActualLrpRequest>),
+    ("EventsByCellId", validate::<EventsByCellId>),
+    ("FailActualLRPRequest", validate::<FailActualLrpRequest>),
+    ("FailTaskRequest", validate::<FailTaskRequest>),
+    ("RejectTaskRequest", validate::<RejectTaskRequest>),
+    ("RemoveActualLRPRequest", validate::<RemoveActualLrpRequest>),
+    ("RemoveDesiredLRPRequest", validate::<RemoveDesiredLrpRequest>),
+    ("RemoveEvacuatingActualLRPRequest", validate::<RemoveEvacuatingActualLrpRequest>),
+    ("RetireActualLRPRequest", validate::<RetireActualLrpRequest>),
+    ("StartActualLRPRequest", validate::<StartActualLrpRequest>),
+    ("StartTaskRequest", validate::<StartTaskRequest>),
+    ("TaskByGuidRequest", validate::<TaskByGuidRequest>),
+    ("TaskGuidRequest", validate::<TaskGuidRequest>),
+    ("TasksRequest", validate::<TasksRequest>),
+    ("UpdateDesiredLRPRequest", validate::<UpdateDesiredLrpRequest>),
+    ("UpsertDomainRequest", validate::<UpsertDomainRequest>),
 ];
 
 /// One line of the vectors: a request and the Go BBS's answer to it, empty when it was accepted.
@@ -60,7 +60,7 @@ struct Vector {
 }
 
 impl Vector {
-    fn judge(&self) -> Judge {
+    fn validator(&self) -> ValidateBytes {
         let found = REQUESTS.iter().find(|(name, _)| *name == self.message);
         found.unwrap_or_else(|| panic!("{}: no such request", self.message)).1
     }
@@ -83,13 +83,13 @@ fn vectors() -> Vec<Vector> {
 }
 
 #[test]
-fn every_request_gets_the_answer_that_the_go_bbs_gave() {
+fn validation_answers_equal_those_of_the_go_bbs() {
     let vectors = vectors();
     assert_eq!(vectors.len(), 62);
     let wrong: Vec<String> = vectors
         .iter()
         .filter_map(|vector| {
-            let found = vector.judge()(&vector.request).expect("the vectors decode").err().unwrap_or_default();
+            let found = vector.validator()(&vector.request).expect("the vectors decode").err().unwrap_or_default();
             let Vector { message, answer, about, .. } = vector;
             (found != *answer).then(|| format!("{message}, {about}:\n  found    {found}\n  expected {answer}"))
         })
@@ -104,22 +104,22 @@ fn nested(levels: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nesting_is_judged_as_deep_as_it_is_read_and_never_overflows() {
-    let shallow = judge::<DesireLrpRequest>(&nested(40)).expect("forty levels can be read").unwrap_err();
+fn nested_actions_are_validated_to_the_decoding_depth_without_overflow() {
+    let shallow = validate::<DesireLrpRequest>(&nested(40)).expect("forty levels can be read").unwrap_err();
     assert!(shallow.ends_with("Invalid field: action, Invalid field: inner-action"), "{shallow}");
     for levels in [100, 10_000] {
-        assert!(judge::<DesireLrpRequest>(&nested(levels)).is_err(), "{levels} levels cannot be read");
+        assert!(validate::<DesireLrpRequest>(&nested(levels)).is_err(), "{levels} levels cannot be read");
     }
 }
 
 #[test]
-fn a_flood_of_findings_makes_a_short_answer() {
+fn many_validation_errors_are_truncated_in_the_answer() {
     let empty_dependencies = [0xb2, 0x01, 0x00].repeat(100_000);
-    let answer = judge::<DesireLrpRequest>(&delimited(1, &empty_dependencies)).expect("it can be read").unwrap_err();
+    let answer = validate::<DesireLrpRequest>(&delimited(1, &empty_dependencies)).expect("it can be read").unwrap_err();
     assert!(answer.len() < 100_000, "{} bytes", answer.len());
 }
 
-/// Bytes with the shape of a message: fields of every kind, some of them messages again.
+/// Well-formed protobuf bytes: fields of every wire type, some of them nested messages.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let numbers = 1u32..40;
     let text = prop_oneof![
@@ -151,11 +151,11 @@ fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
     [&varint(u64::from(number) << 3 | 2), &varint(content.len() as u64), content].concat()
 }
 
-/// Judged twice, a request gets one answer, and a refusal says why.
-fn judge_all(bytes: &[u8]) -> Result<(), TestCaseError> {
-    for (name, judge) in REQUESTS {
-        let Ok(answer) = judge(bytes) else { continue };
-        prop_assert_eq!(judge(bytes).ok(), Some(answer.clone()), "{}", name);
+/// Asserts that validation is deterministic and that every error has a text.
+fn validate_all(bytes: &[u8]) -> Result<(), TestCaseError> {
+    for (name, validate) in REQUESTS {
+        let Ok(answer) = validate(bytes) else { continue };
+        prop_assert_eq!(validate(bytes).ok(), Some(answer.clone()), "{}", name);
         prop_assert_ne!(answer, Err(String::new()), "{}", name);
     }
     Ok(())
@@ -163,17 +163,17 @@ fn judge_all(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn no_bytes_make_validation_fail(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
-        judge_all(&bytes)?;
+    fn arbitrary_bytes_never_panic_in_validation(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+        validate_all(&bytes)?;
     }
 
     #[test]
-    fn no_message_makes_validation_fail(bytes in message()) {
-        judge_all(&bytes)?;
+    fn arbitrary_messages_never_panic_in_validation(bytes in message()) {
+        validate_all(&bytes)?;
     }
 
     #[test]
-    fn no_damage_to_a_real_request_makes_validation_fail(
+    fn damaged_requests_never_panic_in_validation(
         which in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -183,8 +183,8 @@ proptest! {
         let mut bytes = which.get(&vectors).request.clone();
         if !bytes.is_empty() {
             *place.get_mut(&mut bytes) = byte;
-            judge_all(&bytes[..length.index(bytes.len() + 1)])?;
-            judge_all(&bytes)?;
+            validate_all(&bytes[..length.index(bytes.len() + 1)])?;
+            validate_all(&bytes)?;
         }
     }
 }

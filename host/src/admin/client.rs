@@ -1,4 +1,4 @@
-//! The side of the operator: asks the host that has a socket, and says what is the matter where there is none.
+//! The client side: sends a command to the host that listens at a socket, and explains why no host answers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,16 @@ use tokio::net::UnixStream;
 
 use super::{Command, Reply, Report};
 
+/// Why the admin socket gave no report.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum AdminClientError {
     #[error(
         "no host is running with this configuration: there is no admin socket {}. Start one with `bbs serve`", .path.display()
     )]
     NotRunning { path: PathBuf },
     #[error(
-        "no host is running with this configuration: nobody answers at the admin socket {}, which one that was killed \
-         left behind. Start one with `bbs serve`", .path.display()
+        "no host is running with this configuration: the admin socket {} exists, but no host \
+         listens on it, since the last one was killed. Start one with `bbs serve`", .path.display()
     )]
     Stale { path: PathBuf },
     #[error("the admin socket {} belongs to another user; run this as the user that the host runs as", .path.display())]
@@ -27,44 +28,56 @@ pub enum ClientError {
     Ended,
     #[error("the connection to the host broke; try again")]
     Broken(#[source] io::Error),
-    #[error("the host says what this command does not understand; use the `bbs` of the version that is running")]
+    #[error(
+        "the host sent a reply that this command does not understand; use the `bbs` of the version that is running"
+    )]
     Foreign(#[source] serde_json::Error),
     #[error("the host refused: {0}")]
     Refused(String),
 }
 
-/// A question to a running host, and what it answers.
+/// A command sent to a running host, and the stream of its replies.
 #[derive(Debug)]
-pub struct Client {
+pub struct AdminClient {
     replies: Lines<BufReader<UnixStream>>,
 }
 
-impl Client {
-    pub async fn ask(path: &Path, command: Command) -> Result<Self, ClientError> {
+impl AdminClient {
+    /// Connects to the socket at `path` and sends `command`.
+    ///
+    /// # Errors
+    /// [`AdminClientError::NotRunning`], `Stale`, `Forbidden` or `Connect` if there is no connection, `Broken` if it is lost.
+    pub async fn ask(path: &Path, command: Command) -> Result<Self, AdminClientError> {
         let path = path.to_owned();
         let mut stream = UnixStream::connect(&path).await.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ClientError::NotRunning { path },
-            io::ErrorKind::ConnectionRefused => ClientError::Stale { path },
-            io::ErrorKind::PermissionDenied => ClientError::Forbidden { path },
-            _ => ClientError::Connect { path, source },
+            io::ErrorKind::NotFound => AdminClientError::NotRunning { path },
+            io::ErrorKind::ConnectionRefused => AdminClientError::Stale { path },
+            io::ErrorKind::PermissionDenied => AdminClientError::Forbidden { path },
+            _ => AdminClientError::Connect { path, source },
         })?;
         let mut line = serde_json::to_vec(&command).expect("a command is plain data");
         line.push(b'\n');
-        stream.write_all(&line).await.map_err(ClientError::Broken)?;
+        stream.write_all(&line).await.map_err(AdminClientError::Broken)?;
         Ok(Self { replies: BufReader::new(stream).lines() })
     }
 
-    /// The next report, or nothing when the host has no more to say.
-    pub async fn next(&mut self) -> Result<Option<Report>, ClientError> {
-        let Some(line) = self.replies.next_line().await.map_err(ClientError::Broken)? else { return Ok(None) };
-        match serde_json::from_str(&line).map_err(ClientError::Foreign)? {
+    /// Returns the next report, or `None` when the host has closed the connection.
+    ///
+    /// # Errors
+    /// If the connection breaks, the reply cannot be parsed, or the host refused the command.
+    pub async fn next(&mut self) -> Result<Option<Report>, AdminClientError> {
+        let Some(line) = self.replies.next_line().await.map_err(AdminClientError::Broken)? else { return Ok(None) };
+        match serde_json::from_str(&line).map_err(AdminClientError::Foreign)? {
             Reply::Report(report) => Ok(Some(report)),
-            Reply::Refused(why) => Err(ClientError::Refused(why)),
+            Reply::Refused(why) => Err(AdminClientError::Refused(why)),
         }
     }
 
-    /// The answer to a question that has one.
-    pub async fn answer(&mut self) -> Result<Report, ClientError> {
-        self.next().await?.ok_or(ClientError::Ended)
+    /// Returns the first report; for commands that have one.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), and [`AdminClientError::Ended`] if the host closed the connection before it replied.
+    pub async fn answer(&mut self) -> Result<Report, AdminClientError> {
+        self.next().await?.ok_or(AdminClientError::Ended)
     }
 }

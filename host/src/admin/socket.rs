@@ -1,4 +1,4 @@
-//! The side of the host: makes the socket, lets nobody else in, answers, and takes the socket away at the end.
+//! The server side: creates the socket for the host's own user, executes commands, and removes the socket at the end.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -11,11 +11,12 @@ use tokio::net::{UnixListener, UnixStream};
 use super::{Command, Host, Reply};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Far above any command.
+/// Longest command in bytes; every command is far shorter.
 const LONGEST_LINE: u64 = 4096;
-/// Whoever opens the socket and says nothing is not waited for longer.
+/// How long a client may take to send its command after it has connected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Why the admin socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error(
@@ -31,7 +32,7 @@ pub enum AdminError {
     Bind { path: PathBuf, source: io::Error },
 }
 
-/// A socket that answers until it is dropped.
+/// The listening socket. Dropping it closes and removes it.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
@@ -39,7 +40,11 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens the socket for the user that this host runs as. What a host that was killed left behind is replaced.
+    /// Creates the socket for the user that this host runs as. Replaces the socket of a host that was killed.
+    ///
+    /// # Errors
+    /// [`AdminError::InUse`] if another host listens there, [`AdminError::InTheWay`] if the path is a file of another kind,
+    /// [`AdminError::Bind`] if the socket cannot be created.
     pub async fn open(path: &Path, host: Host) -> Result<Self, AdminError> {
         if UnixStream::connect(path).await.is_ok() {
             return Err(AdminError::InUse { path: path.to_owned() });
@@ -48,12 +53,12 @@ impl Socket {
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(failed)?,
             Ok(_) => return Err(AdminError::InTheWay { path: path.to_owned() }),
-            // Making the socket says what is wrong with the path.
+            // `bind` reports what is wrong with the path.
             Err(_) => {}
         }
         let listener = UnixListener::bind(path).map_err(failed)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        // Between the two lines above somebody may have connected, so each is asked who it is as well.
+        // A client may have connected between `bind` and `set_permissions`, so each connection's user is checked as well.
         let owner = std::fs::metadata(path).map_err(failed)?.uid();
         let server = tokio::spawn(serve(listener, owner, host));
         Ok(Self { path: path.to_owned(), server })
@@ -63,7 +68,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.server.abort();
-        // What is left behind does no harm: the next host replaces it.
+        // A socket that remains is harmless: the next host replaces it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -73,11 +78,11 @@ async fn serve(listener: UnixListener, owner: u32, host: Host) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let host = host.clone();
-                // A client that goes away in the middle is its own affair.
+                // A client that disconnects early is no fault of the host's.
                 tokio::spawn(async move { answer(stream, owner, &host).await.ok() });
             }
             Err(error) => {
-                tracing::warn!(%error, "the admin socket cannot be accepted from; trying again");
+                tracing::warn!(%error, "cannot accept a connection on the admin socket; trying again");
                 tokio::time::sleep(WATCH_INTERVAL).await;
             }
         }
@@ -96,7 +101,7 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
         Ok(command) => command,
         Err(error) => return say(&mut stream, &Reply::Refused(format!("this is not a command: {error}"))).await,
     };
-    say(&mut stream, &host.obey(command)).await?;
+    say(&mut stream, &host.execute(command)).await?;
     while command == Command::Watch && !host.progress.snapshot().is_over() {
         tokio::time::sleep(WATCH_INTERVAL).await;
         say(&mut stream, &Reply::Report(host.report())).await?;

@@ -1,4 +1,4 @@
-//! The two sides, over a socket of their own.
+//! AdminClient and server of the admin socket, over a real socket.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,49 +25,49 @@ impl Running {
         Self { host, path, socket: Some(socket), _folder: folder }
     }
 
-    async fn ask(&self, command: Command) -> Result<Report, ClientError> {
-        Client::ask(&self.path, command).await?.answer().await
+    async fn ask(&self, command: Command) -> Result<Report, AdminClientError> {
+        AdminClient::ask(&self.path, command).await?.answer().await
     }
 
-    /// What is answered to a line that no client of ours would send.
+    /// Sends a line that `AdminClient` would not send, and returns the reply.
     async fn say(&self, line: &str) -> String {
         let mut stream = UnixStream::connect(&self.path).await.unwrap();
         stream.write_all(line.as_bytes()).await.unwrap();
         let mut reply = String::new();
-        // A host that hangs up on a line without an end may do so before it has read all of it.
+        // The host may close the connection before it has read a line without an end.
         let _ = stream.read_to_string(&mut reply).await;
         reply
     }
 }
 
 #[tokio::test]
-async fn an_operator_sees_and_steers_a_running_host() {
+async fn commands_report_and_change_the_throttle() {
     let running = Running::new().await;
     running.host.progress.enter("copy", "up 1 to 2", Some(10));
     running.host.progress.advance(3);
     let report = running.ask(Command::Status).await.unwrap();
     assert_eq!((report.progress.done, report.pid), (3, std::process::id()));
-    assert!(running.ask(Command::Pause).await.unwrap().pace.paused);
-    assert!(running.host.pace.wanted().paused);
-    assert!(!running.ask(Command::Resume).await.unwrap().pace.paused);
+    assert!(running.ask(Command::Pause).await.unwrap().throttle.paused);
+    assert!(running.host.throttle.settings().paused);
+    assert!(!running.ask(Command::Resume).await.unwrap().throttle.paused);
     let limited = running.ask(Command::Rate { units_per_second: Some(500) }).await.unwrap();
-    assert_eq!(limited.pace.units_per_second, Some(500));
-    assert_eq!(running.ask(Command::Rate { units_per_second: None }).await.unwrap().pace.units_per_second, None);
+    assert_eq!(limited.throttle.units_per_second, Some(500));
+    assert_eq!(running.ask(Command::Rate { units_per_second: None }).await.unwrap().throttle.units_per_second, None);
 }
 
 #[tokio::test]
-async fn a_rate_of_nothing_is_refused() {
+async fn rate_of_zero_is_refused() {
     let running = Running::new().await;
     let refused = running.ask(Command::Rate { units_per_second: Some(0) }).await.unwrap_err();
     assert!(refused.to_string().contains("pause it instead"), "{refused}");
-    assert_eq!(running.host.pace.wanted(), Wanted::default());
+    assert_eq!(running.host.throttle.settings(), ThrottleSettings::default());
 }
 
 #[tokio::test]
-async fn watching_ends_when_the_work_does() {
+async fn watch_ends_when_the_work_ends() {
     let running = Running::new().await;
     running.host.progress.enter("copy", "up 1 to 2", Some(10));
-    let mut client = Client::ask(&running.path, Command::Watch).await.unwrap();
+    let mut client = AdminClient::ask(&running.path, Command::Watch).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap().progress.phase, "copy");
     running.host.progress.enter(SERVING, "", None);
     let mut last = String::new();
@@ -78,27 +78,27 @@ async fn watching_ends_when_the_work_does() {
 }
 
 #[tokio::test]
-async fn only_its_own_user_may_open_the_socket() {
+async fn socket_is_accessible_to_its_owner_only() {
     let running = Running::new().await;
     let mode = std::fs::metadata(&running.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test]
-async fn what_a_killed_host_left_behind_is_told_and_replaced() {
+async fn socket_of_a_killed_host_is_reported_as_stale_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
-    let asked = async |path: &Path| Client::ask(path, Command::Status).await.map(drop);
-    assert!(matches!(asked(&path).await, Err(ClientError::NotRunning { .. })));
+    let asked = async |path: &Path| AdminClient::ask(path, Command::Status).await.map(drop);
+    assert!(matches!(asked(&path).await, Err(AdminClientError::NotRunning { .. })));
     // A listener that is closed without removing its file, as by a kill.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(matches!(asked(&path).await, Err(ClientError::Stale { .. })));
+    assert!(matches!(asked(&path).await, Err(AdminClientError::Stale { .. })));
     let _socket = Socket::open(&path, Host::default()).await.unwrap();
     asked(&path).await.unwrap();
 }
 
 #[tokio::test]
-async fn two_hosts_do_not_share_a_socket() {
+async fn second_host_on_the_same_socket_is_rejected() {
     let running = Running::new().await;
     let second = Socket::open(&running.path, Host::default()).await.unwrap_err();
     assert!(matches!(second, AdminError::InUse { .. }), "{second}");
@@ -106,7 +106,7 @@ async fn two_hosts_do_not_share_a_socket() {
 }
 
 #[tokio::test]
-async fn a_socket_that_cannot_be_made_says_where() {
+async fn socket_that_cannot_be_created_is_a_bind_error() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().join("absent/admin.sock"), folder.path().join("x".repeat(200))] {
         let failed = Socket::open(&path, Host::default()).await.unwrap_err();
@@ -115,27 +115,27 @@ async fn a_socket_that_cannot_be_made_says_where() {
 }
 
 #[tokio::test]
-async fn a_file_in_the_way_is_kept() {
+async fn other_file_at_the_path_is_left_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
-    std::fs::write(&path, "somebody's").unwrap();
+    std::fs::write(&path, "another program's").unwrap();
     let failed = Socket::open(&path, Host::default()).await.unwrap_err();
     assert!(matches!(failed, AdminError::InTheWay { .. }), "{failed}");
-    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&path).unwrap(), b"another program's");
 }
 
 #[tokio::test]
-async fn a_host_that_ends_takes_its_socket_away() {
+async fn socket_is_removed_when_the_host_ends() {
     let mut running = Running::new().await;
     running.host.progress.enter("copy", "", None);
-    let mut watcher = Client::ask(&running.path, Command::Watch).await.unwrap();
+    let mut watcher = AdminClient::ask(&running.path, Command::Watch).await.unwrap();
     watcher.next().await.unwrap();
     drop(running.socket.take());
     assert!(!running.path.exists());
 }
 
 #[tokio::test]
-async fn nonsense_is_refused() {
+async fn invalid_commands_are_refused() {
     let running = Running::new().await;
     for line in ["\n", "pause\n", "{\"command\":\"stop\"}\n", "{\"command\":\"rate\",\"units_per_second\":-1}\n"] {
         let reply = running.say(line).await;

@@ -17,19 +17,19 @@ pub(super) fn error(error: &DomainError) -> Error {
     Error { r#type: kind.into(), message: message.into() }
 }
 
-/// An answer that holds only the error. Every answer has it in the same field, so any type will do.
+/// Encodes an answer that holds only the error. Every response message has its error in field 1, so any type works.
 pub(super) fn answer(error: &DomainError) -> Vec<u8> {
     encode(typed(error))
 }
 
-/// The answer to a request whose body broke off.
-pub(super) fn broken_off() -> Vec<u8> {
+/// The answer to a request whose body ended early.
+pub(super) fn interrupted_body() -> Vec<u8> {
     encode((Type::UnknownError, "the request failed for an unknown reason".into()))
 }
 
-/// The answer to a call that a translator could not answer.
+/// The answer to a call that failed in a translator.
 pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
-    tracing::error!(reason = fault.reason, "a translated call was not answered");
+    tracing::error!(reason = fault.reason, "a translator failed");
     encode((Type::UnknownError, fault.reason))
 }
 
@@ -43,16 +43,16 @@ fn typed(error: &DomainError) -> (Type, String) {
         DomainError::Invalid(findings) => (Type::InvalidRequest, findings.clone()),
         DomainError::Undecodable(_) => (Type::InvalidRequest, INVALID_REQUEST.into()),
         DomainError::NotHeld(source) | DomainError::Refused(source) => {
-            tracing::info!(reason = %source, "a request was refused");
+            tracing::info!(reason = %source, "a request was rejected");
             (Type::InvalidRequest, INVALID_REQUEST.into())
         }
         DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
         DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
         DomainError::Task(refusal) => {
             let kind = match refusal {
-                task::Refusal::NoTransition { .. } => Type::InvalidStateTransition,
-                task::Refusal::OtherCell { .. } => Type::RunningOnDifferentCell,
-                task::Refusal::Rejection => Type::InvalidRequest,
+                task::TaskError::NoTransition { .. } => Type::InvalidStateTransition,
+                task::TaskError::OtherCell { .. } => Type::RunningOnDifferentCell,
+                task::TaskError::Rejection => Type::InvalidRequest,
             };
             (kind, refusal.to_string())
         }
@@ -66,28 +66,28 @@ fn typed(error: &DomainError) -> (Type, String) {
         DomainError::Store(source) => {
             let failure = failed(source);
             match error.unrecoverable() {
-                Some(said) => (Type::Unrecoverable, format!("Unrecoverable Error: {said}")),
+                Some(fault) => (Type::Unrecoverable, format!("Unrecoverable Error: {fault}")),
                 None => failure,
             }
         }
     }
 }
 
-/// Because of somebody else, who may have said more than the client is told.
+/// A failure of the database or another component. The log has the cause; the client gets only the outer message.
 fn failed(source: &dyn std::error::Error) -> (Type, String) {
     tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
     (Type::UnknownError, source.to_string())
 }
 
-fn not_allowed(refusal: slot::Refusal) -> (Type, String) {
+fn not_allowed(refusal: slot::SlotError) -> (Type, String) {
     let (kind, verb) = match refusal {
-        slot::Refusal::NotFound => return typed(&DomainError::NotFound),
-        slot::Refusal::Exists => return typed(&DomainError::Exists),
-        slot::Refusal::CannotBeClaimed => (Type::ActualLrpCannotBeClaimed, "claim"),
-        slot::Refusal::CannotBeStarted => (Type::ActualLrpCannotBeStarted, "start"),
-        slot::Refusal::CannotBeCrashed => (Type::ActualLrpCannotBeCrashed, "crash"),
-        slot::Refusal::CannotBeFailed => (Type::ActualLrpCannotBeFailed, "fail"),
-        slot::Refusal::CannotBeUnclaimed => (Type::ActualLrpCannotBeUnclaimed, "unclaim"),
+        slot::SlotError::NotFound => return typed(&DomainError::NotFound),
+        slot::SlotError::Exists => return typed(&DomainError::Exists),
+        slot::SlotError::CannotBeClaimed => (Type::ActualLrpCannotBeClaimed, "claim"),
+        slot::SlotError::CannotBeStarted => (Type::ActualLrpCannotBeStarted, "start"),
+        slot::SlotError::CannotBeCrashed => (Type::ActualLrpCannotBeCrashed, "crash"),
+        slot::SlotError::CannotBeFailed => (Type::ActualLrpCannotBeFailed, "fail"),
+        slot::SlotError::CannotBeUnclaimed => (Type::ActualLrpCannotBeUnclaimed, "unclaim"),
     };
     (kind, format!("cannot {verb} actual LRP"))
 }

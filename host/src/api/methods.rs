@@ -1,20 +1,20 @@
-//! The native methods: names with their revision, paths below the API root, and whether they answer
-//! with a list.
+//! The native methods: names with their revision, paths below the API root, and their kind.
 
 /// A method that this host has a handler for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Native {
+pub enum NativeMethod {
     Ping,
-    /// Asked of Locket, and not of the database.
+    /// Asks Locket, not the database.
     Cells,
     /// Run page by page.
-    List(List),
-    Get(Get),
-    Change(Change),
+    List(ListMethod),
+    Get(GetMethod),
+    Change(ChangeMethod),
 }
 
+/// Methods that answer with a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+pub enum ListMethod {
     ActualLrps,
     ActualLrpsByProcessGuids,
     SchedulingInfos,
@@ -23,17 +23,19 @@ pub enum List {
     Tasks,
 }
 
+/// Methods that read and answer in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Get {
-    /// So few that they are one answer.
+pub enum GetMethod {
+    /// Not paged: there are few domains.
     Domains,
     SchedulingInfoByProcessGuid,
     DesiredLrpByProcessGuid,
     TaskByGuid,
 }
 
+/// Methods that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ChangeMethod {
     Domain,
     DesiredLrp(DesiredLrpChange),
     Task(TaskChange),
@@ -41,6 +43,7 @@ pub enum Change {
     Evacuation(EvacuationCall),
 }
 
+/// Changes of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskChange {
     Desire,
@@ -52,6 +55,7 @@ pub enum TaskChange {
     Delete,
 }
 
+/// Changes of a desired LRP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DesiredLrpChange {
     Desire,
@@ -59,6 +63,7 @@ pub enum DesiredLrpChange {
     Remove,
 }
 
+/// Changes of an actual LRP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActualLrpChange {
     Claim,
@@ -70,7 +75,7 @@ pub enum ActualLrpChange {
     RemoveEvacuating,
 }
 
-/// Those that answer whether to keep a container.
+/// Calls of a cell that is being evacuated; each answer says whether to keep the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvacuationCall {
     Claimed,
@@ -79,7 +84,7 @@ pub enum EvacuationCall {
     Stopped,
 }
 
-/// A stream of events. Not called, and so by no translator, but listened to.
+/// An event stream. Subscribed to instead of called, so translators cannot serve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     LrpInstances,
@@ -104,75 +109,87 @@ pub(super) const STREAMS: [RegisteredStream; 2] = [
 
 #[derive(Debug)]
 pub(super) struct Registered {
-    pub(super) method: Native,
-    /// Diego's name of the route, and `_rN` where the path has a revision.
+    pub(super) method: NativeMethod,
+    /// Diego's name of the route, with `_rN` if the path has a revision.
     pub(super) name: &'static str,
     pub(super) path: &'static str,
 }
 
-const fn list(method: List, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: Native::List(method), name, path }
+const fn list(method: ListMethod, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: NativeMethod::List(method), name, path }
 }
 
-const fn get(method: Get, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: Native::Get(method), name, path }
+const fn get(method: GetMethod, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: NativeMethod::Get(method), name, path }
 }
 
-const fn change(method: Change, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: Native::Change(method), name, path }
+const fn change(method: ChangeMethod, name: &'static str, path: &'static str) -> Registered {
+    Registered { method: NativeMethod::Change(method), name, path }
 }
 
 pub(super) const METHODS: &[Registered] = &[
-    Registered { method: Native::Ping, name: "Ping", path: "ping" },
-    Registered { method: Native::Cells, name: "Cells_r1", path: "cells/list.r1" },
-    get(Get::Domains, "Domains", "domains/list"),
-    change(Change::Domain, "UpsertDomain", "domains/upsert"),
-    list(List::ActualLrps, "ActualLRPs", "actual_lrps/list"),
-    list(List::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
-    change(Change::ActualLrp(ActualLrpChange::Claim), "ClaimActualLRP", "actual_lrps/claim"),
-    change(Change::ActualLrp(ActualLrpChange::Start), "StartActualLRP_r1", "actual_lrps/start.r1"),
-    change(Change::ActualLrp(ActualLrpChange::Crash), "CrashActualLRP", "actual_lrps/crash"),
-    change(Change::ActualLrp(ActualLrpChange::Fail), "FailActualLRP", "actual_lrps/fail"),
-    change(Change::ActualLrp(ActualLrpChange::Remove), "RemoveActualLRP", "actual_lrps/remove"),
-    change(Change::ActualLrp(ActualLrpChange::Retire), "RetireActualLRP", "actual_lrps/retire"),
+    Registered { method: NativeMethod::Ping, name: "Ping", path: "ping" },
+    Registered { method: NativeMethod::Cells, name: "Cells_r1", path: "cells/list.r1" },
+    get(GetMethod::Domains, "Domains", "domains/list"),
+    change(ChangeMethod::Domain, "UpsertDomain", "domains/upsert"),
+    list(ListMethod::ActualLrps, "ActualLRPs", "actual_lrps/list"),
+    list(ListMethod::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Claim), "ClaimActualLRP", "actual_lrps/claim"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Start), "StartActualLRP_r1", "actual_lrps/start.r1"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Crash), "CrashActualLRP", "actual_lrps/crash"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Fail), "FailActualLRP", "actual_lrps/fail"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Remove), "RemoveActualLRP", "actual_lrps/remove"),
+    change(ChangeMethod::ActualLrp(ActualLrpChange::Retire), "RetireActualLRP", "actual_lrps/retire"),
     change(
-        Change::ActualLrp(ActualLrpChange::RemoveEvacuating),
+        ChangeMethod::ActualLrp(ActualLrpChange::RemoveEvacuating),
         "RemoveEvacuatingActualLRP",
         "actual_lrps/remove_evacuating",
     ),
-    change(Change::Evacuation(EvacuationCall::Claimed), "EvacuateClaimedActualLRP", "actual_lrps/evacuate_claimed"),
     change(
-        Change::Evacuation(EvacuationCall::Running),
+        ChangeMethod::Evacuation(EvacuationCall::Claimed),
+        "EvacuateClaimedActualLRP",
+        "actual_lrps/evacuate_claimed",
+    ),
+    change(
+        ChangeMethod::Evacuation(EvacuationCall::Running),
         "EvacuateRunningActualLRP_r1",
         "actual_lrps/evacuate_running.r1",
     ),
-    change(Change::Evacuation(EvacuationCall::Crashed), "EvacuateCrashedActualLRP", "actual_lrps/evacuate_crashed"),
-    change(Change::Evacuation(EvacuationCall::Stopped), "EvacuateStoppedActualLRP", "actual_lrps/evacuate_stopped"),
-    list(List::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
+    change(
+        ChangeMethod::Evacuation(EvacuationCall::Crashed),
+        "EvacuateCrashedActualLRP",
+        "actual_lrps/evacuate_crashed",
+    ),
+    change(
+        ChangeMethod::Evacuation(EvacuationCall::Stopped),
+        "EvacuateStoppedActualLRP",
+        "actual_lrps/evacuate_stopped",
+    ),
+    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
     get(
-        Get::SchedulingInfoByProcessGuid,
+        GetMethod::SchedulingInfoByProcessGuid,
         "DesiredLRPSchedulingInfoByProcessGuid",
         "desired_lrp_scheduling_infos/get_by_process_guid",
     ),
-    list(List::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
-    list(List::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
-    get(Get::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
-    change(Change::DesiredLrp(DesiredLrpChange::Desire), "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
+    list(ListMethod::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
+    list(ListMethod::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
+    get(GetMethod::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
+    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Desire), "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
     // Diego's name really lacks the d.
-    change(Change::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
-    change(Change::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
-    list(List::Tasks, "Tasks_r3", "tasks/list.r3"),
-    get(Get::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
-    change(Change::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
-    change(Change::Task(TaskChange::Start), "StartTask", "tasks/start"),
-    change(Change::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
-    change(Change::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
-    change(Change::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
-    change(Change::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
-    change(Change::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
+    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
+    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
+    list(ListMethod::Tasks, "Tasks_r3", "tasks/list.r3"),
+    get(GetMethod::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
+    change(ChangeMethod::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
+    change(ChangeMethod::Task(TaskChange::Start), "StartTask", "tasks/start"),
+    change(ChangeMethod::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
+    change(ChangeMethod::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
+    change(ChangeMethod::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
+    change(ChangeMethod::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
+    change(ChangeMethod::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
 ];
 
-/// A path below the API's root that this host itself answers.
+/// A path below the API's root that this host answers without a translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     pub name: &'static str,
@@ -180,25 +197,26 @@ pub struct Route {
     pub is_stream: bool,
 }
 
-/// All there are, of calls and of streams.
+/// All native routes, calls and streams.
 pub fn routes() -> impl Iterator<Item = Route> {
     let calls = METHODS.iter().map(|method| Route { name: method.name, path: method.path, is_stream: false });
     calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
 }
 
-/// A name without its revision.
+/// A method's name without its revision.
 pub(super) fn unrevised(name: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     name.rsplit_once("_r").filter(|(_, revision)| is_number(revision)).map_or(name, |(name, _)| name)
 }
 
-impl Native {
+impl NativeMethod {
     pub(super) fn registered(self) -> &'static Registered {
         METHODS.iter().find(|registered| registered.method == self).expect("every native method is registered")
     }
 }
 
 impl Stream {
+    /// The registered name of the stream, with its revision.
     pub fn name(self) -> &'static str {
         self.registered().name
     }

@@ -1,4 +1,4 @@
-//! One subscriber's stream of events: which of them it is sent, and each as its text. Knows no HTTP.
+//! One subscriber's event stream: filters events and renders them as server-sent events. Independent of HTTP.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,52 +11,54 @@ use prost::Message;
 
 use super::methods::Stream;
 use super::wire;
-use crate::events::{Audience, Event, Events, Rendered, Subscription, Told, Topic};
+use crate::events::{Audience, Event, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::model::Text;
 
-/// Why a subscriber is not sent anything.
+/// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum NoStream {
+pub enum SubscribeError {
     #[error("the request for events cannot be decoded")]
     Undecodable(#[source] prost::DecodeError),
-    #[error("no events are told any more")]
+    #[error("the host is stopping and publishes no more events")]
     Closed,
 }
 
-/// Ends when its subscriber is too slow, or with the service.
+/// Ends when its subscriber is too slow, or when the host stops.
 #[derive(Debug)]
 pub struct EventStream {
     subscription: Subscription,
-    /// The only cell of interest; empty for all.
+    /// Sends only events of this cell; empty sends all.
     cell_id: Text,
     sent: u64,
-    /// The operation that is being told, and how many of its events have been looked at.
-    current: Option<(Arc<Told>, usize)>,
+    /// The change being sent, and how many of its events have been examined.
+    current: Option<(Arc<PublishedChange>, usize)>,
 }
 
 impl EventStream {
-    pub(super) fn begin(events: &Events, stream: Stream, body: &[u8]) -> Result<Self, NoStream> {
+    pub(super) fn begin(events: &Events, stream: Stream, body: &[u8]) -> Result<Self, SubscribeError> {
         let (topic, cell_id) = match stream {
-            Stream::LrpInstances => (Topic::Lrps, EventsByCellId::decode(body).map_err(NoStream::Undecodable)?.cell_id),
-            // Whatever the body is.
+            Stream::LrpInstances => {
+                (Topic::Lrps, EventsByCellId::decode(body).map_err(SubscribeError::Undecodable)?.cell_id)
+            }
+            // The body of a task subscription is ignored.
             Stream::Tasks => (Topic::Tasks, Text::new()),
         };
-        let subscription = events.subscribe(topic).ok_or(NoStream::Closed)?;
+        let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
         Ok(Self { subscription, cell_id, sent: 0, current: None })
     }
 
-    /// The next event, with its number on this stream.
+    /// The next event, numbered on this stream; `None` when the stream has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let Some((told, looked_at)) = &mut self.current else {
+            let Some((change, examined)) = &mut self.current else {
                 self.current = Some((self.subscription.next().await?, 0));
                 continue;
             };
-            let Some(event) = told.rendered(rendered).get(*looked_at) else {
+            let Some(event) = change.rendered(rendered).get(*examined) else {
                 self.current = None;
                 continue;
             };
-            *looked_at += 1;
+            *examined += 1;
             if is_for(&event.audience, &self.cell_id) {
                 let text = numbered(self.sent, &event.text);
                 self.sent += 1;
@@ -73,17 +75,17 @@ fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
     }
 }
 
-/// The text of an event but for its number, which is each stream's own.
+/// Renders an event without its number, which differs by stream.
 fn rendered(event: &Event<'_>) -> Rendered {
     let (name, message) = wire::event_to(event);
     let text = format!("event: {name}\ndata: {}\n\n", STANDARD.encode(message));
     Rendered { text: text.into(), audience: event.audience() }
 }
 
-/// One piece, so that it travels as one chunk.
+/// One buffer, so that the event is one HTTP chunk.
 fn numbered(id: u64, text: &Bytes) -> Bytes {
     let mut whole = BytesMut::with_capacity("id: \n".len() + 20 + text.len());
-    writeln!(whole, "id: {id}").expect("a buffer takes all that is written");
+    writeln!(whole, "id: {id}").expect("writing to a buffer does not fail");
     whole.put_slice(text);
     whole.freeze()
 }

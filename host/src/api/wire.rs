@@ -1,4 +1,4 @@
-//! Between the messages of calls and the model. Owns which parts of an answer are always present.
+//! Conversions between the messages of calls and the model. Decides which parts of an answer are always present.
 
 mod actual_lrps;
 mod events;
@@ -122,7 +122,7 @@ pub(super) fn update_from(update: proto::DesiredLrpUpdate) -> DesiredLrpUpdate {
         instances: update.instances,
         routes: update.routes.map(routes_from),
         annotation: update.annotation,
-        // An empty map cannot be told from none, so tags cannot be cleared.
+        // An empty map and an absent one are the same on the wire, so tags cannot be cleared.
         metric_tags: (!metric_tags.is_empty()).then_some(metric_tags),
         image_credentials: update.image_username.zip(update.image_password),
     }
@@ -150,7 +150,7 @@ pub(super) fn scheduling_info_to(info: SchedulingInfo) -> proto::DesiredLrpSched
     }
 }
 
-/// A desired LRP of which only what routing needs is filled in.
+/// A desired LRP with only the fields that routing needs.
 pub(super) fn routing_info_to(info: RoutingInfo) -> proto::DesiredLrp {
     proto::DesiredLrp {
         process_guid: info.process_guid,
@@ -221,7 +221,7 @@ fn routes_from(routes: proto::ProtoRoutes) -> Routes {
     Routes::new(routes.routes.into_iter().map(|entry| (entry.key, entry.value)))
 }
 
-/// Present even when there are none.
+/// Always present, also without routes.
 fn routes_to(routes: Option<Routes>) -> proto::ProtoRoutes {
     let entries = routes.into_iter().flat_map(Routes::into_entries);
     proto::ProtoRoutes { routes: entries.map(|(key, value)| proto::RouteEntry { key, value }).collect() }
@@ -237,7 +237,7 @@ fn metric_tags_to(tags: MetricTags) -> Vec<proto::MetricTagEntry> {
     tags.into_iter().map(|(key, tag): (Text, _)| proto::MetricTagEntry { key, value: Some(value(tag)) }).collect()
 }
 
-/// In the order in which they were first given.
+/// Keeps the first of each port, in order.
 fn without_duplicates(mut ports: Vec<u32>) -> Vec<u32> {
     let mut seen = BTreeSet::new();
     ports.retain(|port| seen.insert(*port));

@@ -1,5 +1,5 @@
-//! `bbs dev`: everything at once, for trying the host and for writing migrations. Builds the modules,
-//! opens an embedded database in a folder of its own, serves, and prints two requests to try.
+//! `bbs dev`: runs everything with one command, to try the host and to write migrations. Builds the modules, opens an
+//! embedded database in a folder of its own, serves, and prints two requests to try.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::startup;
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
 /// Needs the repository's source and Rust, or a folder of built modules. Run it again after changing or adding a module:
-/// what is new is built and migrated to, what is unchanged is not built again.
+/// new modules are built and migrated to, unchanged ones are not built again.
 #[derive(Debug, Args)]
 pub struct DevCommand {
-    /// Where the database and the built modules are kept.
+    /// The folder for the database and the built modules.
     #[arg(long, value_name = "DIR", default_value = ".bbs")]
     data: PathBuf,
     /// The address of the API.
@@ -53,7 +53,7 @@ impl DevCommand {
     }
 }
 
-/// Compiles the modules of the repository, with the host's sandbox so that it finds them compiled.
+/// Builds the modules of the repository with the host's own sandbox, so that the host finds them compiled.
 async fn build_modules(config: &Config) -> anyhow::Result<()> {
     let progress = Progress::default();
     let request = BuildRequest::everything(&config.modules_dir).context(
@@ -66,7 +66,7 @@ async fn build_modules(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a newcomer reads once the API answers: an old request, and the newest answer to it.
+/// The welcome text, printed once the API answers: a request of an old API version, and a current one that reads it.
 fn welcome(served: &startup::Served) -> String {
     let startup::Served { address, data_version, migrations, translators } = served;
     let host = format!("http://{address}");
@@ -77,7 +77,7 @@ fn welcome(served: &startup::Served) -> String {
          \n\
          Two requests to try:\n\
          \n\
-         1. Create an LRP as a client of API version 0.9 would; its translators bring it to today's API:\n\
+         1. Create an LRP as a client of API version 0.9 would; translators convert it to today's API:\n\
          \n\
          \x20  printf '{CREATE_0_9}' | curl -sS --data-binary @- {host}/v0.9/desired_lrps/create\n\
          \n\
@@ -97,7 +97,7 @@ const CREATE_0_9: &str = r"\n7\n\005hello\022\003dev\032\024preloaded:cflinuxfs4
 mod tests {
     use prost::Message;
 
-    /// The bytes that `printf` makes of a string with the escapes used here.
+    /// The bytes that `printf` prints for a string with the escapes used here.
     fn printf(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_to_try_is_a_valid_one() {
+    fn example_request_is_valid() {
         let request = bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(super::CREATE_0_9)).unwrap();
         let lrp = request.desired_lrp.unwrap();
         assert_eq!((&*lrp.process_guid, &*lrp.domain, lrp.instances), (&b"hello"[..], &b"dev"[..], 1));

@@ -1,5 +1,5 @@
-//! `bbs keys`: which encryption keys a database uses, bringing everything under a new one, and proving that an old one
-//! is unused. Owns arguments and exit codes; `render` has the words.
+//! `bbs keys`: counts sealed texts by key, rotates to the active key, and proves that an old key is unused. Owns arguments
+//! and exit codes; `render` owns the text.
 
 mod render;
 
@@ -15,35 +15,35 @@ use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::startup::{Prepared, StartupError};
 
-/// See which encryption keys a database uses, rotate them, and prove that an old one may go.
+/// Show which encryption keys a database uses, rotate them, and prove that an old one may be removed.
 ///
-/// No downtime is needed: a host brings everything under its active key in the background, while it serves. Records
+/// No downtime is needed: a host re-seals everything under its active key in the background, while it serves. Records
 /// are read under any key of the configuration, and written under the active one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 To replace the key `old` by `new`:
   1. Add `new` to `encryption_keys` of every host, beside `old`, and restart them: each has to
      be able to read what another has written.
-  2. Set `active_key_label` to `new` and restart them. The host that holds the lock brings
-     everything under `new` while it serves. `bbs keys status` shows how far it is.
-  3. `bbs keys verify --label old` succeeds once nothing is left under `old`.
+  2. Set `active_key_label` to `new` and restart them. The host that holds the lock re-seals
+     everything under `new` while it serves. `bbs keys status` shows its progress.
+  3. `bbs keys verify --label old` succeeds once `old` is unused.
      Only then remove `old` from `encryption_keys`.
-It may be killed at any time: the next start goes on where it was.")]
+The host may be killed at any time: the next start continues the rotation.")]
 pub struct KeysCommand {
     #[command(subcommand)]
-    action: Action,
+    action: KeysAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// How many sealed texts are under each key, by table, how far a rotation is, and whether each key opens what is
-    /// under it, tried on a few. May run beside a serving host.
-    Status(Shown),
-    /// Bring everything under the active key now, without serving. Refuses while a host holds the lock: that host
-    /// does it in the background.
+enum KeysAction {
+    /// Show the number of sealed texts by table and key, the progress of a rotation, and whether each key opens a
+    /// sample of them. May run beside a serving host.
+    Status(KeysStatusArgs),
+    /// Re-seal everything under the active key now, without serving. Refuses to run while a host holds the lock: that
+    /// host does it in the background.
     Rotate(Configured),
-    /// Prove by a full scan that nothing is under a key any more. Succeeds only then: the key may be removed from
-    /// the configuration. May run beside a serving host.
+    /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from the configuration.
+    /// May run beside a serving host.
     Verify(Verify),
 }
 
@@ -55,7 +55,7 @@ struct Configured {
 }
 
 #[derive(Debug, Args)]
-struct Shown {
+struct KeysStatusArgs {
     #[command(flatten)]
     configured: Configured,
     /// Print JSON instead of text.
@@ -66,8 +66,8 @@ struct Shown {
 #[derive(Debug, Args)]
 struct Verify {
     #[command(flatten)]
-    shown: Shown,
-    /// The label of the key that is to be removed.
+    shown: KeysStatusArgs,
+    /// The label of the key to be removed.
     #[arg(long, value_name = "LABEL")]
     label: String,
 }
@@ -76,14 +76,14 @@ impl KeysCommand {
     pub async fn run(self) -> anyhow::Result<()> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
-            Action::Status(shown) => status(shown).await,
-            Action::Rotate(configured) => rotate(configured).await,
-            Action::Verify(verified) => verify(verified).await,
+            KeysAction::Status(shown) => status(shown).await,
+            KeysAction::Rotate(configured) => rotate(configured).await,
+            KeysAction::Verify(verified) => verify(verified).await,
         }
     }
 }
 
-async fn status(Shown { configured, json }: Shown) -> anyhow::Result<()> {
+async fn status(KeysStatusArgs { configured, json }: KeysStatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&configured.config).await?;
     let scope = prepared.sealed_as_found().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
@@ -95,21 +95,21 @@ async fn status(Shown { configured, json }: Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn verify(Verify { shown: Shown { configured, json }, label }: Verify) -> anyhow::Result<()> {
+async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Verify) -> anyhow::Result<()> {
     let prepared = existing(&configured.config).await?;
     let scope = prepared.sealed_as_found().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
     if verified.unused && !verified.is_known {
         let known = prepared.keyring.labels().collect::<Vec<_>>().join(", ");
         anyhow::bail!(
-            "`encryption_keys` has no key {label:?}, and nothing in the database is under it: there is nothing to \
+            "`encryption_keys` has no key {label:?}, and the database does not use it: there is nothing to \
              remove. It has {known}"
         );
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&verified)?);
     } else if verified.unused {
-        println!("Nothing is under {label:?}: it may be removed from `encryption_keys`.");
+        println!("The key {label:?} is unused: it may be removed from `encryption_keys`.");
     }
     let obstacles = verified.obstacles.iter().map(|obstacle| format!("\n  {obstacle}")).collect::<String>();
     anyhow::ensure!(verified.unused, "the key {label:?} must stay in `encryption_keys`:{obstacles}");
@@ -120,8 +120,8 @@ async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let (lock, fence) = match prepared.lock_now(async || prepared.may_rotate().await).await {
         Err(StartupError::Locked) => anyhow::bail!(
-            "a host holds the lock of this database; it brings everything under its own active key in the background, \
-             as soon as it was started with that key. `bbs keys status` shows how far it is"
+            "a host holds the lock of this database; it re-seals everything under its own active key in the background, \
+             once it was started with that key. `bbs keys status` shows its progress"
         ),
         taken => taken?,
     };
@@ -143,8 +143,8 @@ fn report(prepared: &Prepared, rotated: &Rotated) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
     anyhow::ensure!(rotated.unreadable == 0, "{}", render::unreadable(rotated, active));
     match rotated.rewritten {
-        0 => println!("Nothing to do: everything is under {active:?}."),
-        rows => println!("Everything is under {active:?}: {rows} rows and files were sealed anew."),
+        0 => println!("Nothing to do: everything is sealed under {active:?}."),
+        rows => println!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed."),
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `bbs migrate`: what an operator looks at and does between deployments. Owns arguments and exit codes;
-//! `render` has the words.
+//! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments and exit codes; `render` owns the
+//! text.
 
 mod quarantine;
 mod render;
@@ -19,7 +19,7 @@ use crate::logs::Logs;
 use crate::migrate::{self, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError};
 
-/// See where a database is, what would be done to it, and do it.
+/// Show the state of a database, plan a migration, and run it.
 ///
 /// `status` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
 /// to start while another host has it. Both may be killed at any time: the same command finishes the job.
@@ -27,34 +27,34 @@ use crate::startup::{Prepared, StartupError};
 #[derive(Debug, Args)]
 pub struct MigrateCommand {
     #[command(subcommand)]
-    action: Action,
+    action: MigrateAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Where the database is: version, pending migrations, rows, key, what is under way.
-    Status(Shown),
-    /// What a migration would do to each table, how long it may take and whether it can be taken back.
+enum MigrateAction {
+    /// Show the state of the database: version, pending migrations, rows, key, a migration in progress.
+    Status(StatusArgs),
+    /// Show what a migration would do to each table, how long it may take and whether it is reversible.
     Plan(Planned),
     /// Migrate up, without serving. `bbs serve` does the same before it serves.
     Up(Upwards),
-    /// Take the database back to an older version, for an older host. Rows lose nothing: what an older layout
-    /// has no room for is kept, sealed, and restored by the next way up.
+    /// Take the database back to an older version, for an older host. No data is lost: what an older layout cannot
+    /// hold is saved, sealed, as residue, and restored by the next migration up.
     Down(Downwards),
-    /// Units that would not go and were left out: see them, and put them back.
+    /// List and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
-    /// Show how far a running host has come, until it serves.
+    /// Show the progress of a running host until it serves.
     Watch(steer::Steered),
-    /// Let a running host begin no more batches.
+    /// Pause a running host's migration after the batch in progress.
     Pause(steer::Steered),
-    /// Let a running host go on.
+    /// Resume a running host's migration.
     Resume(steer::Steered),
-    /// Bound how fast a running host goes.
+    /// Set the highest rate of a running host's migration.
     Rate(steer::Rated),
 }
 
 #[derive(Debug, Args)]
-struct Shown {
+struct StatusArgs {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -66,12 +66,12 @@ struct Shown {
 #[derive(Debug, Args)]
 struct Planned {
     #[command(flatten)]
-    shown: Shown,
+    shown: StatusArgs,
     /// The version to go to, up or down [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
-    /// Take every unit there and back in memory, and say which would not go or not come back, and why. Reads all rows,
-    /// writes nothing, and may run beside a serving host. The exit code is 1 if there is any.
+    /// Migrate every unit there and back in memory, and list those that fail or do not come back unchanged, with the
+    /// reason. Reads all rows, writes nothing, and may run beside a serving host. The exit code is 1 if there are any.
     #[arg(long)]
     check: bool,
 }
@@ -88,15 +88,15 @@ struct Upwards {
     terms: Terms,
 }
 
-/// What both directions know.
+/// Arguments of both directions.
 #[derive(Debug, Args)]
 struct Terms {
     /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one task. The exit code
-    /// is 0 once all are migrated and 3 as long as they are not. The same command goes on, and so does `bbs serve`.
-    /// 0 means all of them.
+    /// is 0 once all are migrated and 3 while units remain. The same command continues, and so does `bbs serve`. 0 means
+    /// all of them.
     #[arg(long, value_name = "N")]
     max_count: Option<u64>,
-    /// What becomes of a unit that a migration cannot take [default: `on_unreadable` of the configuration, or stop]
+    /// What to do with a unit that cannot be migrated [default: `on_unreadable` of the configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
 }
@@ -113,37 +113,37 @@ struct Downwards {
     terms: Terms,
 }
 
-/// Says that a bounded run did its part and that there is more to do.
-const NOT_YET: u8 = 3;
+/// Exit code of a bounded run after which units remain.
+const UNITS_REMAIN: u8 = 3;
 
 impl MigrateCommand {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
-            Action::Status(shown) => status(shown).await?,
-            Action::Plan(planned) => plan(planned).await?,
-            Action::Up(Upwards { config, to, terms }) => {
+            MigrateAction::Status(shown) => status(shown).await?,
+            MigrateAction::Plan(planned) => plan(planned).await?,
+            MigrateAction::Up(Upwards { config, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&config)?).await?;
                 to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
-                return bring(prepared, Intent::Up { wanted }, &terms).await;
+                return migrate_to(prepared, Intent::Up { wanted }, &terms).await;
             }
-            Action::Down(Downwards { config, to, terms }) => {
+            MigrateAction::Down(Downwards { config, to, terms }) => {
                 let prepared = existing(&config).await?;
                 prepared.check_version("`--to`", to)?;
-                return bring(prepared, Intent::Down { to }, &terms).await;
+                return migrate_to(prepared, Intent::Down { to }, &terms).await;
             }
-            Action::Quarantine(command) => command.run().await?,
-            Action::Watch(steered) => steer::watch(steered).await?,
-            Action::Pause(steered) => steer::pause(steered).await?,
-            Action::Resume(steered) => steer::resume(steered).await?,
-            Action::Rate(rated) => steer::rate(rated).await?,
+            MigrateAction::Quarantine(command) => command.run().await?,
+            MigrateAction::Watch(steered) => steer::watch(steered).await?,
+            MigrateAction::Pause(steered) => steer::pause(steered).await?,
+            MigrateAction::Resume(steered) => steer::resume(steered).await?,
+            MigrateAction::Rate(rated) => steer::rate(rated).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// For what looks at a database or takes one back: a mistyped path is told, not made.
+/// Opens an existing database, so that a mistyped path is an error and creates no file.
 pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     let config = Config::read(config)?;
     if let Address::Sqlite(path) = &config.database {
@@ -156,7 +156,7 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     Ok(Prepared::new(config).await?)
 }
 
-async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
+async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
@@ -171,7 +171,7 @@ async fn status(Shown { config, json }: Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> anyhow::Result<()> {
+async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
     let to = to.unwrap_or_else(|| prepared.wanted());
@@ -196,13 +196,13 @@ async fn plan(Planned { shown: Shown { config, json }, to, check }: Planned) -> 
     match checked.map_or(0, |checked| checked.lost()) {
         0 => Ok(()),
         lost => anyhow::bail!(
-            "{lost} units would not go to {to} and back; repair them or the module, or leave them out as you migrate, with \
+            "{lost} units do not survive a migration to {to} and back; repair them or the module, or quarantine them with \
              `bbs migrate up --on-unreadable quarantine`"
         ),
     }
 }
 
-async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
+async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
     if let Some(on_unreadable) = terms.on_unreadable {
         prepared.config.migration.on_unreadable = on_unreadable;
     }
@@ -223,11 +223,11 @@ async fn bring(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow:
     print!("{}", render::progressed(&progressed, &before, waiting));
     Ok(match progressed {
         RunOutcome::Done(_) => ExitCode::SUCCESS,
-        RunOutcome::Partial(_) => ExitCode::from(NOT_YET),
+        RunOutcome::Partial(_) => ExitCode::from(UNITS_REMAIN),
     })
 }
 
-/// What was done, and how many units are in quarantine.
+/// Returns the outcome and the number of units in quarantine.
 async fn bring_part(
     prepared: &Prepared,
     fence: &Fence,

@@ -1,5 +1,4 @@
-//! `bbs module`: what a migration author needs besides an editor. Owns arguments and what is printed; the
-//! modules themselves are `modules`' affair.
+//! `bbs module`: the commands of a migration author. Owns arguments and output; the work on modules is in `modules`.
 
 mod add;
 mod build;
@@ -11,7 +10,7 @@ mod replay;
 
 use clap::{Args, Subcommand};
 
-/// Start, build and look at WebAssembly modules.
+/// Create, build and inspect WebAssembly modules.
 ///
 /// A module is one .wasm file: a migration of the database or a translator between two versions of the API. It is
 /// made in four steps:
@@ -21,17 +20,17 @@ use clap::{Args, Subcommand};
 ///   bbs module build add-colour --into modules
 ///   bbs module check modules
 ///
-/// A host that is started with this folder as its `modules_dir` runs what is new in it; it is not rebuilt. Where a
+/// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is not rebuilt. Where a
 /// module arrives as a finished file, `bbs module add FILE.wasm --into modules` takes the place of the third step.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct ModuleCommand {
     #[command(subcommand)]
-    action: Action,
+    action: ModuleAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ModuleAction {
     New(new::NewCommand),
     Build(build::BuildCommand),
     Add(add::AddCommand),
@@ -44,13 +43,13 @@ enum Action {
 impl ModuleCommand {
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
-            Action::New(command) => command.run(),
-            Action::Build(command) => command.run().await,
-            Action::Add(command) => command.run().await,
-            Action::Compile(command) => command.run().await,
-            Action::Check(command) => command.run(),
-            Action::Inspect(command) => command.run(),
-            Action::Replay(command) => command.run(),
+            ModuleAction::New(command) => command.run(),
+            ModuleAction::Build(command) => command.run().await,
+            ModuleAction::Add(command) => command.run().await,
+            ModuleAction::Compile(command) => command.run().await,
+            ModuleAction::Check(command) => command.run(),
+            ModuleAction::Inspect(command) => command.run(),
+            ModuleAction::Replay(command) => command.run(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Shows long work to whoever waits for it: a bar with rate and time left on a terminal, plain lines
-//! elsewhere. Owns the drawing; the counts are `Progress`'s, of this process or of a host that is watched.
+//! Shows the progress of long work: a bar with rate and time left on a terminal, plain lines elsewhere. Owns the rendering;
+//! the counts come from [`Progress`], of this process or of a watched host.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::progress::{Progress, Snapshot};
 
 const REDRAW: Duration = Duration::from_millis(100);
-/// How long after the first line of a phase the second may come; each further line doubles it.
+/// Least time between the first and the second line of a phase; doubles with each further line.
 const FIRST_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval stops growing here as long as counts move, so that the log shows the rate of long work.
+/// Upper bound of the interval while the counts move, so that the log shows the rate of long work.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs `work` and shows `progress` on standard error until it ends.
@@ -29,14 +29,13 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Standard error, drawn on until this is dropped.
+/// Standard error; a bar is removed when this is dropped.
 pub(super) enum Screen {
     Bar(Box<Bar>),
     Lines(Lines),
 }
 
-/// Output that is not a terminal: one line when the phase or the reason for waiting changes, then lines at growing
-/// intervals.
+/// Output that is no terminal: one line when the phase or the reason for waiting changes, then lines at growing intervals.
 #[derive(Default)]
 pub(super) struct Lines {
     last: Option<Printed>,
@@ -47,11 +46,11 @@ struct Printed {
     state: String,
     counts: (u64, Option<u64>, u64, u64),
     at: Instant,
-    /// Until the next line.
+    /// Least time until the next line.
     interval: Duration,
 }
 
-/// A bar, and how it looks with and without an end in sight.
+/// A bar, with one style for a known total and one without.
 pub(super) struct Bar {
     bar: ClearOnDrop,
     counted: ProgressStyle,
@@ -84,7 +83,7 @@ impl Screen {
                 }
                 bar.0.set_prefix(now.phase.clone());
                 bar.0.set_position(now.done);
-                bar.0.set_message(pace(now));
+                bar.0.set_message(details(now));
                 bar.0.tick();
             }
             Self::Lines(lines) => {
@@ -97,8 +96,8 @@ impl Screen {
 }
 
 impl Lines {
-    /// The line to print at `at`, if one is due. A line whose counts have not moved says how long the phase has taken,
-    /// so that no two lines are equal.
+    /// Returns the line to print at `at`, if one is due. A line whose counts have not changed shows the elapsed time of the
+    /// phase, so that no two lines are equal.
     fn due(&mut self, now: &Snapshot, at: Instant) -> Option<String> {
         if now.phase.is_empty() {
             return None;
@@ -122,17 +121,17 @@ impl Lines {
     }
 }
 
-/// What a progress means, in one line.
+/// The progress in one line.
 pub(super) fn line(now: &Snapshot) -> String {
     let count = match now.total {
         Some(total) => format!(" {}/{total}", now.done),
         None if now.done > 0 => format!(" {}", now.done),
         None => String::new(),
     };
-    format!("{}{count} {}", now.phase, pace(now)).trim_end().to_owned()
+    format!("{}{count} {}", now.phase, details(now)).trim_end().to_owned()
 }
 
-fn pace(now: &Snapshot) -> String {
+fn details(now: &Snapshot) -> String {
     let rate = now.units_per_second.map(|rate| format!("{rate:.0}/s"));
     let eta = now.eta_seconds.filter(|_| now.done > 0).map(|eta| format!("{} left", span(eta)));
     let retries = (now.retries > 0).then(|| format!("{} retries", now.retries));
@@ -149,7 +148,7 @@ fn reason(now: &Snapshot) -> Option<String> {
     now.waiting.map(|waiting| waiting.reason.to_string())
 }
 
-/// Seconds, as a person says them.
+/// Formats a number of seconds.
 fn span(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match seconds {
@@ -173,7 +172,7 @@ mod tests {
     use crate::progress::Wait;
 
     #[test]
-    fn a_line_says_what_how_far_how_fast_and_how_long_still() {
+    fn line_shows_phase_counts_rate_and_time_left() {
         let progress = Progress::default();
         progress.enter("copy", "desired_lrps", Some(100));
         progress.advance(40);
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_left_out_and_what_is_waited_for_is_said() {
+    fn line_omits_unknown_numbers_and_shows_the_reason_for_waiting() {
         let progress = Progress::default();
         progress.enter("lock", "", None);
         assert_eq!(line(&progress.snapshot()), "lock");
@@ -193,7 +192,7 @@ mod tests {
         assert_eq!(line(&progress.snapshot()), "lock waits for the lock");
     }
 
-    /// The seconds of the first `seconds` at which a line is due, of work that counts one every `step` seconds.
+    /// The seconds at which a line is due within `seconds`, for work that counts one every `step` seconds.
     fn due_at(seconds: u64, step: u64) -> Vec<u64> {
         let progress = Progress::default();
         progress.enter("compile", "with cargo", Some(22));
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_line_says_how_long_the_phase_has_taken() {
+    fn repeated_line_shows_the_elapsed_time() {
         let progress = Progress::default();
         let (mut lines, begin) = (Lines::default(), Instant::now());
         assert_eq!(lines.due(&progress.snapshot(), begin), None, "no phase has begun");
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_phase_or_reason_for_waiting_is_printed_at_once() {
+    fn new_phase_or_reason_for_waiting_is_printed_at_once() {
         let progress = Progress::default();
         let (mut lines, begin) = (Lines::default(), Instant::now());
         progress.enter("compile", "", None);
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn long_times_are_said_in_longer_units() {
+    fn long_times_use_larger_units() {
         assert_eq!(
             [0.2, 99.0, 100.0, 3_700.0, 6_000.0].map(span),
             ["1 s", "99 s", "1 min 40 s", "61 min 40 s", "1 h 40 min"]

@@ -1,4 +1,4 @@
-//! `bbs serve`: runs the host as a configuration file says, until a signal or a lost lock ends it.
+//! `bbs serve`: runs the host until a signal, a lost lock or a failure ends it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ use crate::startup;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
 ///
-/// The order is: load and check every module; open the health port; wait for the master lock; open the API
-/// port (503 with progress); migrate; serve; if the active key changed, bring everything under it meanwhile.
+/// The order is: load and validate every module; open the health port; wait for the master lock; open the API port
+/// (503 with progress); migrate; serve; if the active key changed, re-seal everything under it in the background.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The smallest configuration:
@@ -28,17 +28,17 @@ directory, as by Diego's BBS. `bbs module build --into DIR` makes the modules fo
 Diego's own bbs.json serves as it is, also as `bbs -config=FILE`; the modules are then looked for in `modules`
 beside the executable or beside its folder.
 
-Exit codes: 0 a signal ended the host; 1 something failed after it had begun; 2 it could not begin.")]
+Exit codes: 0 a signal ended the host; 1 a failure after the start; 2 the start failed.")]
 pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// When told to end, first take the database back to this version, for an older host that follows. The same as
-    /// the key `rollback_on_drain_to_version`.
+    /// On SIGTERM, first take the database back to this version, for an older host that takes over. The same as the
+    /// key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
-    /// Keep the database at this version: records are raised to what this host speaks in memory, and saved as they
-    /// are there. The same as the key `pin_data_version`.
+    /// Keep the database at this version: records are converted in memory to the version that this host works with,
+    /// and written back at this one. The same as the key `pin_data_version`.
     #[arg(long, value_name = "VERSION")]
     pin_data_version: Option<DataVersion>,
     /// Serve no newer version of the API than this one, such as 0.10. The same as the key `pin_api_version`.
@@ -70,12 +70,12 @@ impl ServeCommand {
         }
         let Err(error) = startup::serve(config, logs.level(), |_| {}).await else { return Ok(ExitCode::SUCCESS) };
         let code = error.exit_code();
-        super::say(&error.into());
+        super::print_error(&error.into());
         Ok(code.into())
     }
 }
 
-/// One line for all of them. Some are in every file that BOSH writes, and no reason to warn.
+/// Logs all ignored keys in one line. Some are in every file that BOSH renders, and no reason for a warning.
 fn warn_of_ignored(ignored: &Ignored) {
     let Ignored { known, unknown } = ignored;
     if !unknown.is_empty() {

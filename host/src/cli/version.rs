@@ -1,15 +1,14 @@
-//! What `bbs --version` prints: which source the executable was built from, and which versions of API and data it
-//! speaks by itself.
+//! The output of `bbs --version`: the commit of the source, and the native API and data versions.
 
 use std::sync::LazyLock;
 
 use crate::api;
 use crate::store;
 
-/// The first line is the version alone, as scripts expect it.
+/// The first line is the version, which scripts parse.
 pub(super) static LONG: LazyLock<String> = LazyLock::new(|| {
     let api = api::NATIVE;
-    // The window of a host: its own major version and the one before.
+    // A host serves its own major version and the one before.
     let oldest = api.major.saturating_sub(1);
     format!(
         "{} (commit {})\n\

@@ -1,4 +1,4 @@
-//! The auctioneer, which finds cells for what waits.
+//! Client of the auctioneer, which places instances and tasks on cells.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use reqwest::{Method, Url};
 use serde::Serialize;
 use serde_json::json;
 
-use super::pool::{Ask, Pool};
+use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, files, text};
 use crate::config;
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
 
-/// Without an address nobody is asked, and what waits goes on waiting.
+/// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]
-pub struct Auctioneer(Option<Arc<Connection>>);
+pub struct Auctioneer(Option<Arc<AuctioneerConnection>>);
 
 #[derive(Debug)]
-struct Connection {
+struct AuctioneerConnection {
     pool: Pool,
     address: Url,
     require_tls: bool,
 }
 
-/// Instances of one desired LRP that wait for cells.
+/// Waiting instances of one desired LRP, to be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LrpStart {
     pub process_guid: Text,
@@ -40,6 +40,7 @@ pub struct LrpStart {
 }
 
 impl LrpStart {
+    /// A request for the instances at `indices`.
     pub fn of(info: &SchedulingInfo, indices: Vec<i32>) -> Self {
         Self {
             process_guid: info.process_guid.clone(),
@@ -56,24 +57,30 @@ impl LrpStart {
 }
 
 impl Auctioneer {
-    pub(super) fn new(auctioneer: &config::Auctioneer, timeout: Duration) -> Result<Self, ClientsError> {
-        let refused = || ClientsError::Address { key: "auctioneer_address", address: auctioneer.address.clone() };
-        let address = Url::parse(&auctioneer.address).map_err(|_| refused())?;
+    pub(super) fn new(auctioneer: &config::AuctioneerConfig, timeout: Duration) -> Result<Self, ClientsError> {
+        let malformed = || ClientsError::Address { key: "auctioneer_address", address: auctioneer.address.clone() };
+        let address = Url::parse(&auctioneer.address).map_err(|_| malformed())?;
         if !address.has_host() {
-            return Err(refused());
+            return Err(malformed());
         }
         let pool = Pool::new(auctioneer.tls.as_ref().map(files), None, timeout)
             .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source: Box::new(source) })?;
-        Ok(Self(Some(Arc::new(Connection { pool, address, require_tls: auctioneer.require_tls }))))
+        Ok(Self(Some(Arc::new(AuctioneerConnection { pool, address, require_tls: auctioneer.require_tls }))))
     }
 
-    /// One request for all of them.
+    /// Requests the auction of instances, all in one request.
+    ///
+    /// # Errors
+    /// The auctioneer cannot be reached or does not answer 202 Accepted.
     pub async fn request_lrps(&self, starts: &[LrpStart], trace_id: &TraceId) -> Result<(), ClientError> {
         let starts: Vec<_> = starts.iter().map(lrp_json).collect();
         self.request("ask the auctioneer to place instances", "lrps", &starts, trace_id).await
     }
 
-    /// One request for all of them.
+    /// Requests the auction of tasks, all in one request.
+    ///
+    /// # Errors
+    /// The auctioneer cannot be reached or does not answer 202 Accepted.
     pub async fn request_tasks(&self, tasks: &[Task], trace_id: &TraceId) -> Result<(), ClientError> {
         let tasks: Vec<_> = tasks.iter().map(task_json).collect();
         self.request("ask the auctioneer to place tasks", "tasks", &tasks, trace_id).await
@@ -83,18 +90,18 @@ impl Auctioneer {
         &self,
         what: &'static str,
         kind: &str,
-        wanted: &impl Serialize,
+        items: &impl Serialize,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let Some(connection) = &self.0 else { return Ok(()) };
         let mut url = connection.address.clone();
         url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
-        let body = serde_json::to_vec(wanted).expect("text and numbers are JSON");
-        let mut ask = Ask { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
+        let body = serde_json::to_vec(items).expect("text and numbers are JSON");
+        let mut ask = RequestToSend { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
         match connection.pool.ask(&ask).await {
             Err(fault @ ClientError::Unreachable { .. }) if !connection.require_tls && ask.url.scheme() == "https" => {
                 tracing::debug!(error = &fault as &dyn std::error::Error, "trying the auctioneer again, without TLS");
-                ask.url.set_scheme("http").expect("https and http are alike");
+                ask.url.set_scheme("http").expect("https can be replaced by http");
                 connection.pool.ask(&ask).await
             }
             answered => answered,
@@ -102,7 +109,7 @@ impl Auctioneer {
     }
 }
 
-/// With keys in two styles, as Diego's auctioneer reads them.
+/// Keys in two styles, as Diego's auctioneer reads them.
 fn lrp_json(start: &LrpStart) -> serde_json::Value {
     json!({
         "process_guid": text(&start.process_guid),

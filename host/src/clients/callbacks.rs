@@ -1,33 +1,36 @@
-//! Whoever wants to know how a task ended, at the address that came with the task.
+//! Client of task completion callbacks, at the URL of each task.
 
 use std::time::Duration;
 
 use reqwest::{Method, Url};
 use serde_json::json;
 
-use super::pool::{Ask, Pool};
+use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, files, text};
 use crate::config::ClientTls;
 use crate::model::task::Task;
 
-/// Where nothing is configured, nobody is told.
+/// Not configured, every callback counts as delivered.
 #[derive(Debug, Clone, Default)]
 pub struct Callbacks(Option<Pool>);
 
 impl Callbacks {
-    /// `identity` is what the API shows to its clients, too.
+    /// `identity` is the certificate that the API presents to its clients, too.
     pub(super) fn new(identity: Option<&ClientTls>, timeout: Duration) -> Result<Self, ClientsError> {
         let pool = Pool::new(identity.map(files), None, timeout);
         Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "*_file", source: Box::new(source) })?)))
     }
 
-    /// One attempt: the status that was answered.
+    /// Posts the result of a task once; returns the status of the answer.
+    ///
+    /// # Errors
+    /// The URL is malformed, or its host cannot be reached.
     pub async fn post(&self, task: &Task) -> Result<u16, ClientError> {
         let Some(pool) = &self.0 else { return Ok(200) };
         let url = text(&task.definition.completion_callback_url);
         let Ok(url) = Url::parse(&url) else { return Err(ClientError::NoCallback { url }) };
-        let ask = Ask {
-            what: "say how a task ended",
+        let ask = RequestToSend {
+            what: "call the completion callback of a task",
             method: Method::POST,
             url,
             body: body(task).to_string().into_bytes(),
@@ -35,7 +38,7 @@ impl Callbacks {
         };
         let answer = pool.send(&ask).await?;
         let status = answer.status().as_u16();
-        // To the end, so that the connection can be used again.
+        // Read to the end, so that the connection can be reused.
         let _ = answer.bytes().await;
         Ok(status)
     }

@@ -1,4 +1,4 @@
-//! Which cells there are: those whose presence Locket has.
+//! The present cells: those with a presence in Locket.
 
 mod presence;
 
@@ -9,7 +9,7 @@ use bbs_proto::models::CellPresence;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::fresh::Fresh;
+use super::reloading::Reloading;
 use super::{ClientsError, text};
 use crate::config;
 use crate::locket::messages::{FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, Resource, TypeCode};
@@ -19,37 +19,39 @@ const FETCH: &str = "/models.Locket/Fetch";
 const FETCH_ALL: &str = "/models.Locket/FetchAll";
 const TYPE: &str = "presence";
 
-/// Without Locket nobody says which cells there are.
+/// Not configured, the present cells are unknown.
 #[derive(Debug, Clone, Default)]
-pub struct Cells(Option<Arc<Connection>>);
+pub struct CellDirectory(Option<Arc<LocketCells>>);
 
 #[derive(Debug)]
-struct Connection {
-    channel: Fresh<Channel, ConnectError>,
+struct LocketCells {
+    channel: Reloading<Channel, ConnectError>,
     timeout: Duration,
 }
 
+/// Why the present cells cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum CellsError {
-    #[error("Locket did not say which cells there are; see what it logged")]
+    #[error("Locket could not list the cells; see its log")]
     Locket(#[source] Box<Status>),
-    #[error(
-        "Locket did not say within {0:?} which cells there are; see whether it runs, or raise `db_connection_timeout`"
-    )]
+    #[error("Locket did not list the cells within {0:?}; check that it runs, or raise `db_connection_timeout`")]
     Silent(Duration),
 }
 
-impl Cells {
-    pub(super) fn new(config: &config::Locket) -> Result<Self, ClientsError> {
+impl CellDirectory {
+    pub(super) fn new(config: &config::LocketConfig) -> Result<Self, ClientsError> {
         let files = [&config.ca_cert_file, &config.client_cert_file, &config.client_key_file];
         let timeout = config.lookup_timeout;
         let config = config.clone();
-        let channel = Fresh::new(files.map(Clone::clone).to_vec(), move || locket::connect_later(&config))
+        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || locket::connect_later(&config))
             .map_err(ClientsError::Locket)?;
-        Ok(Self(Some(Arc::new(Connection { channel, timeout }))))
+        Ok(Self(Some(Arc::new(LocketCells { channel, timeout }))))
     }
 
-    /// `None` where nobody is configured who could say.
+    /// Lists the present cells; `None` if Locket is not configured.
+    ///
+    /// # Errors
+    /// Locket fails or does not answer in time.
     pub async fn all(&self) -> Result<Option<Vec<CellPresence>>, CellsError> {
         let Some(connection) = &self.0 else { return Ok(None) };
         let request = FetchAllRequest { r#type: TYPE.to_owned(), type_code: TypeCode::Presence.into() };
@@ -62,7 +64,10 @@ impl Cells {
         Ok(Some(resources.iter().filter_map(cell).collect()))
     }
 
-    /// `None` for a cell that is not there.
+    /// Finds a present cell; `None` if it is not present, or Locket is not configured.
+    ///
+    /// # Errors
+    /// Locket fails or does not answer in time.
     pub async fn find(&self, cell_id: &[u8]) -> Result<Option<CellPresence>, CellsError> {
         let Some(connection) = &self.0 else { return Ok(None) };
         let answer = connection.call::<_, FetchResponse>(FETCH, FetchRequest { key: text(cell_id) }).await;
@@ -74,7 +79,7 @@ impl Cells {
     }
 }
 
-impl Connection {
+impl LocketCells {
     async fn call<Q, A>(&self, method: &'static str, message: Q) -> Result<A, CellsError>
     where
         Q: prost::Message + Send + Sync + 'static,
@@ -88,12 +93,12 @@ impl Connection {
     }
 }
 
-/// Left out where it cannot be read: the other cells are there all the same.
+/// Parses a presence. A malformed one is logged and skipped, so that the other cells are still listed.
 fn cell(resource: &Resource) -> Option<CellPresence> {
-    let read = presence::read(&resource.value);
-    let told = read.inspect_err(|error| {
+    let parsed = presence::read(&resource.value);
+    let presence = parsed.inspect_err(|error| {
         let cell = &resource.key;
-        tracing::error!(name: "failed-to-unmarshal-cell-presence", cell, %error, "a cell cannot be read, and is left out");
+        tracing::error!(name: "failed-to-unmarshal-cell-presence", cell, %error, "the presence of a cell cannot be parsed; the cell is left out");
     });
-    told.ok()
+    presence.ok()
 }

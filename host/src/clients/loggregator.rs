@@ -1,6 +1,5 @@
-//! Loggregator's metrics agent: what is sent to it about this host, and the lines for an app's own log. Owns
-//! how that becomes envelopes, and how many may wait: an agent that is slow or away costs envelopes, which are counted,
-//! and never time.
+//! Client of Loggregator's metrics agent: sends metrics of this host and lines for the logs of apps. Bounds the queue: if
+//! the agent is slow or away, envelopes are dropped and counted, and callers never wait.
 
 pub mod messages;
 mod sender;
@@ -14,25 +13,25 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
 use super::files;
-use super::fresh::Fresh;
+use super::reloading::Reloading;
 use crate::clock::{Clock, SystemClock};
 use crate::config;
+use crate::log_sampling::is_sampled;
 use crate::metrics::{Point, Quantity};
-use crate::quiet::gets_a_line;
 use crate::tls::client::FilesError;
 use messages::{Counter, Envelope, Gauge, GaugeValue, Log, LogType, envelope};
 
-/// Envelopes that wait to be sent. A report of a large Diego is a few hundred.
+/// Envelopes in the queue. A report of a large Diego has a few hundred.
 const QUEUE: usize = 4096;
-/// What the agents' certificates are all made out to.
+/// The server name in the certificates of all agents.
 const AGENT: &str = "metron";
-/// Where app logs say that they come from.
+/// The source type of app log lines.
 const SOURCE_TYPE: &str = "DIEGO-API";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection over which nothing comes back for so long is given up.
+/// A connection on which nothing is received for this long is closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Without an agent nothing is sent. Clones send to the same one.
+/// Not configured, nothing is sent. Clones share the agent.
 #[derive(Debug, Clone, Default)]
 pub struct Loggregator(Option<Arc<Agent>>);
 
@@ -45,7 +44,7 @@ struct Agent {
     left_out: AtomicU64,
 }
 
-/// Why there is nobody to send to.
+/// Why the connection to the agent cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggregatorError {
     #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
@@ -59,11 +58,11 @@ pub enum LoggregatorError {
 }
 
 impl Loggregator {
-    /// Connects when there is something to send, and again whenever it has to. The sending ends with the runtime.
-    pub(super) fn new(config: &config::Loggregator) -> Result<Self, LoggregatorError> {
+    /// Connects when there is something to send, and reconnects as needed. Sending ends with the runtime.
+    pub(super) fn new(config: &config::LoggregatorConfig) -> Result<Self, LoggregatorError> {
         let files = [&config.tls.ca_file, &config.tls.cert_file, &config.tls.key_file];
         let (tls, address) = (config.tls.clone(), format!("{}:{}", config.api_host, config.api_port));
-        let channel = Fresh::new(files.map(Clone::clone).to_vec(), move || connect_later(&tls, &address))?;
+        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || connect_later(&tls, &address))?;
         let (queue, waiting) = mpsc::channel(QUEUE);
         let batches = sender::Batches::new(waiting, config.batch_max_size, config.batch_flush_interval);
         tokio::spawn(sender::send(channel, batches));
@@ -76,6 +75,7 @@ impl Loggregator {
         }))))
     }
 
+    /// Queues metrics; never waits.
     pub fn send(&self, points: Vec<Point>) {
         let Some(agent) = &self.0 else { return };
         for point in points {
@@ -83,7 +83,7 @@ impl Loggregator {
         }
     }
 
-    /// A line for the log of an app, as something that went wrong.
+    /// Queues an error line for the log of an app; never waits.
     pub fn app_error(&self, app_guid: &str, line: &str) {
         let Some(agent) = &self.0 else { return };
         agent.put(agent.of_line(app_guid, line));
@@ -94,10 +94,10 @@ impl Agent {
     fn of_point(&self, point: Point) -> Envelope {
         let Point { name, quantity, cell_id } = point;
         let message = match quantity {
-            Quantity::Added(delta) => envelope::Message::Counter(Counter { name, delta, total: 0 }),
+            Quantity::Added(delta) => envelope::EnvelopeMessage::Counter(Counter { name, delta, total: 0 }),
             Quantity::Gauge { value, unit } => {
                 let value = GaugeValue { unit: unit.to_owned(), value };
-                envelope::Message::Gauge(Gauge { metrics: HashMap::from([(name, value)]) })
+                envelope::EnvelopeMessage::Gauge(Gauge { metrics: HashMap::from([(name, value)]) })
             }
         };
         let mut tags = self.tags();
@@ -116,11 +116,11 @@ impl Agent {
             source_id: app_guid.to_owned(),
             instance_id: String::new(),
             tags,
-            message: Some(envelope::Message::Log(log)),
+            message: Some(envelope::EnvelopeMessage::Log(log)),
         }
     }
 
-    /// Agents add what else they know of this machine.
+    /// Agents add tags of their machine.
     fn tags(&self) -> HashMap<String, String> {
         HashMap::from([("origin".to_owned(), self.origin.clone())])
     }
@@ -128,10 +128,10 @@ impl Agent {
     fn put(&self, envelope: Envelope) {
         if self.queue.try_send(envelope).is_err() {
             let left_out = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-            if gets_a_line(left_out) {
+            if is_sampled(left_out) {
                 tracing::warn!(
                     name: "loggregator.left-out",
-                    left_out, "the metrics agent takes less than there is; what finds no place is left out"
+                    left_out, "the queue for the metrics agent is full; metrics are dropped"
                 );
             }
         }

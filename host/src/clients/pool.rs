@@ -1,5 +1,5 @@
-//! Requests over HTTP and their connections, which are kept and used again. Owns certificates, deadlines and what is said
-//! of an answer that is not what it should be; knows nobody at the other end.
+//! HTTP connection pool with TLS for requests to other components. Owns certificates, timeouts and the check of the answer's
+//! status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use reqwest::{Client, Method, Response, Url};
 
 use super::ClientError;
-use super::fresh::Fresh;
+use super::reloading::Reloading;
 use crate::model::TraceId;
-use crate::tls::client::{Files, FilesError};
+use crate::tls::client::{FilesError, TlsFiles};
 
-/// What Diego's components call a request.
+/// Diego's header for the trace id.
 const TRACE_ID: &str = "X-Vcap-Request-Id";
-/// What it takes for others to have begun with what they were asked to do.
+/// Diego's components answer a request that they started to process with this status.
 const ACCEPTED: u16 = 202;
 const JSON: &str = "application/json";
 
@@ -23,10 +23,11 @@ pub(super) struct Pool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    client: Fresh<Client, PoolError>,
+    client: Reloading<Client, PoolError>,
     timeout: Duration,
 }
 
+/// Why a pool cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     #[error(transparent)]
@@ -35,24 +36,24 @@ pub enum PoolError {
     Client(#[source] reqwest::Error),
 }
 
-/// One request.
+/// A request to send.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
-    /// What is said where it fails: cannot …
+pub(super) struct RequestToSend<'a> {
+    /// Completes the error message "cannot …".
     pub(super) what: &'static str,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) body: Vec<u8>,
-    /// Sent where present, empty or not.
+    /// Sent as a header if present, also when empty.
     pub(super) trace_id: Option<&'a TraceId>,
 }
 
 impl Pool {
-    /// Each request has so long for everything. Without files, others see no certificate of this host.
-    pub(super) fn new(files: Option<Files>, sessions: Option<usize>, timeout: Duration) -> Result<Self, PoolError> {
+    /// `timeout` covers a whole request. Without files, no client certificate is presented.
+    pub(super) fn new(files: Option<TlsFiles>, sessions: Option<usize>, timeout: Duration) -> Result<Self, PoolError> {
         crate::tls::choose_cryptography();
-        let paths = files.iter().flat_map(Files::paths).map(ToOwned::to_owned).collect();
-        let client = Fresh::new(paths, move || {
+        let paths = files.iter().flat_map(TlsFiles::paths).map(ToOwned::to_owned).collect();
+        let client = Reloading::new(paths, move || {
             let client = Client::builder().http1_only();
             let client = match &files {
                 Some(files) => client.tls_backend_preconfigured(files.config(sessions)?),
@@ -63,11 +64,11 @@ impl Pool {
         Ok(Self(Arc::new(Inner { client, timeout })))
     }
 
-    /// Whatever the answer is.
-    pub(super) async fn send(&self, ask: &Ask<'_>) -> Result<Response, ClientError> {
+    /// Sends a request; any status is a success.
+    pub(super) async fn send(&self, ask: &RequestToSend<'_>) -> Result<Response, ClientError> {
         let mut request = self.0.client.get().request(ask.method.clone(), ask.url.clone()).timeout(self.0.timeout);
         if let Some(TraceId(id)) = ask.trace_id {
-            // What cannot be a header was none when it came in.
+            // An id that is not valid in a header was not valid when it came in.
             if let Ok(id) = reqwest::header::HeaderValue::from_str(id) {
                 request = request.header(TRACE_ID, id);
             }
@@ -76,12 +77,12 @@ impl Pool {
         request.send().await.map_err(|source| ClientError::Unreachable { what: ask.what, source })
     }
 
-    /// Nothing but the promise to do it is good enough.
-    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<(), ClientError> {
+    /// Sends a request; any status but 202 Accepted is an error.
+    pub(super) async fn ask(&self, ask: &RequestToSend<'_>) -> Result<(), ClientError> {
         let answer = self.send(ask).await?;
         match answer.status().as_u16() {
             ACCEPTED => {
-                // To the end, so that the connection can be used again; nothing in it changes what was promised.
+                // Read to the end, so that the connection can be reused; the body is not used.
                 let _ = answer.bytes().await;
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! Reps, of which each cell has one: what runs there is theirs to stop and to change.
+//! Client of the reps, one per cell: stops and updates the containers of a cell, and cancels its tasks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bbs_proto::models::CellPresence;
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
-use super::pool::{Ask, Pool};
+use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, files, text};
 use crate::config;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
@@ -15,11 +15,11 @@ use crate::model::{Text, TraceId};
 
 const NOT_FOUND: u16 = 404;
 
-/// Where nothing is configured, nothing runs anywhere.
+/// Not configured, every request counts as done.
 #[derive(Debug, Clone, Default)]
 pub struct Reps(Option<Pool>);
 
-/// What is to change in a running container. What is absent stays.
+/// The changed values of a running container; absent ones stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InstanceUpdate {
     /// The host names of the internal routes.
@@ -28,12 +28,15 @@ pub struct InstanceUpdate {
 }
 
 impl Reps {
-    pub(super) fn new(rep: &config::Rep, timeout: Duration) -> Result<Self, ClientsError> {
+    pub(super) fn new(rep: &config::RepConfig, timeout: Duration) -> Result<Self, ClientsError> {
         let pool = Pool::new(rep.tls.as_ref().map(files), rep.session_cache_size, timeout);
         Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?)))
     }
 
-    /// Asks for the end of a container. It is gone once the rep has removed the instance.
+    /// Asks a cell to stop a container. The rep removes the instance when it has stopped.
+    ///
+    /// # Errors
+    /// The cell has no https address, cannot be reached, or does not answer 202 Accepted.
     pub async fn stop(
         &self,
         cell: &CellPresence,
@@ -48,6 +51,10 @@ impl Reps {
         pool.ask(&ask("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id)).await
     }
 
+    /// Updates a container. Reps that do not support metric tags get only the routes; older ones get nothing.
+    ///
+    /// # Errors
+    /// As of [`Reps::stop`].
     pub async fn update(
         &self,
         cell: &CellPresence,
@@ -62,7 +69,7 @@ impl Reps {
             Err(ClientError::Status { status: NOT_FOUND, .. }) => return Ok(()),
             answered => return answered,
         }
-        // An older rep, which knows of routes only. One that does not know even them has nothing to change.
+        // An older rep, which supports routes only. One that does not support them either has nothing to update.
         let routes = InstanceUpdate { internal_routes: update.internal_routes.clone(), metric_tags: None };
         match put(pool, "v1", cell, key, instance, &routes, trace_id).await {
             Err(ClientError::Status { status: NOT_FOUND, .. }) => Ok(()),
@@ -70,6 +77,10 @@ impl Reps {
         }
     }
 
+    /// Asks a cell to cancel a task.
+    ///
+    /// # Errors
+    /// As of [`Reps::stop`].
     pub async fn cancel_task(
         &self,
         cell: &CellPresence,
@@ -97,18 +108,18 @@ async fn put(
     pool.ask(&ask("have a cell update an instance", Method::PUT, url, body, trace_id)).await
 }
 
-fn ask<'a>(what: &'static str, method: Method, url: Url, body: Vec<u8>, trace_id: &'a TraceId) -> Ask<'a> {
-    Ask { what, method, url, body, trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()) }
+fn ask<'a>(what: &'static str, method: Method, url: Url, body: Vec<u8>, trace_id: &'a TraceId) -> RequestToSend<'a> {
+    RequestToSend { what, method, url, body, trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()) }
 }
 
-/// A path of a rep's. Guids are whatever clients make up, so each is one segment whatever is in it.
+/// The URL of a path of the rep. Each element is one segment, because guids may hold any characters.
 fn below(cell: &CellPresence, path: &[&str]) -> Result<Url, ClientError> {
-    let refused = || ClientError::NoSecureAddress { cell_id: text(&cell.cell_id) };
-    let mut url = Url::parse(&text(&cell.rep_url)).map_err(|_| refused())?;
+    let insecure = || ClientError::NoSecureAddress { cell_id: text(&cell.cell_id) };
+    let mut url = Url::parse(&text(&cell.rep_url)).map_err(|_| insecure())?;
     if url.scheme() != "https" {
-        return Err(refused());
+        return Err(insecure());
     }
-    url.path_segments_mut().map_err(|()| refused())?.pop_if_empty().extend(path);
+    url.path_segments_mut().map_err(|()| insecure())?.pop_if_empty().extend(path);
     Ok(url)
 }
 

@@ -1,4 +1,5 @@
-//! The keys that say where the rest of Diego is and how it is spoken to. Owns reading them; connects to nothing.
+//! Keys for the clients of other Diego components: addresses, certificates, timeouts. Owns parsing them; opens no
+//! connection.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,57 +7,61 @@ use std::time::Duration;
 use super::keys::Keys;
 use super::{ClientTls, ConfigError};
 
-/// BOSH's. Diego's BBS waits without a limit where the key is absent, so one receiver that never answers would hold a
-/// worker for good.
+/// BOSH's default. Diego's BBS waits without a limit if the key is absent, so one receiver that never answers would block a
+/// worker forever.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// BOSH's. Diego ends at once where the key is absent.
+/// BOSH's default. Diego's BBS ends at once if the key is absent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// Diego's, which has no key for them.
+/// Diego's interval, which its BBS has no key for.
 const CONVERGENCE_REPORT_INTERVAL: Duration = Duration::from_secs(15);
 const DATABASE_REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// Where its client library looks for an agent.
+/// The defaults of Diego's client library.
 const LOGGREGATOR_HOST: &str = "127.0.0.1";
 const LOGGREGATOR_PORT: u16 = 3458;
 
-/// Everything that this host calls, but Locket, which is part of the lock.
+/// The clients of all components that this host calls, except Locket, which is part of the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clients {
-    /// How long the auctioneer, a rep or a callback may take to answer.
+pub struct ClientsConfig {
+    /// Longest time that the auctioneer, a rep or a callback may take to answer.
     pub communication_timeout: Duration,
-    /// Nobody finds cells for what waits where absent.
-    pub auctioneer: Option<Auctioneer>,
-    pub rep: Rep,
-    /// Metrics and logs of apps go nowhere where absent.
-    pub loggregator: Option<Loggregator>,
-    /// How often requests, open files and the lock are reported.
+    /// Without it, pending LRPs and tasks are never placed on cells.
+    pub auctioneer: Option<AuctioneerConfig>,
+    /// Connections to cell reps.
+    pub rep: RepConfig,
+    /// Without it, no metrics and app logs are sent.
+    pub loggregator: Option<LoggregatorConfig>,
+    /// Interval at which requests, open files and the lock are reported.
     pub report_interval: Duration,
-    /// How often what convergence found last is.
+    /// Interval at which the results of convergence are reported.
     pub convergence_report_interval: Duration,
-    /// How often what the database was asked is.
+    /// Interval at which database statistics are reported.
     pub database_report_interval: Duration,
+    /// Routes with metrics of their own.
     pub advanced_metrics: AdvancedMetrics,
 }
 
+/// The client of the auctioneer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Auctioneer {
-    /// The URL below which its routes are.
+pub struct AuctioneerConfig {
+    /// Base URL of its API.
     pub address: String,
     pub tls: Option<ClientTls>,
-    /// Where it may be left out, a request that fails over https is tried once over http.
+    /// If false, a request that fails over https is tried once over http.
     pub require_tls: bool,
 }
 
+/// The client of cell reps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rep {
-    /// Reps are spoken to over https only; without this the host has no certificate to show them.
+pub struct RepConfig {
+    /// The host's certificate for reps, which accept https only.
     pub tls: Option<ClientTls>,
-    /// The library's own where absent.
+    /// TLS sessions to cache; the library's default if absent.
     pub session_cache_size: Option<usize>,
 }
 
-/// The metrics agent, usually of this machine.
+/// The client of the metrics agent, usually on the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loggregator {
+pub struct LoggregatorConfig {
     pub api_host: String,
     pub api_port: u16,
     pub tls: ClientTls,
@@ -67,25 +72,25 @@ pub struct Loggregator {
     pub job_origin: String,
     pub source_id: String,
     pub instance_id: String,
-    /// The library's own where absent.
+    /// The library's default if absent.
     pub batch_max_size: Option<usize>,
     pub batch_flush_interval: Option<Duration>,
 }
 
-/// Routes whose requests are counted and timed on their own.
+/// Routes for which requests are counted and timed separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdvancedMetrics {
     pub request_count: Vec<String>,
     pub request_latency: Vec<String>,
 }
 
-impl Clients {
+impl ClientsConfig {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         Ok(Self {
             communication_timeout: keys.duration("communication_timeout")?.unwrap_or(COMMUNICATION_TIMEOUT),
-            auctioneer: Auctioneer::read(keys)?,
-            rep: Rep::read(keys)?,
-            loggregator: keys.section("loggregator", Loggregator::read)?,
+            auctioneer: AuctioneerConfig::read(keys)?,
+            rep: RepConfig::read(keys)?,
+            loggregator: keys.section("loggregator", LoggregatorConfig::read)?,
             report_interval: keys.duration("report_interval")?.unwrap_or(REPORT_INTERVAL),
             convergence_report_interval: keys
                 .duration("convergence_report_interval")?
@@ -96,12 +101,12 @@ impl Clients {
     }
 }
 
-impl Default for Clients {
+impl Default for ClientsConfig {
     fn default() -> Self {
         Self {
             communication_timeout: COMMUNICATION_TIMEOUT,
             auctioneer: None,
-            rep: Rep::default(),
+            rep: RepConfig::default(),
             loggregator: None,
             report_interval: REPORT_INTERVAL,
             convergence_report_interval: CONVERGENCE_REPORT_INTERVAL,
@@ -111,7 +116,7 @@ impl Default for Clients {
     }
 }
 
-impl Auctioneer {
+impl AuctioneerConfig {
     fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
         let require_tls = keys.flag("auctioneer_require_tls")?;
         let (cert, key, ca) = (
@@ -144,7 +149,7 @@ impl Auctioneer {
     }
 }
 
-impl Rep {
+impl RepConfig {
     fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let (cert, key, ca) = (keys.file("rep_client_cert")?, keys.file("rep_client_key")?, keys.file("rep_ca_cert")?);
         let session_cache_size = keys.count("rep_client_session_cache_size")?.map(|size| size as usize);
@@ -152,10 +157,10 @@ impl Rep {
     }
 }
 
-impl Loggregator {
-    /// Diego's library sends to every agent that it is configured for since `loggregator_use_v2_api` was removed from it
-    /// (October 2025); files written for an older one may still turn it off. A section that names neither an address
-    /// nor a certificate names no agent.
+impl LoggregatorConfig {
+    /// Since `loggregator_use_v2_api` was removed from Diego's library (October 2025), it sends to every configured agent;
+    /// files written for older releases may still turn it off. A section that names neither an address nor a certificate
+    /// configures no agent.
     fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
         let is_on: Option<bool> = keys.take("loggregator_use_v2_api")?;
         let (host, port) = (keys.text("loggregator_api_host")?, keys.take("loggregator_api_port")?);

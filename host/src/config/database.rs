@@ -1,4 +1,4 @@
-//! The keys that say where the database is and how to use it. Owns reading them into an address; opens nothing.
+//! Keys for the database: address, TLS, limits. Owns parsing them into an [`Address`]; opens no connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::dsn::{self, Dsn};
 use super::keys::Keys;
 use super::{ConfigError, Lock};
-use crate::database::{Address, Dialect, Limits, Server, Tls};
+use crate::database::{Address, ConnectionLimits, Dialect, Server, Tls};
 
-/// Diego keeps up to `max_idle_database_connections` open while nothing uses them. Opening 200 when the host starts
-/// would take a whole server's worth, so this many are kept, and the others go after a while.
+/// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at start would use up the
+/// connections of a whole server.
 const MOST_KEPT: u32 = 10;
-/// The lock, a reader and a writer each need one at the same time, and a change of the schema a fourth.
+/// The lock, a reader and a writer each need a connection at the same time, and a schema change a fourth.
 const FEWEST: u32 = 4;
-/// The pool reserves a place for each; no server lets one client have more.
+/// The pool reserves memory for each; no server allows one client more.
 const MOST: u32 = 10_000;
 
-/// The keys as written.
+/// The values of the keys.
 pub(super) struct DatabaseKeys {
     driver: Option<String>,
     connection_string: Option<String>,
@@ -54,7 +54,7 @@ impl DatabaseKeys {
         self.connection_timeout
     }
 
-    /// The address, with a relative path made relative to `base`, and the names of what has no meaning here.
+    /// Returns the address, with a relative path resolved against `base`, and the names of ignored connection parameters.
     pub(super) fn address(
         self,
         keys: &mut Keys,
@@ -91,8 +91,8 @@ impl DatabaseKeys {
         Server { dialect, host, port, socket, user, password, database: schema, tls, limits: self.limits(lock) }
     }
 
-    /// A certificate in the configuration goes before what the connection string asks for. Without either, Diego
-    /// speaks plainly to MySQL, and encrypted to a PostgreSQL that offers it.
+    /// A certificate in the configuration takes precedence over the connection string. Without either, Diego uses no TLS with
+    /// MySQL, and TLS if the server offers it with PostgreSQL.
     fn tls(&self, dialect: Dialect, asked: Option<Tls>) -> Tls {
         let identity = self.enable_identity_verification;
         match &self.ca_cert_file {
@@ -102,11 +102,11 @@ impl DatabaseKeys {
         }
     }
 
-    fn limits(&self, lock: &Lock) -> Limits {
-        let default = Limits::default();
+    fn limits(&self, lock: &Lock) -> ConnectionLimits {
+        let default = ConnectionLimits::default();
         let max_connections =
             self.max_open_connections.map_or(default.max_connections, |given| given.clamp(FEWEST, MOST));
-        Limits {
+        ConnectionLimits {
             max_connections,
             min_connections: self.max_idle_connections.unwrap_or_default().min(max_connections).min(MOST_KEPT),
             max_lifetime: self.max_connection_lifetime,

@@ -1,5 +1,5 @@
-//! Connection strings as Diego writes them: Go's MySQL form, and PostgreSQL's two. Owns taking them apart; connects
-//! to nothing, and never repeats what it was given, for it holds a password.
+//! Connection strings in Diego's notation: the form of Go's MySQL driver, and PostgreSQL's two. Owns parsing them; opens
+//! no connection. Errors and `Debug` never print the input, which holds a password.
 
 mod mysql;
 mod postgres;
@@ -11,7 +11,7 @@ use crate::database::Tls;
 pub(super) use mysql::mysql;
 pub(super) use postgres::postgres;
 
-/// Where a database server is, and who asks.
+/// A parsed connection string.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Dsn {
     pub host: String,
@@ -21,11 +21,11 @@ pub(super) struct Dsn {
     pub password: String,
     pub schema: String,
     pub tls: Option<Tls>,
-    /// Parameters that mean something to another driver only.
+    /// Parameters that only have a meaning for other drivers.
     pub ignored: Vec<String>,
 }
 
-/// Without user and password.
+/// Prints neither user nor password.
 impl std::fmt::Debug for Dsn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dsn")
@@ -38,17 +38,18 @@ impl std::fmt::Debug for Dsn {
     }
 }
 
+/// Why a connection string cannot be parsed; never contains a part of it except the name of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DsnError {
     #[error("it names no schema, and which tables to use depends on that")]
     NoSchema,
     #[error("it names no user")]
     NoUser,
-    #[error("it has no form that is known")]
+    #[error("it has none of the known forms")]
     Form,
     #[error("it belongs to another `database_driver`")]
     OtherDriver,
-    #[error("what stands before its address is neither `tcp` nor `unix`")]
+    #[error("the protocol before its address is neither `tcp` nor `unix`")]
     Protocol,
     #[error("its address is empty")]
     NoAddress,
@@ -68,7 +69,7 @@ pub enum DsnError {
     Setting(String),
 }
 
-/// Undoes `%40` and the like. Text that was never escaped, as BOSH writes it, stays as it is.
+/// Decodes percent-encoding. Returns text that is not validly encoded unchanged, since BOSH does not encode.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -86,7 +87,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Host and port, where the host may be an IPv6 address in brackets.
+/// Splits host and port; the host may be an IPv6 address in brackets.
 fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), DsnError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -109,7 +110,7 @@ fn number(port: &str) -> Result<u16, DsnError> {
     port.parse().ok().filter(|port| *port > 0).ok_or(DsnError::Port)
 }
 
-/// `name=value` pairs of a query, unescaped.
+/// The decoded `name=value` pairs of a query.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_never_escaped_stays_as_it_is() {
+    fn text_that_is_not_percent_encoded_stays_unchanged() {
         assert_eq!(unescaped("p%40ss"), "p@ss");
         for raw in ["100%", "50%zz", "%", "%f", "%ff", "%+1"] {
             assert_eq!(unescaped(raw), raw);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_in_what_is_printed() {
+    fn debug_output_has_no_credentials() {
         let dsn = mysql("diego-user:hunter2@tcp(db:3306)/diego").unwrap();
         let printed = format!("{dsn:?}");
         assert!(!printed.contains("hunter2") && !printed.contains("diego-user"), "{printed}");

@@ -1,15 +1,15 @@
-//! Durations as Go writes them: `10s`, `1m30s`, `1.5h`, `500ms`. Nothing else is accepted, so a file that
-//! Diego reads means the same here.
+//! Durations in Go's notation: `10s`, `1m30s`, `1.5h`, `500ms`. No other notation is accepted, so that a file means the
+//! same to Diego and to this host.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A duration that was read from Go's notation.
+/// A duration parsed from Go's notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoDuration(pub Duration);
 
-/// Longest spelling first where one begins another.
+/// A unit stands before any that is its prefix.
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_writes() {
+    fn gos_notation_is_parsed() {
         let ms = |text| parse(text).map(|duration| duration.as_millis());
         assert_eq!(ms("10s"), Some(10_000));
         assert_eq!(ms("1m30s"), Some(90_000));
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn text_that_go_rejects_is_rejected() {
         for text in ["", "10", "s", "10 s", "1x", "-1s", "1..5s", "9999999999h"] {
             assert_eq!(parse(text), None, "{text:?}");
         }

@@ -1,5 +1,4 @@
-//! Where things are when the file does not say: a `bbs.json` of Diego's has no key for what only this host has. Owns
-//! the places that are looked at; makes nothing.
+//! Default folders for what Diego's `bbs.json` has no key for. Owns the candidates and their order; creates no folder.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -7,40 +6,39 @@ use std::path::{Path, PathBuf};
 
 use super::ConfigError;
 
-/// Where BOSH puts the configuration of its jobs, which they cannot write to, and where they may keep what is theirs.
+/// BOSH's read-only folder of job configurations, and its writable data folder.
 const JOBS: &str = "/var/vcap/jobs";
 const DATA: &str = "/var/vcap/data";
 
 /// The folder of modules that was shipped with the executable: `modules` beside it, or beside its folder.
 pub(super) fn modules() -> Result<PathBuf, ConfigError> {
     let executable = std::env::current_exe().unwrap_or_default();
-    let places = places_of_modules(&executable);
+    let places = module_folders(&executable);
     let names = || places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ");
     places.iter().find(|place| place.is_dir()).cloned().ok_or_else(|| ConfigError::NoModules { places: names() })
 }
 
-fn places_of_modules(executable: &Path) -> Vec<PathBuf> {
+fn module_folders(executable: &Path) -> Vec<PathBuf> {
     executable.ancestors().skip(1).take(2).map(|folder| folder.join("modules")).collect()
 }
 
-/// The folder for compiled modules, replay files and the admin socket: beside the configuration, or where BOSH lets the
-/// job write. It depends on the path alone, so that every command with the same file finds the same socket.
+/// The folder for compiled modules, replay files and the admin socket: beside the configuration, or BOSH's writable folder
+/// of the job. It depends on the path alone, so that every command with the same file finds the same socket.
 pub(super) fn data(base: &Path) -> PathBuf {
     bosh(base).filter(|folder| folder.is_dir()).unwrap_or_else(|| base.to_owned())
 }
 
-/// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Other folders of a job's are not there under `bpm`.
+/// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other writable folder by default.
 fn bosh(base: &Path) -> Option<PathBuf> {
     let job = base.strip_prefix(JOBS).ok()?.components().next()?;
     Some(Path::new(DATA).join(job).join("tmp"))
 }
 
-/// What a folder of compiled modules is called beside other things.
+/// The name of a folder of compiled modules.
 const MODULE_CACHE: &str = "module-cache";
 
-/// Where compiled modules are kept, in order of preference: in a folder that all hosts of this user share, so that each
-/// module is compiled once on a machine, or else in the data folder. A job of BOSH's has the machine to itself, and may
-/// write to its data folder alone.
+/// Folders for compiled modules, in order of preference: one that all hosts of this user share, so that each module is
+/// compiled once per machine, then the data folder. A BOSH job may only write to its data folder.
 pub(super) fn module_caches(data: &Path) -> Vec<PathBuf> {
     let own = data.join(MODULE_CACHE);
     if data.starts_with(DATA) {
@@ -49,11 +47,11 @@ pub(super) fn module_caches(data: &Path) -> Vec<PathBuf> {
     shared_cache(|name| std::env::var_os(name)).into_iter().chain([own]).collect()
 }
 
-/// `CACHE_DIRECTORY` is systemd's (`CacheDirectory=`), `XDG_CACHE_HOME` the desktop's.
+/// `CACHE_DIRECTORY` is set by systemd (`CacheDirectory=`), `XDG_CACHE_HOME` by desktops.
 fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name: &str| {
         let folders = variable(name)?;
-        // systemd lists several separated by `:`.
+        // systemd separates several folders with `:`.
         std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute() && folder != Path::new("/"))
     };
     let of_home = || folder("HOME").filter(|home| is_own(home)).map(|home| home.join(".cache"));
@@ -63,14 +61,14 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     }
 }
 
-/// Whether a folder is there and belongs to the user that this process runs as: with `sudo`, `HOME` may be another
-/// user's, who could not write to what is made there.
+/// Whether a folder exists and belongs to the user of this process: with `sudo`, `HOME` may be another user's, who could
+/// then not write to what root created there.
 fn is_own(folder: &Path) -> bool {
     let owner = |path: &Path| std::fs::metadata(path).map(|found| found.uid());
     folder.is_dir() && matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Where a package keeps what `bbs module compile` made of its modules: beside their folder.
+/// The folder beside the modules folder in which a package ships the output of `bbs module compile`.
 pub fn shipped_module_cache(modules: &Path) -> PathBuf {
     modules.with_file_name(MODULE_CACHE)
 }
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compiled_modules_are_shared_by_the_hosts_of_one_user() {
+    fn module_cache_is_shared_by_hosts_of_one_user() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().to_str().unwrap();
         let shared = |variables: &[(&str, &str)]| {
@@ -97,27 +95,27 @@ mod tests {
     }
 
     #[test]
-    fn the_data_folder_keeps_compiled_modules_where_no_shared_folder_can() {
+    fn module_cache_falls_back_to_the_data_folder() {
         assert_eq!(module_caches(Path::new("/srv/data")).last(), Some(&PathBuf::from("/srv/data/module-cache")));
         let job = Path::new("/var/vcap/data/bbs/tmp");
         assert_eq!(module_caches(job), [job.join("module-cache")]);
     }
 
     #[test]
-    fn a_package_has_its_compiled_modules_beside_the_modules() {
+    fn shipped_module_cache_is_beside_the_modules_folder() {
         for modules in ["/var/vcap/packages/bbs/modules", "/var/vcap/packages/bbs/modules/"] {
             assert_eq!(shipped_module_cache(Path::new(modules)), Path::new("/var/vcap/packages/bbs/module-cache"));
         }
     }
 
     #[test]
-    fn modules_are_looked_for_where_a_package_has_them() {
-        let places = places_of_modules(Path::new("/var/vcap/packages/bbs/bin/bbs"));
+    fn modules_are_searched_beside_the_executable_and_its_folder() {
+        let places = module_folders(Path::new("/var/vcap/packages/bbs/bin/bbs"));
         assert_eq!(places, ["/var/vcap/packages/bbs/bin/modules", "/var/vcap/packages/bbs/modules"].map(PathBuf::from));
     }
 
     #[test]
-    fn a_job_of_bosh_keeps_its_data_where_it_may_write() {
+    fn bosh_job_uses_its_writable_data_folder() {
         let of = |base: &str| bosh(Path::new(base));
         assert_eq!(of("/var/vcap/jobs/bbs/config"), Some("/var/vcap/data/bbs/tmp".into()));
         assert_eq!(of("/var/vcap/jobs"), None);

@@ -1,6 +1,6 @@
-//! The keys of the file as Go reads them, at every depth: whatever their case, `null`, `""` and zero meaning the same as
-//! absent. Owns saying which key is wrong, which were not asked for, and what a relative path is relative to; knows no
-//! key by name.
+//! A typed view of the file's keys with the semantics of Go's decoder, at every depth: key names in any case; `null`, `""`
+//! and zero mean the same as absent. Owns errors that name a key, the list of unread keys, and the base of relative paths;
+//! contains no key names.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,29 +13,29 @@ use serde_json::{Map, Value};
 use super::ConfigError;
 use super::duration::GoDuration;
 
-/// The folders that a relative path can be relative to.
+/// The folders that relative paths are resolved against.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
-    /// Of the configuration file.
+    /// The folder of the configuration file.
     pub(super) file: PathBuf,
-    /// Of the process.
+    /// The working directory of the process.
     pub(super) working: PathBuf,
 }
 
-/// What has not been taken yet.
+/// The keys that have not been read yet.
 pub(super) struct Keys {
     folders: Folders,
     left: BTreeMap<String, Value>,
-    /// Keys of the sections that were read, as `section.key`.
+    /// Unread keys of sections, as `section.key`.
     left_in_sections: Vec<String>,
     beside_the_file: Vec<String>,
 }
 
-/// What is left once every part of the configuration has taken its keys.
+/// What remains after every part of the configuration has read its keys.
 pub(super) struct Leftover {
-    /// Keys without a reader; `section.key` within a section.
+    /// Keys that no part has read; `section.key` within a section.
     pub(super) names: Vec<String>,
-    /// Keys whose file was found beside the configuration file and not in the working directory.
+    /// Keys whose file exists beside the configuration file but not in the working directory.
     pub(super) beside_the_file: Vec<String>,
 }
 
@@ -50,35 +50,35 @@ impl Keys {
         value.map(serde_json::from_value).transpose().map_err(|source| ConfigError::Value { key, source })
     }
 
-    /// Nothing where it is empty.
+    /// Returns a text; `None` if it is empty.
     pub(super) fn text(&mut self, key: &'static str) -> Result<Option<String>, ConfigError> {
         Ok(self.take::<String>(key)?.filter(|text| !text.is_empty()))
     }
 
-    /// A `null` among them is an empty text.
+    /// Returns a list of texts; `null` in it is an empty text.
     pub(super) fn texts(&mut self, key: &'static str) -> Result<Vec<String>, ConfigError> {
         let texts = self.take::<Vec<Option<String>>>(key)?.unwrap_or_default();
         Ok(texts.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Texts by name. A `null` among them is an empty text.
+    /// Returns texts by name; `null` is an empty text.
     pub(super) fn texts_by_name(&mut self, key: &'static str) -> Result<BTreeMap<String, String>, ConfigError> {
         let texts = self.take::<BTreeMap<String, Option<String>>>(key)?.unwrap_or_default();
         Ok(texts.into_iter().map(|(name, text)| (name, text.unwrap_or_default())).collect())
     }
 
-    /// A path that this host writes to or that only it knows: relative to the configuration file.
+    /// Returns a path that only this host uses, resolved against the configuration file's folder.
     pub(super) fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
         Ok(self.text(key)?.map(|path| self.folders.file.join(path)))
     }
 
-    /// A file that has to exist, such as a certificate. Go opens it relative to the working directory; one that is
-    /// only beside the configuration file is found there, and the key remembered for a warning.
+    /// Returns the path of a file that has to exist, such as a certificate. Go resolves it against the working directory; if
+    /// it exists only beside the configuration file, that path is used and the key is recorded for a warning.
     pub(super) fn file(&mut self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
         Ok(self.text(key)?.map(|path| self.find(key, Path::new(&path))))
     }
 
-    /// [`Keys::file`] for a path that is a part of the key's value.
+    /// Like [`Keys::file`], for a path that is part of a key's value.
     pub(super) fn find(&mut self, key: &str, path: &Path) -> PathBuf {
         let (working, beside) = (self.folders.working.join(path), self.folders.file.join(path));
         if working.exists() {
@@ -90,17 +90,17 @@ impl Keys {
         beside
     }
 
-    /// The default where it is absent or zero.
+    /// Returns a duration; `None` if it is absent or zero.
     pub(super) fn duration(&mut self, key: &'static str) -> Result<Option<Duration>, ConfigError> {
         Ok(Some(self.duration_or_zero(key)?).filter(|duration| !duration.is_zero()))
     }
 
-    /// Zero where it is absent, for durations of which zero means something.
+    /// Returns a duration; zero if it is absent. For durations of which zero has a meaning.
     pub(super) fn duration_or_zero(&mut self, key: &'static str) -> Result<Duration, ConfigError> {
         Ok(self.take::<GoDuration>(key)?.map_or(Duration::ZERO, |duration| duration.0))
     }
 
-    /// Nothing where it is zero or less, which Go takes for the same.
+    /// Returns a count; `None` if it is zero or negative, which Go's code treats alike.
     pub(super) fn count(&mut self, key: &'static str) -> Result<Option<u32>, ConfigError> {
         let count = self.take::<i64>(key)?.filter(|count| *count > 0);
         Ok(count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)))
@@ -110,7 +110,7 @@ impl Keys {
         Ok(self.take(key)?.unwrap_or_default())
     }
 
-    /// Where to listen: an IP address and a port, or a port alone, which Go takes for one of every interface.
+    /// Returns an address to listen on: an IP address and a port, or `:port`, which in Go means all interfaces.
     pub(super) fn address(&mut self, key: &'static str) -> Result<Option<SocketAddr>, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let here = text.strip_prefix("localhost:").map(|port| (Ipv4Addr::LOCALHOST, port));
@@ -122,7 +122,7 @@ impl Keys {
         address.map(Some).ok_or(ConfigError::Address { key, text })
     }
 
-    /// The keys of an object within the file, which follow the same rules.
+    /// Reads the keys of a nested object, which follow the same rules.
     pub(super) fn section<T>(
         &mut self,
         key: &'static str,

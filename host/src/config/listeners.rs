@@ -1,36 +1,39 @@
-//! The keys that say where this host is reached, and how it shows that it is well. Owns reading them; opens nothing.
+//! Keys for the ports of this host and its health check. Owns parsing them; opens no port.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::keys::Keys;
-use super::{ConfigError, Tls};
+use super::{ConfigError, ServerTls};
 
-/// The API's port in every Diego.
+/// Diego's default port of the API.
 const PORT: u16 = 8889;
 
+/// The addresses that the host listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listeners {
     pub api: SocketAddr,
-    /// Plain HTTP where absent, which only this machine may use.
-    pub tls: Option<Tls>,
+    /// TLS of the API; without it, plain HTTP on the loopback interface only.
+    pub tls: Option<ServerTls>,
     pub health: Option<SocketAddr>,
-    /// Where the level of the log is changed.
+    /// The debug port, at which the log level is changed.
     pub debug: Option<SocketAddr>,
-    /// Where Prometheus may ask; nowhere if absent.
+    /// The port for Prometheus; none if absent.
     pub metrics: Option<SocketAddr>,
+    /// The file of the access log; none if absent.
     pub access_log: Option<PathBuf>,
-    /// Whether and how the database is probed.
+    /// The probe of the database; none if absent.
     pub health_check: Option<HealthCheck>,
 }
 
-/// A probe of the database, which ends the host when it fails.
+/// A periodic probe of the database, which ends the host when it fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     pub interval: Duration,
-    /// Of each attempt.
+    /// Longest time of each attempt.
     pub timeout: Duration,
+    /// Failed attempts in a row after which the host ends.
     pub attempts: u32,
 }
 
@@ -52,7 +55,7 @@ impl Listeners {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let listeners = Self {
             api: keys.address("listen_address")?.unwrap_or(Self::default().api),
-            tls: Tls::read(keys)?,
+            tls: ServerTls::read(keys)?,
             health: keys.address("health_address")?,
             debug: keys.address("debug_address")?,
             metrics: keys.address("metrics_address")?,
@@ -62,7 +65,7 @@ impl Listeners {
         if listeners.tls.is_none() && !listeners.api.ip().is_loopback() {
             return Err(ConfigError::Refused {
                 key: "listen_address",
-                why: "other machines reach it, and whoever does may do anything; give `cert_file`, `key_file` and \
+                why: "other machines can reach it, and without TLS every client has full access; give `cert_file`, `key_file` and \
                       `ca_file`, or listen on 127.0.0.1",
             });
         }

@@ -1,4 +1,4 @@
-//! The keys that say which lock makes a host the master, and for how long. Owns reading them; locks nothing.
+//! Keys for the master lock. Owns parsing them; takes no lock.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use super::keys::Keys;
 
 const TTL: Duration = Duration::from_secs(15);
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Where Diego's zero would end every look-up before it began.
+/// Used instead of zero, with which every look-up would time out at once.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The master lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
-    /// How long a master that says nothing more is still taken for one.
+    /// How long a master stays the master after its last renewal.
     pub ttl: Duration,
-    /// How often a standby tries again.
+    /// Interval at which a standby retries.
     pub retry_interval: Duration,
-    /// Who this host is to the others. A new one for each start where absent.
+    /// The identity of this host towards others; a new one on each start if absent.
     pub uuid: Option<String>,
-    /// Diego's lock service; the database's own lock where absent.
-    pub locket: Option<Locket>,
+    /// Diego's lock service; without it, the lock is a lease in the database or a file lock.
+    pub locket: Option<LocketConfig>,
 }
 
 impl Default for Lock {
@@ -29,8 +30,9 @@ impl Default for Lock {
     }
 }
 
+/// The client of Locket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Locket {
+pub struct LocketConfig {
     /// `host:port`.
     pub address: String,
     pub ca_cert_file: PathBuf,
@@ -38,18 +40,18 @@ pub struct Locket {
     pub client_key_file: PathBuf,
     pub keepalive_time: Option<Duration>,
     pub keepalive_timeout: Option<Duration>,
-    /// How long looking up a cell, or all, may take.
+    /// Longest time of looking up one cell or all.
     pub lookup_timeout: Duration,
 }
 
 impl Lock {
-    /// `lookup_timeout` is what the file says of the database's connections, which bounds looking cells up as well.
+    /// `lookup_timeout` is the configured connection timeout of the database, which in Diego also bounds cell look-ups.
     pub(super) fn read(keys: &mut Keys, lookup_timeout: Option<Duration>) -> Result<Self, ConfigError> {
         let uuid = keys.text("uuid")?;
         let lock = Self {
             ttl: keys.duration("lock_ttl")?.unwrap_or(TTL),
             retry_interval: keys.duration("lock_retry_interval")?.unwrap_or(RETRY_INTERVAL),
-            locket: Locket::read(keys, uuid.is_some(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT))?,
+            locket: LocketConfig::read(keys, uuid.is_some(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT))?,
             uuid,
         };
         if lock.ttl < Duration::from_secs(1) {
@@ -62,7 +64,7 @@ impl Lock {
     }
 }
 
-impl Locket {
+impl LocketConfig {
     fn read(keys: &mut Keys, has_uuid: bool, lookup_timeout: Duration) -> Result<Option<Self>, ConfigError> {
         let (ca, cert, key) = (
             keys.file("locket_ca_cert_file")?,
@@ -74,7 +76,7 @@ impl Locket {
         let keepalive_timeout = seconds("locket_client_keepalive_timeout")?;
         let Some(address) = keys.text("locket_address")? else { return Ok(None) };
         if !has_uuid {
-            return Err(ConfigError::Missing { key: "uuid", what: "who this host is to Locket" });
+            return Err(ConfigError::Missing { key: "uuid", what: "the identity of this host in Locket" });
         }
         let named = |path: Option<PathBuf>, key, what| path.ok_or(ConfigError::Missing { key, what });
         Ok(Some(Self {

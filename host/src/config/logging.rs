@@ -1,22 +1,24 @@
-//! The keys that say what is logged, where and in which form. Owns reading them; writes nothing.
+//! Keys for the log. Owns parsing them; writes no log.
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::ConfigError;
 use super::keys::Keys;
 
+/// The form and level of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Logging {
-    /// What each line begins with, as Diego's do; without it lines are for people.
+    /// The source of lager's lines, as Diego's component name; without it, lines are for people.
     pub session_name: Option<String>,
     pub level: LogLevel,
     pub time_format: TimeFormat,
-    /// Longer texts within a line are cut.
+    /// Length in bytes at which texts within a line are truncated; unlimited if absent.
     pub max_data_string_length: Option<usize>,
-    /// Nothing is taken out of lines where absent; where empty, what usually is a secret.
+    /// Patterns of secrets to redact: `None` redacts nothing, an empty list uses the built-in patterns.
     pub redact: Option<Vec<String>>,
 }
 
+/// The least severity that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -27,7 +29,7 @@ pub enum LogLevel {
     Fatal,
 }
 
-/// How a line says when.
+/// The format of a line's timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeFormat {
     #[default]
@@ -35,7 +37,7 @@ pub enum TimeFormat {
     Rfc3339,
 }
 
-/// By name or, as Go's own type has it, by number.
+/// Accepts the name or the number that Go's type has.
 impl<'de> Deserialize<'de> for TimeFormat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;

@@ -1,5 +1,5 @@
-//! The keys that say how this host migrates: when it serves meanwhile, how fast, and what becomes of records that will
-//! not go. All of them are ours; Diego's BBS ignores them.
+//! Keys for migrations: whether the API is served meanwhile, how fast they run, and how records that cannot be transformed
+//! are treated. All of them are this project's own; Diego's BBS ignores them.
 
 use std::time::Duration;
 
@@ -9,41 +9,42 @@ use super::ConfigError;
 use super::duration::GoDuration;
 use super::keys::Keys;
 
-/// Whether the API is served while records are copied.
+/// Whether the API is served while a migration copies records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MigrationMode {
-    /// 503 with progress until the migration is done.
+    /// Answers 503 with the progress until the migration is complete.
     #[default]
     Offline,
-    /// Reads come through the migrations, and writes go to both sides.
+    /// Reads go through the lens, and writes to both the original tables and the copies (dual write).
     Online,
 }
 
-/// What becomes of a record that cannot be transformed.
+/// How a record that cannot be transformed is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnreadable {
-    /// The migration ends with an error that names it.
+    /// Ends the migration with an error that names the record.
     #[default]
     Stop,
-    /// It is set aside whole, with the reason, and the migration goes on.
+    /// Moves the whole unit into quarantine, with the reason, and continues.
     Quarantine,
 }
 
+/// How this host migrates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Migration {
+pub struct MigrationConfig {
     pub mode: MigrationMode,
     pub on_unreadable: OnUnreadable,
-    /// The version to take the database back to when the host is told to end.
+    /// The data version to roll the database back to on `SIGTERM`.
     pub rollback_on_drain_to: Option<u64>,
-    /// The greatest number of units a second; no bound where absent.
+    /// Upper bound of the rate; no bound if absent.
     pub units_per_second: Option<u64>,
-    /// How long writing a batch should take; the batches grow and shrink towards it.
+    /// Target duration of writing one batch; batches grow and shrink towards it.
     pub batch_time: Option<Duration>,
 }
 
-impl Migration {
+impl MigrationConfig {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let units_per_second = keys.take("migration_units_per_second")?;
         if units_per_second == Some(0) {

@@ -1,8 +1,7 @@
-//! The names of keys: which are this project's own, which of Diego's have no effect here, and which of our own a misspelt
-//! one resembles. Reads no value.
+//! Names of keys: this project's own, Diego's without effect, and the likely meaning of a misspelt one. Reads no value.
 
-/// Keys of this project. Diego's BBS ignores them, so a misspelt one changes what an operator relies on: a host with
-/// `pin_data_versoin` would migrate the database that it was to keep as it is.
+/// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
+/// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
 pub(super) const OURS: [&str; 15] = [
     "admin_socket",
     "convergence_report_interval",
@@ -21,9 +20,9 @@ pub(super) const OURS: [&str; 15] = [
     "rollback_on_drain_to_version",
 ];
 
-/// Keys of Diego's that change nothing here: what its own BBS does not look at either, what is for other components
-/// (`loggregator_app_metric_exclusion_filter`), and whether instances that report again that they run are logged, which
-/// they never are.
+/// Diego's keys that have no effect here: those that its own BBS ignores, those for other components
+/// (`loggregator_app_metric_exclusion_filter`), and the one that logs repeated start reports of instances, which this host
+/// never logs.
 pub(super) const WITHOUT_MEANING: [&str; 8] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
@@ -35,7 +34,7 @@ pub(super) const WITHOUT_MEANING: [&str; 8] = [
     "require_ssl",
 ];
 
-/// The key of our own that `unknown` most resembles, within one edit and another for each eight characters.
+/// This project's key that `unknown` resembles most, within one edit plus another per eight characters.
 pub(super) fn resembled(unknown: &str) -> Option<&'static str> {
     let written = unknown.replace('-', "_");
     let distances = OURS.into_iter().map(|ours| (strsim::osa_distance(&written, ours), ours));
@@ -67,9 +66,9 @@ mod tests {
         }
     }
 
-    /// Keys of the configuration of Diego's BBS from its first commit to `b2385bea`, and what else an operator may add.
+    /// All keys of Diego's BBS from its first commit to `b2385bea`, and other names that an operator may add.
     #[test]
-    fn keys_of_diegos_and_unrelated_ones_resemble_none_of_ours() {
+    fn diegos_and_unrelated_keys_resemble_none_of_ours() {
         let diegos = "access_log_path active_key_label advanced_metrics advertise_url auctioneer_address \
             auctioneer_ca_cert auctioneer_client_cert auctioneer_client_key auctioneer_require_tls ca_file \
             cell_registrations_locket_enabled cert_file communication_timeout consul_cluster \

@@ -1,4 +1,4 @@
-//! What a file means, key by key, and what is said about one that means nothing.
+//! The meaning of each key, and the errors of files that cannot be used.
 
 mod any;
 mod diego;
@@ -13,14 +13,14 @@ fn read(json: &str) -> Result<Config, ConfigError> {
     check(parse(json).expect("the test's JSON parses"), folders())
 }
 
-/// Of a file `/etc/bbs/bbs.json`, read by a process elsewhere.
+/// The folders of a file `/etc/bbs/bbs.json` that is read by a process elsewhere.
 fn folders() -> Folders {
     Folders { file: "/etc/bbs".into(), working: "/nonexistent".into() }
 }
 
 const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
 
-/// The smallest file and more keys.
+/// The smallest file plus more keys.
 fn with(keys: &str) -> String {
     SMALLEST.replace('}', &format!(",{keys}}}"))
 }
@@ -40,7 +40,7 @@ fn server(driver: &str, connection_string: &str, keys: &str) -> Server {
 }
 
 #[test]
-fn the_smallest_file_gets_defaults_beside_the_database() {
+fn smallest_file_has_defaults_beside_the_database() {
     let config = read(SMALLEST).unwrap();
     assert_eq!(config.listeners.api.to_string(), "127.0.0.1:8889");
     assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
@@ -48,12 +48,12 @@ fn the_smallest_file_gets_defaults_beside_the_database() {
     assert_eq!(config.module_caches.last().unwrap(), Path::new("/etc/bbs/data/module-cache"));
     assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/admin.sock"));
     assert_eq!(config.lock, Lock::default());
-    assert_eq!(config.migration, Migration::default());
+    assert_eq!(config.migration, MigrationConfig::default());
     assert_eq!(config.ignored, Ignored::default());
 }
 
 #[test]
-fn what_is_kept_in_files_is_beside_the_database_or_where_the_file_says() {
+fn folders_default_to_the_data_folder_and_can_be_set() {
     let moved = read(&with(r#""data_dir":"/var/lib/bbs","replay_dir":"replays""#)).unwrap();
     assert_eq!(moved.module_caches.last().unwrap(), Path::new("/var/lib/bbs/module-cache"));
     let named = read(&with(r#""module_cache_dir":"cache""#)).unwrap();
@@ -65,7 +65,7 @@ fn what_is_kept_in_files_is_beside_the_database_or_where_the_file_says() {
 }
 
 #[test]
-fn a_server_is_where_its_connection_string_says() {
+fn connection_string_sets_the_servers_address() {
     let mysql = on_mysql("");
     assert_eq!((mysql.dialect, &*mysql.host, mysql.port), (Dialect::Mysql, "db", 3306));
     assert_eq!((&*mysql.user, &*mysql.password, &*mysql.database), ("diego", "p@ss", "cf"));
@@ -74,7 +74,7 @@ fn a_server_is_where_its_connection_string_says() {
 }
 
 #[test]
-fn a_certificate_in_the_file_goes_before_the_connection_string() {
+fn certificate_in_the_file_overrides_the_connection_string() {
     let ca = |file: &str, identity| Tls::Verified { ca_file: Some(Path::new("/etc/bbs").join(file)), identity };
     assert_eq!(on_mysql("").tls, Tls::Off);
     assert_eq!(on_mysql(r#","sql_ca_cert_file":"""#).tls, Tls::Off);
@@ -90,7 +90,7 @@ fn a_certificate_in_the_file_goes_before_the_connection_string() {
 }
 
 #[test]
-fn connections_are_bounded_and_timed() {
+fn connection_limits_and_timeouts_are_applied() {
     let default = on_mysql("").limits;
     assert_eq!((default.max_connections, default.min_connections, default.max_lifetime), (100, 0, None));
     let given = on_mysql(
@@ -112,7 +112,7 @@ fn connections_are_bounded_and_timed() {
 }
 
 #[test]
-fn the_lock_is_lockets_where_its_address_is_given() {
+fn locket_address_selects_locket() {
     let keys = r#""uuid":"me","lock_ttl":"30s","lock_retry_interval":"1s","locket_address":"locket:8891",
         "locket_ca_cert_file":"ca.crt","locket_client_cert_file":"c.crt","locket_client_key_file":"c.key",
         "locket_client_keepalive_time":10,"locket_client_keepalive_timeout":22"#;
@@ -128,10 +128,10 @@ fn the_lock_is_lockets_where_its_address_is_given() {
 }
 
 #[test]
-fn how_to_migrate_is_said_by_keys_of_our_own() {
+fn migration_keys_are_read() {
     let keys = r#""migration_mode":"online","on_unreadable":"quarantine","rollback_on_drain_to_version":1722634733,
         "migration_units_per_second":500,"migration_batch_time":"100ms""#;
-    let expected = Migration {
+    let expected = MigrationConfig {
         mode: MigrationMode::Online,
         on_unreadable: OnUnreadable::Quarantine,
         rollback_on_drain_to: Some(1_722_634_733),
@@ -142,7 +142,7 @@ fn how_to_migrate_is_said_by_keys_of_our_own() {
 }
 
 #[test]
-fn what_has_no_meaning_here_is_named() {
+fn keys_without_effect_are_listed() {
     let ignored = read(&with(r#""locket_adress":"x","advertise_url":"y","require_ssl":true"#)).unwrap().ignored;
     assert_eq!(
         (&ignored.known[..], &ignored.unknown[..]),
@@ -159,7 +159,7 @@ fn what_has_no_meaning_here_is_named() {
 }
 
 #[test]
-fn misspelt_key_of_ours_ends_the_start_and_names_the_right_one() {
+fn misspelt_key_of_ours_is_rejected_with_the_right_name() {
     let error = read(&with(r#""pin_data_versoin":1722634733"#)).unwrap_err();
     assert!(
         matches!(&error, ConfigError::Misspelt { written, meant: "pin_data_version" } if written == "pin_data_versoin"),
@@ -178,7 +178,7 @@ fn each_key_in_the_list_of_ours_is_read() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused() {
+fn unusable_values_are_rejected() {
     for (key, value) in [
         ("listen_address", r#""0.0.0.0:8889""#),
         ("listen_address", r#"":8889""#),
@@ -195,7 +195,7 @@ fn what_cannot_be_honoured_is_refused() {
 }
 
 #[test]
-fn a_value_of_another_kind_is_an_error_that_names_key_and_kind() {
+fn value_of_a_wrong_type_is_rejected_with_key_and_type() {
     for (key, value, part) in [
         ("migration_mode", r#""fast""#, "unknown variant `fast`, expected `offline` or `online`"),
         ("on_unreadable", r#""skip""#, "unknown variant `skip`, expected `stop` or `quarantine`"),
@@ -219,7 +219,7 @@ fn a_value_of_another_kind_is_an_error_that_names_key_and_kind() {
 }
 
 #[test]
-fn an_address_is_ip_and_port_or_goes_shorter_forms() {
+fn address_is_ip_and_port_or_gos_shorter_forms() {
     let health = |text: &str| read(&with(&format!(r#""health_address":"{text}""#))).map(|read| read.listeners.health);
     for (text, address) in [
         ("127.0.0.1:8890", "127.0.0.1:8890"),
@@ -262,7 +262,7 @@ fn keys_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn what_is_required_is_named_when_absent() {
+fn missing_required_keys_are_named() {
     let key = |json| match read(json) {
         Err(ConfigError::Missing { key, .. }) => key,
         other => panic!("expected a missing key, got {other:?}"),
@@ -274,7 +274,7 @@ fn what_is_required_is_named_when_absent() {
 }
 
 #[test]
-fn no_secret_is_in_what_is_printed() {
+fn debug_output_and_errors_have_no_secrets() {
     let json = r#"{"database_driver":"mysql","database_connection_string":"diego:hunter2@tcp(db)/cf","modules_dir":"m",
         "encryption_keys":{"k":"hunter1"},"active_key_label":"k"}"#;
     let printed = format!("{:?}", read(json).unwrap());

@@ -1,21 +1,20 @@
-//! The keys that name certificates: those by which this host is known, and those by which it knows others. Owns which
-//! of them belong together; reads no certificate.
+//! Keys that name certificates, of the API and of its clients. Owns which files belong together; reads no certificate.
 
 use std::path::PathBuf;
 
 use super::ConfigError;
 use super::keys::Keys;
 
-/// What the API's clients see, and whom it believes.
+/// The API's certificate, and the authority of its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
+pub struct ServerTls {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
-    /// Whoever calls has to have a certificate of this authority.
+    /// Clients have to present a certificate that this authority signed.
     pub ca_file: PathBuf,
 }
 
-/// Who this host is to another component, and whom it takes for that component.
+/// The host's certificate as a client of another component, and the authority of that component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
     pub cert_file: PathBuf,
@@ -23,8 +22,8 @@ pub struct ClientTls {
     pub ca_file: PathBuf,
 }
 
-impl Tls {
-    /// Nothing where none of the files is named.
+impl ServerTls {
+    /// Returns `None` if none of the files is named.
     pub(super) fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
         let (cert, key, ca) = (keys.file("cert_file")?, keys.file("key_file")?, keys.file("ca_file")?);
         if cert.is_none() && key.is_none() && ca.is_none() {
@@ -40,7 +39,7 @@ impl Tls {
 }
 
 impl ClientTls {
-    /// Nothing where one of the three is missing: that is how Diego takes the keys of reps.
+    /// Returns `None` if one of the three is missing, as Diego does for the keys of reps.
     pub(super) fn whole(cert: Option<PathBuf>, key: Option<PathBuf>, ca: Option<PathBuf>) -> Option<Self> {
         Some(Self { cert_file: cert?, key_file: key?, ca_file: ca? })
     }

@@ -1,39 +1,41 @@
-//! The keys that bound and time the work of a master: tasks and convergence. An absent key is zero, as in Diego, where
-//! zero means something; where Diego's BBS could not work with it, it has the value that BOSH writes.
+//! Keys that bound and schedule the master's work: tasks and convergence. An absent key is zero, as in Diego, where zero
+//! has a meaning; where Diego's BBS cannot work with zero, the default is BOSH's.
 
 use std::time::Duration;
 
 use super::ConfigError;
 use super::keys::Keys;
 
+/// Limits of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
     /// How often a task may be rejected before it fails; with 0 the first rejection fails it.
     pub max_retries: i32,
-    /// A task that ended or is being resolved for longer is taken up again.
+    /// Age at which a completed or resolving task is processed again.
     pub kick: Duration,
-    /// A task that waits for longer fails.
+    /// Age at which a pending task fails.
     pub expire_pending: Duration,
-    /// A task that ended is forgotten after this.
+    /// Age at which a completed task is deleted.
     pub expire_completed: Duration,
-    /// Callbacks at a time.
+    /// Concurrent callbacks.
     pub callback_workers: usize,
 }
 
+/// Schedule and concurrency of convergence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convergence {
-    /// From the end of a pass to the next.
+    /// Time from the end of one pass to the start of the next.
     pub repeat_interval: Duration,
-    /// What a pass does at a time.
+    /// Concurrent operations of a pass.
     pub workers: usize,
-    /// Containers of a desired LRP that an update is sent to, at a time.
+    /// Concurrent requests that send an update of a desired LRP to its containers.
     pub update_workers: usize,
 }
 
 const CALLBACK_WORKERS: usize = 1000;
 
 impl Tasks {
-    /// What BOSH writes where an operator chose nothing.
+    /// The values that BOSH renders by default.
     pub const BOSH: Self = Self {
         max_retries: 3,
         kick: Duration::from_secs(30),
@@ -69,14 +71,14 @@ impl Tasks {
             kick: keys.duration_or_zero("kick_task_duration")?,
             expire_pending: keys.duration_or_zero("expire_pending_task_duration")?,
             expire_completed: keys.duration_or_zero("expire_completed_task_duration")?,
-            // Diego's BBS ends where it is zero.
+            // Diego's BBS ends at once if it is zero.
             callback_workers: workers(keys, "task_callback_workers", CALLBACK_WORKERS)?,
         })
     }
 }
 
 impl Convergence {
-    /// With zeros Diego's BBS converges back to back, acts on nothing that it finds, and creates no instances.
+    /// With zeros, Diego's BBS converges without a pause, acts on none of its findings, and creates no instances.
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let default = Self::default();
         Ok(Self {

@@ -1,5 +1,5 @@
-//! Where a database is, and how many connections to it there may be. Owns the settings; reading them from a
-//! configuration is `config`'s, and using them the drivers'.
+//! The address of a database, its TLS mode and its limits. Owns the settings; `config` parses them, and the drivers use
+//! them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use super::Dialect;
 
+/// The address of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
+    /// The path of the SQLite file.
     Sqlite(PathBuf),
+    /// A PostgreSQL, MariaDB or MySQL server.
     Server(Box<Server>),
 }
 
 impl Address {
+    /// The dialect of the database at this address.
     pub fn dialect(&self) -> Dialect {
         match self {
             Self::Sqlite(_) => Dialect::Sqlite,
@@ -22,7 +26,7 @@ impl Address {
     }
 }
 
-/// As people are told: never with a password.
+/// For messages to people: without user and password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -39,7 +43,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A database server, and the session that this host wants with it.
+/// A database server and the settings of a session with it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Server {
     /// PostgreSQL or MySQL.
@@ -52,7 +56,7 @@ pub struct Server {
     pub password: String,
     pub database: String,
     pub tls: Tls,
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 impl fmt::Debug for Server {
@@ -70,39 +74,42 @@ impl fmt::Debug for Server {
     }
 }
 
-/// How the connection is protected.
+/// How the connection to a server is encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tls {
+    /// No encryption.
     Off,
-    /// Encrypted where the server offers it, without a check of who it is.
+    /// Encrypted if the server offers it; the server's certificate is not verified.
     Preferred,
-    /// Encrypted, without a check of who the server is.
+    /// Encrypted; the server's certificate is not verified.
     Required,
-    /// Encrypted, the server's certificate signed by this authority (or one of the system's).
+    /// Encrypted; the server's certificate has to be signed by this authority, or by one that the system trusts if absent.
     Verified {
         ca_file: Option<PathBuf>,
+        /// Whether the certificate has to name the host that the connection goes to.
         identity: bool,
     },
 }
 
-/// Connections, and how long each thing may take.
+/// Number of connections, and time limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
+    /// Most connections in the pool.
     pub max_connections: u32,
-    /// Connections that are kept while nothing uses them.
+    /// Connections that stay open while idle.
     pub min_connections: u32,
-    /// Forever where absent.
+    /// The age at which a connection is replaced; unlimited if absent.
     pub max_lifetime: Option<Duration>,
-    /// How long to wait for a connection.
+    /// Longest wait for a connection.
     pub connect_timeout: Duration,
-    /// How long one statement may take.
+    /// Longest run time of one statement.
     pub statement_timeout: Duration,
-    /// How long the server lets an open transaction wait for this host. Below the time a lock is held for, so that a
-    /// host that froze within a transaction does not block its successor.
+    /// How long the server keeps a transaction open that is waiting for this host. Below the lifetime of the master lock, so
+    /// that a host that froze within a transaction does not block its successor.
     pub idle_in_transaction_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             max_connections: 100,

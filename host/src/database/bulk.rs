@@ -1,5 +1,5 @@
-//! Many rows into one table, the fastest way that each database has: `COPY` on PostgreSQL, statements of many rows on
-//! the others. Owns the encoding; the rows are whole and sealed already.
+//! Bulk insert into one table, by each database's fastest means: `COPY` on PostgreSQL, multi-row `INSERT` statements on
+//! the others. Owns the encoding; the rows arrive complete and sealed.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,21 @@ use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, ColumnType};
 use crate::layout::values::Value;
 
-/// The most values in one statement: SQLite's limit, and that of MySQL's protocol.
+/// Bound parameters per statement: SQLite's limit, and that of MySQL's protocol.
 const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
-/// Well below the smallest `max_allowed_packet` that anybody runs with.
+/// Well below `max_allowed_packet`, whose default is 16 MiB or more.
 const STATEMENT_BYTES: usize = 2 << 20;
-/// What is sent of a `COPY` at a time.
+/// Bytes of a `COPY` that are encoded before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Rows as columns: each column of the table that is written, with its values.
+/// Rows in columnar form: each written column of the table with its values.
 #[derive(Debug)]
 pub struct Rows<'a> {
+    /// Number of rows.
     pub count: usize,
+    /// The columns to write; each holds `count` values.
     pub columns: Vec<(&'a Column, &'a ColumnData)>,
 }
 
@@ -39,9 +41,12 @@ impl Rows<'_> {
     }
 }
 
-/// Inserts all rows, or fails; the caller's transaction keeps or drops what was written.
+/// Inserts all rows. On failure the caller rolls its transaction back.
+///
+/// # Errors
+/// If a statement fails, or a value does not fit its column.
 pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
-    // However many statements it takes.
+    // Counts as one query, however many statements it takes.
     let query = tx.query();
     query.end(match tx.dialect() {
         Dialect::Postgres => copy(tx, table, rows).await,
@@ -57,8 +62,8 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
         unreachable!("only PostgreSQL copies")
     };
     let (pieces, encoded) = mpsc::channel(1);
-    // In a task of its own, which goes on when nobody waits for it any more: a connection whose `COPY` was abandoned
-    // halfway would take the end of it for the answer to what comes next.
+    // In a task of its own, which completes even if the caller is cancelled: on a connection whose `COPY` was abandoned
+    // halfway, the next statement would receive the end of the `COPY` as its answer.
     let sending = tokio::spawn(async move {
         let copied = send(&mut lent, &statement, encoded).await;
         (lent, copied)
@@ -70,7 +75,7 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
     encoded.and(copied)
 }
 
-/// A piece after another, so that the server is at work on one while the next is encoded.
+/// Encodes and sends pieces in turn, so that the server works on one piece while the next is encoded.
 async fn encode_rows(rows: &Rows<'_>, pieces: &mpsc::Sender<Piece>) -> Result<(), SqlError> {
     // Signature, no flags, no header extension.
     let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
@@ -82,7 +87,7 @@ async fn encode_rows(rows: &Rows<'_>, pieces: &mpsc::Sender<Piece>) -> Result<()
         }
         if buffer.len() >= PIECE_BYTES {
             let piece = std::mem::replace(&mut buffer, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-            // Who does not take it any more has failed, and says so itself.
+            // If the receiver is gone, the sending task has failed and returns the error itself.
             let _ = pieces.send(Piece::Rows(piece)).await;
         }
     }
@@ -114,7 +119,7 @@ async fn send(
     sink.abort("the rows could not be encoded").await
 }
 
-/// One field of `COPY`'s binary format: its length, then its bytes as the column's type has them.
+/// Encodes one field of `COPY`'s binary format: its length, then its bytes in the column type's format.
 fn encode(buffer: &mut Vec<u8>, kind: ColumnType, value: Value<'_>) -> Result<(), SqlError> {
     match value {
         Value::Null => buffer.extend_from_slice(&(-1_i32).to_be_bytes()),
@@ -143,7 +148,7 @@ fn quoted(name: &str) -> String {
 
 async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_values: usize) -> Result<(), SqlError> {
     let most = (most_values / rows.columns.len().max(1)).clamp(1, MOST_ROWS);
-    // Powers of two, so that few different statements ever have to be prepared.
+    // Counts are powers of two, so that few different statements have to be prepared.
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
     let mut from = 0;
     while from < rows.count {
@@ -155,7 +160,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         let text = AssertSqlSafe(text.clone());
         match &mut tx.inner {
             Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
-            Inner::Turn(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
+            Inner::Grouped(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
             Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
         }
@@ -164,7 +169,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
     Ok(())
 }
 
-/// How many rows from one on go into a statement: one at least.
+/// How many rows, starting at `from`, fit into one statement; at least one.
 fn fitting(rows: &Rows<'_>, from: usize, most: usize) -> usize {
     let mut bytes = 0;
     let fits = |row: &usize| {
@@ -182,7 +187,7 @@ fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {
     let mut texts = rows.columns.iter().filter(|(column, _)| column.kind.is_text());
     texts.all(|(_, data)| {
         let (start, end) = (data.offsets[range.start] as usize, data.offsets[range.end] as usize);
-        // One look at all values is as good as one at each, unless they complete each other: then each is looked at.
+        // Validates all values in one pass; only then checks that no character spans two values.
         std::str::from_utf8(&data.values[start..end])
             .is_ok_and(|text| range.clone().all(|row| text.is_char_boundary(data.offsets[row] as usize - start)))
     })
@@ -193,10 +198,10 @@ fn statement(table: &str, rows: &Rows<'_>, count: usize, as_bytes: bool, dialect
     insert.into_table(Alias::new(table)).columns(rows.columns.iter().map(|(column, _)| Alias::new(&column.name)));
     for _ in 0..count {
         insert.values_panic(rows.columns.iter().map(|(column, _)| {
-            let place = Expr::val(0);
-            // SQLite keeps bytes as bytes, and text that is not UTF-8 has to rest as text all the same.
+            let placeholder = Expr::val(0);
+            // SQLite stores blobs as blobs; text that is not UTF-8 has to be stored with type TEXT all the same.
             let as_text = as_bytes && dialect == Dialect::Sqlite && column.kind.is_text();
-            if as_text { place.cast_as(Alias::new("TEXT")) } else { place }
+            if as_text { placeholder.cast_as(Alias::new("TEXT")) } else { placeholder }
         }));
     }
     (&insert).into_statement(dialect).text

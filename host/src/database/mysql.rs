@@ -1,16 +1,16 @@
-//! Connecting to MariaDB and MySQL: the pool, the session settings, TLS.
+//! Connections to MariaDB and MySQL: the pool, session settings, TLS.
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlSslMode};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
-use super::{Limits, Server, SqlError, Tls, still_there};
+use super::{ConnectionLimits, Server, SqlError, Tls, still_there};
 
-/// One state of the database, whatever others commit meanwhile.
+/// Reads from one snapshot, whatever other transactions commit meanwhile.
 pub(super) const READ: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
 pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
-    // The server's own SQL mode and time zone stay: nothing here depends on either, and tables are to be made as
-    // Diego's own BBS makes them.
+    // Keeps the server's SQL mode and time zone: no statement here depends on them, and tables are created as Diego's BBS
+    // creates them.
     let mut options = MySqlConnectOptions::new()
         .host(&server.host)
         .port(server.port)
@@ -48,9 +48,9 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
         .await
 }
 
-/// MariaDB counts in seconds and ends a transaction that waits; MySQL limits reading statements in milliseconds, and
-/// ends a connection that waits, whether or not in a transaction (one that was idle is replaced when it is needed).
-async fn begin_session(connection: &mut MySqlConnection, limits: &Limits) -> Result<(), SqlError> {
+/// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and ends
+/// an idle connection whether or not it is in a transaction (the pool replaces it when it is needed).
+async fn begin_session(connection: &mut MySqlConnection, limits: &ConnectionLimits) -> Result<(), SqlError> {
     let version: String = connection.fetch_one("SELECT VERSION()").await?.try_get_unchecked(0)?;
     let idle_s = limits.idle_in_transaction_timeout.as_secs().max(1);
     let settings = if version.contains("MariaDB") {
@@ -63,7 +63,8 @@ async fn begin_session(connection: &mut MySqlConnection, limits: &Limits) -> Res
     connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
     let galera = connection.fetch_optional("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").await?;
     if galera.map(|row| row.try_get_unchecked::<String, _>(1)).transpose()?.as_deref() == Some("ON") {
-        // What one node acknowledged is read on every other: connections of one host may end at different nodes.
+        // Galera: connections of one host may reach different nodes; a read waits until the node has applied every write set
+        // that any node has acknowledged.
         connection.execute("SET SESSION wsrep_sync_wait = 1").await?;
     }
     Ok(())

@@ -1,18 +1,18 @@
-//! Connecting to PostgreSQL: its pool, its session settings, TLS.
+//! Connections to PostgreSQL: the pool, session settings, TLS.
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Executor};
 
 use super::{Server, SqlError, Tls, still_there};
 
-/// One state of the database, whatever others commit meanwhile.
+/// Reads from one snapshot, whatever other transactions commit meanwhile.
 pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// Does not wait until its commit is on disk. The log keeps the order: a later commit that waits covers it.
-pub(super) const WRITE_AT_EASE: &str = "BEGIN; SET LOCAL synchronous_commit = off";
+/// The commit does not wait for the disk. The log is ordered: a later durable commit flushes it too.
+pub(super) const WRITE_RELAXED: &str = "BEGIN; SET LOCAL synchronous_commit = off";
 
-/// The planner goes by statistics, and a table that grew since it was last analysed has none that are true: it then reads
-/// the whole table for a list of keys, or keeps a plan made for a table that was empty.
+/// The planner relies on statistics, and a table that grew since its last `ANALYZE` has outdated ones: it would scan the
+/// whole table for a list of keys, or keep a plan made for an empty table.
 pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 
 pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
@@ -37,7 +37,7 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
         }
     };
     let limits = &server.limits;
-    // Set by statement, not when connecting: connection poolers refuse unknown start-up parameters.
+    // By statement and not as start-up parameters: connection poolers reject unknown ones.
     let session = format!(
         "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
         limits.statement_timeout.as_millis(),

@@ -1,4 +1,4 @@
-//! One row of an answer: its values in the few types that the host knows, whatever the database calls them.
+//! One row of a result: its values in the few types that the host uses, independent of the database's types.
 
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
@@ -8,26 +8,33 @@ use sqlx::{ColumnIndex, Row as _, TypeInfo, ValueRef};
 use super::SqlError;
 use crate::layout::values::{Encoding, Value};
 
+/// A row of a result, in the driver's form.
 pub enum Row {
+    /// A row from SQLite.
     Sqlite(SqliteRow),
+    /// A row from PostgreSQL.
     Postgres(PgRow),
+    /// A row from MariaDB or MySQL.
     Mysql(MySqlRow),
 }
 
 impl std::fmt::Debug for Row {
-    /// Rows hold what nobody may log.
+    /// Prints no values: a row may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Row")
     }
 }
 
-/// A column of a row: its position, or its name.
+/// A column of a row, by position or by name.
 pub trait At: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy {}
 
 impl<T: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy> At for T {}
 
 impl Row {
-    /// Text as bytes, so that text which is not UTF-8 can be read.
+    /// Returns text as bytes, so that text that is not UTF-8 can be read; `None` for NULL.
+    ///
+    /// # Errors
+    /// If there is no such column, or the database returned another type.
     pub fn bytes(&self, at: impl At) -> Result<Option<&[u8]>, SqlError> {
         match self {
             Self::Sqlite(row) => row.try_get_unchecked(at),
@@ -36,12 +43,19 @@ impl Row {
         }
     }
 
+    /// Returns text; `None` for NULL.
+    ///
+    /// # Errors
+    /// If there is no such column, or its value is not UTF-8.
     pub fn text(&self, at: impl At) -> Result<Option<&str>, SqlError> {
         let bytes = self.bytes(at)?;
         bytes.map(std::str::from_utf8).transpose().map_err(|fault| SqlError::Decode(fault.into()))
     }
 
-    /// An integer of whatever width, or a boolean as 0 or 1.
+    /// Returns an integer of any width, or a boolean as 0 or 1; `None` for NULL.
+    ///
+    /// # Errors
+    /// If there is no such column, or its value is not an integer.
     pub fn integer(&self, at: impl At) -> Result<Option<i64>, SqlError> {
         match self {
             Self::Sqlite(row) => row.try_get_unchecked(at),
@@ -50,11 +64,18 @@ impl Row {
         }
     }
 
+    /// Returns whether an integer or boolean differs from 0; `None` for NULL.
+    ///
+    /// # Errors
+    /// If there is no such column, or its value is not an integer.
     pub fn flag(&self, at: impl At) -> Result<Option<bool>, SqlError> {
         Ok(self.integer(at)?.map(|number| number != 0))
     }
 
-    /// The value of a column of a layout.
+    /// Returns the value of a layout's column, in the given encoding.
+    ///
+    /// # Errors
+    /// If there is no such column, or its value has another type.
     pub fn value(&self, at: impl At, encoding: Encoding) -> Result<Value<'_>, SqlError> {
         Ok(match encoding {
             Encoding::Boolean => self.flag(at)?.map_or(Value::Null, Value::Boolean),
@@ -64,7 +85,7 @@ impl Row {
     }
 }
 
-/// PostgreSQL sends each width as it is.
+/// PostgreSQL's driver requires the exact width of an integer.
 fn postgres_integer(row: &PgRow, at: impl At) -> Result<Option<i64>, SqlError> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {

@@ -1,8 +1,8 @@
-//! How a layout is spelled in each database, and what the database says back. Owns every difference between a
-//! portable layout and its tables: types, defaults, keys, indexes. Decides nothing about when a table is made.
+//! The mapping between layouts and physical tables: renders DDL for each database, and reads a table's definition back.
+//! Owns every difference between a portable layout and its tables: types, defaults, keys, indexes. When a table is created
+//! or changed is decided by the callers.
 //!
-//! A database is often shared, so nothing here looks outside the schema (PostgreSQL) or the database (MySQL) that the
-//! connection is in.
+//! A database is often shared, so every query is restricted to the current schema (PostgreSQL) or database (MySQL).
 
 mod difference;
 mod mysql;
@@ -22,6 +22,7 @@ pub use difference::differences;
 pub use mysql::rename_tables;
 pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
 
+/// The definition of a table could not be read from the database.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the schema of table {table:?}")]
 pub struct ReadBackError {
@@ -29,40 +30,44 @@ pub struct ReadBackError {
     source: SqlError,
 }
 
-/// A table as the database describes it, in words that do not depend on how it was declared.
+/// A table as the database describes it, normalised so that equivalent declarations compare equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalTable {
     pub columns: Vec<PhysicalColumn>,
+    /// Names of the key's columns, in order.
     pub primary_key: Vec<String>,
-    /// By name.
+    /// Sorted by name.
     pub indexes: Vec<PhysicalIndex>,
 }
 
+/// A column as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalColumn {
     pub name: String,
+    /// The normalised type name of the dialect.
     pub kind: String,
     pub nullable: bool,
-    /// As SQLite would write it: a number, or text in single quotes.
+    /// In SQLite's notation: a number, or text in single quotes.
     pub default: Option<String>,
 }
 
+/// An index as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalIndex {
     pub name: String,
-    /// Names; what is more than a name (a prefix, an expression) is written out, and so equals no column of a layout.
+    /// Column names. A part that is more than a name (a prefix, an expression) is spelled out, so that it equals no column.
     pub columns: Vec<String>,
     pub unique: bool,
 }
 
-/// What one definition of a column is to another, in one database.
+/// How two definitions of a column differ in one database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnChange {
-    /// The same.
+    /// They are the same.
     None,
-    /// The database gives the column more room where it is, without rewriting rows: [`alter_column`].
+    /// The new definition accepts more values, and [`alter_column`] applies it without rewriting rows.
     Widening,
-    /// Rows have to be rewritten, or may not fit.
+    /// Rows have to be rewritten, or their values may not fit.
     Other,
 }
 
@@ -82,11 +87,11 @@ fn type_name(dialect: Dialect, kind: ColumnType) -> String {
     }
 }
 
-/// A literal as an expression, written out: it comes from a manifest, never from a row.
+/// Returns a literal as an SQL expression. It is rendered into the statement: it comes from a manifest, never from a row.
 pub fn literal(dialect: Dialect, kind: ColumnType, value: Option<&Literal>) -> Expr {
     Expr::cust(match (value, dialect) {
         (Some(value), _) => spelled(dialect, value),
-        // PostgreSQL takes what has no type for text.
+        // PostgreSQL assumes type text for an untyped NULL.
         (None, Dialect::Postgres) => format!("CAST(NULL AS {})", postgres::type_name(kind)),
         (None, Dialect::Sqlite | Dialect::Mysql) => "NULL".to_owned(),
     })
@@ -95,13 +100,13 @@ pub fn literal(dialect: Dialect, kind: ColumnType, value: Option<&Literal>) -> E
 fn spelled(dialect: Dialect, literal: &Literal) -> String {
     match (literal, dialect) {
         (Literal::Boolean(value), Dialect::Postgres) => value.to_string().to_uppercase(),
-        // A backslash begins an escape in MySQL's text.
+        // A backslash is an escape character in MySQL's string literals.
         (Literal::Text(value), Dialect::Mysql) => canonical(&Literal::Text(value.replace('\\', r"\\"))),
         _ => canonical(literal),
     }
 }
 
-/// Booleans are the numbers that SQLite and MySQL keep them as.
+/// Booleans as numbers, as SQLite and MySQL store them.
 fn canonical(literal: &Literal) -> String {
     match literal {
         Literal::Boolean(value) => i32::from(*value).to_string(),
@@ -122,7 +127,7 @@ fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
     }
     if let Some(default) = &column.default {
         let default = spelled(dialect, default);
-        // MySQL lets long text have a default only as an expression; everywhere else a plain literal is read back best.
+        // MySQL accepts a default of a long text column only as an expression; elsewhere a plain literal reads back unchanged.
         let long_text = column.kind.is_text() && !matches!(column.kind, ColumnType::Varchar(_));
         let expression = dialect == Dialect::Mysql && long_text;
         definition.extra(if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") });
@@ -130,12 +135,12 @@ fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
     definition
 }
 
-/// `CREATE TABLE` under a name of the caller's choice, without the indexes.
+/// `CREATE TABLE` under the given name, without the indexes.
 pub fn create_table(dialect: Dialect, table: &Table, name: &str) -> String {
     written(dialect, &creation(dialect, table, name))
 }
 
-/// The same for a table of the host's own, which may be there already.
+/// `CREATE TABLE IF NOT EXISTS`, for tables of the host's own.
 pub fn ensure_table(dialect: Dialect, table: &Table) -> String {
     written(dialect, creation(dialect, table, &table.name).if_not_exists())
 }
@@ -160,19 +165,22 @@ fn creation(dialect: Dialect, table: &Table, name: &str) -> sea_query::TableCrea
     query
 }
 
+/// `DROP TABLE IF EXISTS`.
 pub fn drop_table(dialect: Dialect, name: &str) -> String {
     written(dialect, TableQuery::drop().table(Alias::new(name)).if_exists())
 }
 
+/// `ALTER TABLE … RENAME TO`.
 pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
     written(dialect, TableQuery::rename().table(Alias::new(from), Alias::new(to)))
 }
 
+/// `ALTER TABLE … ADD COLUMN`.
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
     written(dialect, TableQuery::alter().table(Alias::new(table)).add_column(definition(dialect, column)))
 }
 
-/// Gives a column its new definition, where [`column_change`] says that this is a widening.
+/// Gives a column its new definition. Only valid where [`column_change`] returns [`ColumnChange::Widening`].
 pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
     match dialect {
         Dialect::Postgres => postgres::alter_column(table, column),
@@ -182,6 +190,7 @@ pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
     }
 }
 
+/// `CREATE INDEX`, not unique.
 pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
     let mut query = IndexQuery::create();
     query.name(&index.name).table(Alias::new(table));
@@ -191,7 +200,7 @@ pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
     written(dialect, &query)
 }
 
-/// Fails on MySQL, and there alone, where there is no such index.
+/// `DROP INDEX`. Fails if the index does not exist on MySQL only, which has no `IF EXISTS` here.
 pub fn drop_index(dialect: Dialect, table: &str, index: &str) -> String {
     let mut query = IndexQuery::drop();
     query.name(index);
@@ -202,13 +211,14 @@ pub fn drop_index(dialect: Dialect, table: &str, index: &str) -> String {
     written(dialect, &query)
 }
 
+/// Compares two definitions of a column as the database sees them.
 pub fn column_change(dialect: Dialect, from: &Column, to: &Column) -> ColumnChange {
     if physical(dialect, from) == physical(dialect, to) {
         return ColumnChange::None;
     }
     let tightens = from.nullable && !to.nullable;
     let widens = match dialect {
-        // It cannot change a column at all, and has nothing to widen.
+        // SQLite cannot alter a column, and its types have no sizes to widen.
         Dialect::Sqlite => false,
         Dialect::Postgres => postgres::widens(from.kind, to.kind),
         Dialect::Mysql => mysql::widens(from.kind, to.kind) && from.nullable == to.nullable,
@@ -216,7 +226,7 @@ pub fn column_change(dialect: Dialect, from: &Column, to: &Column) -> ColumnChan
     if from.name == to.name && widens && !tightens { ColumnChange::Widening } else { ColumnChange::Other }
 }
 
-/// Whether two definitions of a column are one and the same to a database.
+/// Whether two definitions of a column are the same to the database.
 pub fn same_column(dialect: Dialect, one: &Column, other: &Column) -> bool {
     column_change(dialect, one, other) == ColumnChange::None
 }
@@ -230,19 +240,22 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
     }
 }
 
-/// What a layout's table looks like to the database.
+/// The physical table that a layout's table should have.
 pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
     let index =
         |index: &Index| PhysicalIndex { name: index.name.clone(), columns: index.columns.clone(), unique: false };
     let mut indexes: Vec<_> = table.indexes.iter().map(index).collect();
     indexes.sort();
     let mut columns: Vec<_> = table.columns.iter().map(|column| physical(dialect, column)).collect();
-    // No database that keeps its word lets a key be NULL, whatever a layout says.
+    // Every database forces key columns to be NOT NULL (SQLite excepted), whatever the layout says.
     columns.iter_mut().filter(|column| table.primary_key.contains(&column.name)).for_each(|key| key.nullable = false);
     PhysicalTable { columns, primary_key: table.primary_key.clone(), indexes }
 }
 
-/// Whether there is a table of that name.
+/// Whether a table of that name exists in the current schema.
+///
+/// # Errors
+/// If the query fails.
 pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError> {
     let statement = match tx.dialect() {
         Dialect::Sqlite => sqlite::EXISTS,
@@ -252,7 +265,10 @@ pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError>
     Ok(tx.fetch_optional(sql(statement).bind(table)).await?.is_some())
 }
 
-/// What the database has under a name, or nothing.
+/// Reads the definition of a table; `None` if it does not exist.
+///
+/// # Errors
+/// If a query fails; the error names the table.
 pub async fn read_back(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, ReadBackError> {
     let found = match tx.dialect() {
         Dialect::Sqlite => sqlite::read(tx, table).await,
@@ -262,7 +278,7 @@ pub async fn read_back(tx: &mut Transaction, table: &str) -> Result<Option<Physi
     found.map_err(|source| ReadBackError { table: table.to_owned(), source })
 }
 
-/// Gathers rows of (index, column), which come in order, into indexes.
+/// Groups rows of (index, column), which arrive ordered by index, into indexes.
 fn add_to_index(indexes: &mut Vec<PhysicalIndex>, name: &str, column: &str, unique: bool) {
     match indexes.last_mut().filter(|index| index.name == name) {
         Some(index) => index.columns.push(column.to_owned()),

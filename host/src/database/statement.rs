@@ -1,5 +1,5 @@
-//! A statement with its values, made for one dialect. Owns how a statement of `sea_query`, or one written out, becomes
-//! text and values; values never become text.
+//! A statement with its values, built for one dialect. Owns the conversion of `sea_query` statements and of SQL text into
+//! text and bound values; values never become text.
 
 use std::borrow::Cow;
 
@@ -10,30 +10,34 @@ use sea_query::{
 
 use super::Dialect;
 
+/// Statement text with its bound values, for one dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
     pub(super) text: String,
     pub(super) values: Values,
 }
 
-/// What can be run.
+/// A statement that can be built for a dialect.
 pub trait IntoStatement {
+    /// Builds the statement.
     fn into_statement(self, dialect: Dialect) -> Statement;
 }
 
-/// A statement that is written out, with `?` where a value goes. The same text has to mean the same in every dialect
-/// that it is run in, and hold no other question mark.
+/// SQL text with `?` as the placeholder of each value. The text has to be valid in every dialect that it runs in, and
+/// must not contain another question mark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sql {
     text: Cow<'static, str>,
     values: Vec<Value>,
 }
 
+/// Creates a statement from SQL text; see [`Sql`].
 pub fn sql(text: impl Into<Cow<'static, str>>) -> Sql {
     Sql { text: text.into(), values: Vec::new() }
 }
 
 impl Sql {
+    /// Binds the value of the next placeholder.
     #[must_use]
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
         self.values.push(value.into());
@@ -41,7 +45,7 @@ impl Sql {
     }
 }
 
-/// Inserts a row, or gives the one of that key these values.
+/// Inserts a row, or updates these values of the row with that key.
 pub fn upsert<const K: usize, const V: usize>(
     table: &'static str,
     key: [(&'static str, Value); K],
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_numbered_for_postgresql_alone() {
+    fn placeholders_are_numbered_for_postgresql_only() {
         let statement = sql("SELECT a FROM t WHERE b = ? AND c > ?").bind("x").bind(1_i64);
         let text = |dialect| statement.clone().into_statement(dialect).text;
         assert_eq!(text(Dialect::Postgres), "SELECT a FROM t WHERE b = $1 AND c > $2");

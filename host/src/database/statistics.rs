@@ -1,23 +1,24 @@
-//! What the database is asked, how long it takes, and how many wait for a connection. Owns the counting, which costs a
-//! few atomic additions; who is told of it is not known here.
+//! Database statistics: queries, their durations, and waits for a connection. Owns the counting, which costs a few atomic
+//! additions; `metrics` publishes the numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What was counted since the database was opened. Beginning and committing a transaction are queries too.
+/// Counters since the database was opened. `BEGIN` and `COMMIT` count as queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     pub open_connections: u64,
-    /// How often there was no connection left.
+    /// How often a caller had to wait for a connection.
     pub waits: u64,
+    /// Total time spent waiting for connections.
     pub waited: Duration,
     pub queries: u64,
     pub succeeded: u64,
     pub failed: u64,
-    /// The most at once, of the present window.
+    /// Most concurrent queries in the current window.
     pub most_in_flight: u64,
-    /// The longest query of the present window.
+    /// Longest query of the current window.
     pub longest: Duration,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Counters {
     longest_ns: Peak,
 }
 
-/// The greatest value of a window, and of the window before it: whoever looks just after one began sees something.
+/// The maximum over the current and the previous window, so that a reader right after a window's start sees a value.
 #[derive(Debug, Default)]
 struct Peak {
     now: AtomicU64,
@@ -48,7 +49,7 @@ impl Peak {
         self.now.load(Relaxed).max(self.before.load(Relaxed))
     }
 
-    /// Ends the window. What is so at that moment belongs to the next one too.
+    /// Ends the window and returns its maximum; the next window starts at `present`.
     fn end(&self, present: u64) -> u64 {
         let peak = self.now.swap(present, Relaxed);
         self.before.store(peak, Relaxed);
@@ -92,7 +93,7 @@ impl Counters {
     }
 }
 
-/// A query that is under way. Dropped, it has ended; one that nobody waited for to its end has failed.
+/// A query in progress, which ends when this is dropped. A query whose caller was cancelled counts as failed.
 #[derive(Debug)]
 pub(super) struct Query {
     counters: Arc<Counters>,
@@ -101,7 +102,7 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// One that has succeeded unless it is said to have failed.
+    /// Counts as succeeded unless [`fail`](Self::fail) is called.
     pub(super) fn trusted(mut self) -> Self {
         self.has_succeeded = true;
         self
@@ -111,7 +112,7 @@ impl Query {
         self.has_succeeded = false;
     }
 
-    /// It has an outcome, which is handed on.
+    /// Records the outcome and returns it.
     pub(super) fn end<T, E>(mut self, outcome: Result<T, E>) -> Result<T, E> {
         self.has_succeeded = outcome.is_ok();
         outcome
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_well_and_what_did_not_are_counted_apart() {
+    fn successes_and_failures_are_counted_separately() {
         let counters = Arc::new(Counters::default());
         assert_eq!(counters.begin().end(Ok::<_, ()>(1)), Ok(1));
         assert_eq!(counters.begin().end(Err::<(), _>(2)), Err(2));
@@ -147,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_with_what_is_under_way() {
+    fn window_starts_with_the_queries_in_flight() {
         let counters = Arc::new(Counters::default());
         let (one, two) = (counters.begin(), counters.begin());
         drop(two);
         assert_eq!(counters.end_window(0).most_in_flight, 2);
-        assert_eq!(counters.read(0).most_in_flight, 2, "the window before still shows");
+        assert_eq!(counters.read(0).most_in_flight, 2, "the previous window still counts");
         assert_eq!(counters.end_window(0).most_in_flight, 1);
         drop(one);
         assert!(counters.read(0).longest > Duration::ZERO);

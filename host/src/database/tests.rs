@@ -1,1 +1,1 @@
-//! What the three databases have in common, on a real one.
+//! Tests on real servers are in `tests/suite`.

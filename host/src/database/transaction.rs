@@ -1,4 +1,4 @@
-//! One transaction on one of the three databases. Dropping it undoes it.
+//! A transaction on one of the three databases. Dropping it rolls it back.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -13,28 +13,29 @@ use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 use tokio::runtime::Handle;
 
+use super::group_commit::GroupMember;
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, Query};
-use super::turn::Turn;
 use super::{Dialect, Row, SqlError, postgres, sql};
 
+/// A transaction, or for [`Database::look`](super::Database::look) a connection in autocommit mode.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) inner: Inner,
-    kept: Option<Kept>,
+    kept: Option<Attachment>,
     counters: Arc<Counters>,
 }
 
-/// Dropped when the transaction is over.
-pub(super) type Kept = Box<dyn Any + Send + Sync>;
+/// A guard that is dropped when the transaction ends.
+pub(super) type Attachment = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
     Sqlite(Held<Sqlite>),
-    /// Of SQLite's one writer.
-    Turn(Turn),
+    /// A member of a commit group of SQLite's single writer.
+    Grouped(GroupMember),
     Postgres(Held<Postgres>),
     Mysql(Held<MySql>),
-    /// With a task that did not come to its end: nothing can be done with it any more.
+    /// The connection was moved into a task that did not return it; the transaction is unusable.
     Lent,
 }
 
@@ -42,7 +43,7 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Sqlite(_) => "Sqlite",
-            Self::Turn(_) => "Turn",
+            Self::Grouped(_) => "Grouped",
             Self::Postgres(_) => "Postgres",
             Self::Mysql(_) => "Mysql",
             Self::Lent => "Lent",
@@ -50,10 +51,10 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// A connection, for as long as something is done with it.
+/// A connection with or without an open transaction.
 pub(super) enum Held<DB: Sqlx> {
     Transaction(sqlx::Transaction<'static, DB>),
-    /// Without a transaction: each statement is one by itself.
+    /// Autocommit: each statement is its own transaction.
     Connection(PoolConnection<DB>),
 }
 
@@ -106,50 +107,55 @@ held!(Sqlite, Sqlite);
 held!(Postgres, Postgres);
 held!(MySql, Mysql);
 
-impl From<Turn> for Inner {
-    fn from(turn: Turn) -> Self {
-        Self::Turn(turn)
+impl From<GroupMember> for Inner {
+    fn from(member: GroupMember) -> Self {
+        Self::Grouped(member)
     }
 }
 
 impl Transaction {
-    pub(super) fn new(inner: Inner, kept: Option<Kept>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(inner: Inner, kept: Option<Attachment>, counters: Arc<Counters>) -> Self {
         Self { inner, kept, counters }
     }
 
-    /// A query that begins.
+    /// Starts the statistics of one query.
     pub(super) fn query(&self) -> Query {
         self.counters.begin()
     }
 
+    /// The dialect of the database.
     pub fn dialect(&self) -> Dialect {
         match self.inner {
-            Inner::Sqlite(_) | Inner::Turn(_) => Dialect::Sqlite,
-            // Only PostgreSQL's are ever lent.
+            Inner::Sqlite(_) | Inner::Grouped(_) => Dialect::Sqlite,
+            // Only PostgreSQL's connections are lent to a task.
             Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
         }
     }
 
-    /// Keeps something for as long as the transaction lasts.
+    /// Holds a guard until the transaction ends.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
     }
 
-    /// From here on, rows are found through an index wherever there is one. For transactions that find rows by their
-    /// keys, in tables of any size that nothing may have analysed.
+    /// Prefers index scans for the rest of the transaction. For transactions that look rows up by key, in tables of any size
+    /// that may not have been analysed.
     ///
     /// # Errors
-    /// Where the connection is lost.
+    /// If the connection is lost.
     pub async fn find_by_key(&mut self) -> Result<(), SqlError> {
         match self.dialect() {
             Dialect::Postgres => self.execute(sql(postgres::BY_KEY)).await.map(drop),
-            // MySQL looks into the index for each key of a list; SQLite prefers an index whatever it knows of the table.
+            // MySQL looks up each key of a list in the index; SQLite prefers an index whatever its statistics.
             Dialect::Mysql | Dialect::Sqlite => Ok(()),
         }
     }
 
-    /// How many rows the statement touched. Without values it goes as plain text, which every kind of statement may.
+    /// Runs a statement and returns the number of affected rows. Without values the text is sent unprepared, since not every
+    /// kind of statement can be prepared.
+    ///
+    /// # Errors
+    /// If the statement fails or the connection is lost.
     pub async fn execute(&mut self, statement: impl IntoStatement) -> Result<u64, SqlError> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let text = AssertSqlSafe(text);
@@ -166,22 +172,22 @@ impl Transaction {
         let query = self.query();
         query.end(match &mut self.inner {
             Inner::Sqlite(tx) => execute!(tx),
-            Inner::Turn(tx) => execute!(tx),
+            Inner::Grouped(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
             Inner::Lent => Err(SqlError::WorkerCrashed),
         })
     }
 
-    /// Rows one after another, in bounded memory.
+    /// Streams the rows of a query, in bounded memory.
     pub fn stream(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
-        // Whoever has seen enough may stop: only an error is a failure.
+        // The caller may stop early: only an error counts as a failure.
         let mut query = self.query().trusted();
         let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
-            Inner::Turn(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
+            Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
@@ -189,27 +195,42 @@ impl Transaction {
         rows.inspect_err(move |_| query.fail()).boxed()
     }
 
+    /// Returns all rows of a query.
+    ///
+    /// # Errors
+    /// If the statement fails or the connection is lost.
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
         self.stream(statement).try_collect().await
     }
 
+    /// Returns the first row of a query, or `None`.
+    ///
+    /// # Errors
+    /// If the statement fails or the connection is lost.
     pub async fn fetch_optional(&mut self, statement: impl IntoStatement) -> Result<Option<Row>, SqlError> {
-        // To the end: a statement that is left halfway would be in the way of the next.
+        // Reads to the end: a result that is left halfway would be in the way of the next statement.
         let mut rows = self.fetch(statement).await?;
         Ok(if rows.is_empty() { None } else { Some(rows.swap_remove(0)) })
     }
 
+    /// Returns the first row of a query.
+    ///
+    /// # Errors
+    /// [`SqlError::RowNotFound`] without a row; otherwise as [`fetch`](Self::fetch).
     pub async fn fetch_one(&mut self, statement: impl IntoStatement) -> Result<Row, SqlError> {
         self.fetch_optional(statement).await?.ok_or(SqlError::RowNotFound)
     }
 
-    /// Carried through to its end, also where the caller stops waiting for it.
+    /// Commits. Completes even if the caller is cancelled.
+    ///
+    /// # Errors
+    /// If the commit fails or the connection is lost; in the latter case it may have been committed.
     pub async fn commit(self) -> Result<(), SqlError> {
         let query = self.query();
         let Self { inner, kept, .. } = self;
         query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
-            Inner::Turn(turn) => turn.commit().await,
+            Inner::Grouped(member) => member.commit().await,
             Inner::Postgres(tx) => Commit::of(tx, kept).await,
             Inner::Mysql(tx) => Commit::of(tx, kept).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
@@ -217,12 +238,12 @@ impl Transaction {
     }
 }
 
-/// A commit on its way to a server. The drivers take one that was abandoned after it was sent for a transaction that is
-/// still open, and send a `ROLLBACK` after it, of which PostgreSQL warns; so its rest runs in a task of its own.
+/// A commit in progress on a server. If it is abandoned after it was sent, the drivers count the transaction as open and
+/// send a `ROLLBACK`, about which PostgreSQL warns; so `drop` moves the rest into a task of its own.
 struct Commit(Option<BoxFuture<'static, Result<(), SqlError>>>);
 
 impl Commit {
-    fn of<DB: Sqlx>(tx: Held<DB>, kept: Option<Kept>) -> Self
+    fn of<DB: Sqlx>(tx: Held<DB>, kept: Option<Attachment>) -> Self
     where
         Held<DB>: Send + 'static,
     {

@@ -1,5 +1,5 @@
-//! Actual LRPs: what is known of the instances, and what cells and the auctioneer say of them. What a call makes of a
-//! slot is the model's to say.
+//! Actual LRPs: listing them, and the calls of cells and the auctioneer about them. The transitions of a slot are the
+//! model's.
 
 mod auction;
 mod change;
@@ -8,21 +8,29 @@ mod retire;
 pub use retire::retire;
 
 pub(super) use auction::request_auction;
-pub(super) use change::{Changed, announce, change_slot, write};
+pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
-use super::attempts::repeated;
+use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
 use crate::model::slot::{Container, Crashed};
-use crate::store::Seen;
+use crate::store::ReadableSlot;
 
+/// Lists the actual LRPs of a page that match a filter.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn list(page: &mut Page, filter: &ActualLrpFilter) -> Result<Vec<ActualLrp>, DomainError> {
     let listed = page.reader.actual_lrps(filter, &page.range()).await?;
     Ok(page.records(listed))
 }
 
+/// A cell starts an instance.
+///
+/// # Errors
+/// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn claim(
     service: &Service,
     process_guid: &[u8],
@@ -35,28 +43,35 @@ pub async fn claim(
     .await
 }
 
-/// Cells say again and again what they run: that is only looked at, and written where it is new. Under the turn nobody
-/// else changes it between the two.
+/// A cell runs an instance. Cells repeat this call as a heartbeat, so the slot is read first, and a transaction is opened
+/// only for a difference. The key lock keeps the slot unchanged in between.
+///
+/// # Errors
+/// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn start(service: &Service, container: &Container) -> Result<(), DomainError> {
     let key = &container.key;
-    let turn = service.turn(&key.process_guid).await;
-    let changed = repeated(|| async {
+    let lock = service.lock_key(&key.process_guid).await;
+    let changed = retry(|| async {
         let store = service.store();
-        let Seen { slot, damage } = store.look().await?.slot(&key.process_guid, key.index).await?;
+        let ReadableSlot { slot, damage } = store.look().await?.slot(&key.process_guid, key.index).await?;
         let mut started = slot.clone();
         match (started.start(container, store.now_ns()), damage) {
             (Ok(()), _) if started == slot => return Ok(None),
             (_, Some(fault)) => return Err(fault.into()),
-            (said, None) => said?,
+            (result, None) => result?,
         }
         write(store.writer(&key.process_guid).await?, slot, started).await
     })
     .await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
-    drop(turn);
+    drop(lock);
     Ok(())
 }
 
+/// A container ended by itself. Requests an auction if the instance is restarted at once.
+///
+/// # Errors
+/// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reason: &[u8]) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
     let crashed = change_slot(service, slot, Cause::Crash, &TraceId::NONE, |slot, now_ns| {
@@ -69,11 +84,19 @@ pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reas
     }
 }
 
+/// The auctioneer could not place a waiting instance.
+///
+/// # Errors
+/// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, key: &LrpKey, reason: &[u8]) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
     change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| slot.fail(reason, now_ns)).await
 }
 
+/// Removes an instance; any instance of the slot without an instance key.
+///
+/// # Errors
+/// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn remove(
     service: &Service,
     process_guid: &[u8],

@@ -1,8 +1,8 @@
-//! Convergence: what nothing else moves on is looked at again and again, until what runs is what is desired. One run
-//! over everything, page by page; what is decided about each record is the model's.
+//! Convergence: repeatedly compares what runs with what is desired and repairs the difference. One run reads all records
+//! page by page; the decision about each record is the model's.
 
+mod lrp_counter;
 mod lrps;
-mod tally;
 mod tasks;
 
 use std::time::Instant;
@@ -21,13 +21,19 @@ pub struct Counts {
     pub tasks: TaskCounts,
 }
 
-/// One run. Nothing is done without knowing which cells there are.
+/// Runs convergence once.
+///
+/// # Errors
+/// Locket cannot list the cells, in which case nothing is done, or reading the records fails.
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
     let cells = service.clients().cells.all().await.map_err(DomainError::Cells)?;
     run_among(service, cells).await
 }
 
-/// One run, where these are the cells.
+/// Runs convergence once with these cells; `None` if the present cells are unknown.
+///
+/// # Errors
+/// Reading the records fails.
 pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> Result<Counts, DomainError> {
     let set = match &cells {
         None => CellSet::Unknown,
@@ -35,7 +41,7 @@ pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> R
     };
     let cells = cells.into_iter().flatten().map(|cell| (cell.cell_id.clone(), cell)).collect();
     let present = Present { set, cells };
-    // Both to their end, whatever happens to the other.
+    // Not try_join: one failing does not cancel the other.
     let (lrps, tasks) = tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present));
     Ok(Counts { lrps: lrps?, tasks: tasks? })
 }

@@ -1,20 +1,20 @@
-//! Desired LRPs: what should run. Instances that no cell runs come and go here with what desires
-//! them; those that a cell runs are that cell's to stop.
+//! Desired LRPs: what should run. Their waiting instances are created and deleted here with them; instances that have a
+//! container are stopped by their cell.
 
+mod app_log;
 mod instances;
 mod push;
-mod refused;
 mod stops;
 
-pub use refused::refused;
+pub use app_log::log_rejection;
 pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
 
-use super::attempts::repeated;
+use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::model::actual_lrp::ActualLrp;
-use crate::model::change::Change;
+use crate::model::change::RecordChange;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::slot::Slot;
 use crate::model::tags::MetricTag;
@@ -23,23 +23,26 @@ use crate::store::{Reader, Store, StoreError};
 
 const SOURCE_ID: &[u8] = b"source_id";
 
-/// Makes a new one, with its instances waiting for cells, and asks for those.
+/// Creates a desired LRP with its waiting instances, and requests their auction.
+///
+/// # Errors
+/// `Exists` if there is one with this process guid; errors of the store.
 pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) -> Result<(), DomainError> {
     let store = service.store();
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
-    let turn = service.turn(&info.process_guid).await;
-    let first = match repeated(|| insert(store, &lrp, Leftovers::None)).await {
-        Err(DomainError::Exists) => repeated(|| insert(store, &lrp, Leftovers::LookedFor)).await?,
+    let lock = service.lock_key(&info.process_guid).await;
+    let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
+        Err(DomainError::Exists) => retry(|| insert(store, &lrp, Leftovers::Possible)).await?,
         first => first?,
     };
-    tell(service, None, Some(lrp), trace_id);
-    let mut created = instances::tell_created(service, first, trace_id);
-    drop(turn);
-    if info.instances > instances::AT_ONCE {
-        let more = instances::create(service, &info.process_guid, &info.domain, instances::AT_ONCE, trace_id).await;
+    publish(service, None, Some(lrp), trace_id);
+    let mut created = instances::publish_created(service, first, trace_id);
+    drop(lock);
+    if info.instances > instances::BATCH_SIZE {
+        let more = instances::create(service, &info.process_guid, &info.domain, instances::BATCH_SIZE, trace_id).await;
         created.extend(more);
     }
     if info.instances > 0 {
@@ -48,61 +51,65 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     Ok(())
 }
 
-/// What there may be of the instances of a desired LRP that is new. As a rule nothing; but what a cell runs stays when
-/// what desired it is removed.
+/// Whether actual LRPs of a new desired LRP may exist already. Usually none do; but an instance with a container remains
+/// when its desired LRP is removed.
 #[derive(Debug, Clone, Copy)]
 enum Leftovers {
-    /// Not looked for: if there are any, the insertion fails as if the desired LRP existed.
+    /// Assumed absent: an existing one fails the insertion with `Exists`.
     None,
-    LookedFor,
+    /// Existing indices are skipped.
+    Possible,
 }
 
-/// With the first of its instances.
+/// Inserts the desired LRP with the first batch of its instances.
 async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
-    let first = 0..info.instances.min(instances::AT_ONCE);
+    let first = 0..info.instances.min(instances::BATCH_SIZE);
     let created = match leftovers {
         Leftovers::None => instances::insert_new(&mut writer, &info.process_guid, &info.domain, first).await?,
-        Leftovers::LookedFor => instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?,
+        Leftovers::Possible => instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?,
     };
     writer.commit().await?;
     Ok(created)
 }
 
-/// Changes what the update names, and how many instances there are.
+/// Applies an update, and creates or deletes instances to match.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn update(
     service: &Service,
     process_guid: &[u8],
     update: &DesiredLrpUpdate,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let turn = service.turn(process_guid).await;
-    let Updated { before, after, surplus } = repeated(|| change(service.store(), process_guid, update)).await?;
+    let lock = service.lock_key(process_guid).await;
+    let Updated { before, after, surplus } = retry(|| change(service.store(), process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
-    tell(service, Some(before.clone()), Some(after.clone()), trace_id);
-    let running = instances::tell_removed(service, surplus, trace_id);
+    publish(service, Some(before.clone()), Some(after.clone()), trace_id);
+    let running = instances::publish_removed(service, surplus, trace_id);
     let (old, new) = (before.scheduling.instances, after.scheduling.instances);
-    drop(turn);
+    drop(lock);
     if new > old {
         let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await;
         instances::request_auction(service, &after.scheduling, created, trace_id).await;
     }
     stops::submit(service, running, trace_id);
-    push::beside(service, &before, &after, update, trace_id);
+    push::spawn(service, &before, &after, update, trace_id);
     Ok(())
 }
 
-/// What an update did.
+/// The result of an update.
 struct Updated {
     before: DesiredLrp,
-    /// Nothing where the record cannot be read any more.
+    /// `None` if the updated record cannot be read.
     after: Option<DesiredLrp>,
     surplus: BTreeMap<i32, Box<Slot>>,
 }
 
-/// The change itself, without the instances that it adds.
+/// The transaction of an update, without the instances that it adds.
 async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<Updated, DomainError> {
     let mut writer = store.writer(process_guid).await?;
     let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
@@ -118,7 +125,7 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
     if let Some(fewer) = update.instances.filter(|instances| *instances < before.scheduling.instances) {
         surplus = instances::delete_from(&mut writer, process_guid, fewer).await?;
     }
-    // As it rests, and not as it was given.
+    // Read back, because the stored form can differ from the request.
     let after = match writer.desired_lrp(process_guid).await {
         Err(StoreError::Unreadable { .. }) => None,
         read => read?,
@@ -127,14 +134,17 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
     Ok(Updated { before, after, surplus })
 }
 
-/// Removes it and the instances that no cell runs; the others are stopped.
+/// Removes a desired LRP and its waiting instances; containers are stopped in the background.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
     let store = service.store();
-    let turn = service.turn(process_guid).await;
-    let (before, slots) = repeated(|| async move {
+    let lock = service.lock_key(process_guid).await;
+    let (before, slots) = retry(|| async move {
         let mut writer = store.writer(process_guid).await?;
         let before = match writer.take_desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)? {
-            // It goes all the same; there is only nothing to publish of it.
+            // Removed all the same, without an event.
             Err(StoreError::Unreadable { .. }) => None,
             read => Some(read?),
         };
@@ -144,20 +154,24 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
     })
     .await?;
     if before.is_some() {
-        tell(service, before, None, trace_id);
+        publish(service, before, None, trace_id);
     }
-    let running = instances::tell_removed(service, slots, trace_id);
-    drop(turn);
+    let running = instances::publish_removed(service, slots, trace_id);
+    drop(lock);
     stops::submit(service, running, trace_id);
     Ok(())
 }
 
-/// Whoever calls this still has the turn.
-fn tell(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>, trace_id: &TraceId) {
+/// Publishes a committed change. The caller holds the key lock, so that events keep commit order.
+fn publish(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>, trace_id: &TraceId) {
     let (before, after) = (before.map(Box::new), after.map(Box::new));
-    service.events().publish(Change::DesiredLrp { before, after, trace_id: trace_id.clone() });
+    service.events().publish(RecordChange::DesiredLrp { before, after, trace_id: trace_id.clone() });
 }
 
+/// Lists the desired LRPs of a page that match a filter.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
     let listed = page.reader.desired_lrps(filter, &page.range()).await?;
     let mut lrps = page.records(listed);
@@ -165,27 +179,43 @@ pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<Desi
     Ok(lrps)
 }
 
+/// Reads one desired LRP.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
     let mut lrp = reader.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
     fill_source_id(&mut lrp);
     Ok(lrp)
 }
 
+/// Lists the scheduling parts of a page that match a filter.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
     let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
     Ok(page.records(listed))
 }
 
+/// Reads the scheduling part of one desired LRP.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
     reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
 }
 
+/// Lists the routing parts of a page that match a filter.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
     let listed = page.reader.routing_infos(filter, &page.range()).await?;
     Ok(page.records(listed))
 }
 
-/// The metrics guid and the tag that took its place say the same to a reader, whichever was given.
+/// Fills in the metrics guid from the `source_id` tag or the tag from the guid: readers get both, whichever was stored.
 fn fill_source_id(lrp: &mut DesiredLrp) {
     let metrics_guid = &mut lrp.run_info.metrics_guid;
     match lrp.metric_tags.get(SOURCE_ID) {

@@ -1,26 +1,32 @@
-//! Domains: while one is fresh, what it desires is complete, so that surplus instances may go.
+//! Domains. While a domain is fresh, its desired LRPs are complete, so that surplus instances may be removed.
 
-use super::attempts::repeated;
+use super::retry::retry;
 use super::{DomainError, Service};
 use crate::model::Text;
 use crate::store::Reader;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The fresh domains. Whether one has expired is judged to the nearest second, as Diego does.
+/// The fresh domains. Expiry is compared to the nearest second, as in Diego.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn list(reader: &mut Reader) -> Result<Vec<Text>, DomainError> {
     let now_ns = reader.now_ns();
     Ok(reader.domains(nearest_second(now_ns)).await?)
 }
 
-/// Keeps a domain fresh for this long; zero is for ever.
+/// Keeps a domain fresh for `ttl_s` seconds; zero means for ever.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), DomainError> {
     let store = service.store();
     let expire_time_ns = match ttl_s {
         0 => i64::MAX,
         ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),
     };
-    repeated(|| async move {
+    retry(|| async move {
         let mut writer = store.writer(domain).await?;
         writer.upsert_domain(domain, expire_time_ns).await?;
         Ok(writer.commit().await?)
@@ -28,7 +34,10 @@ pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), 
     .await
 }
 
-/// Forgets the domains that have expired. Gives the others.
+/// Deletes the expired domains and returns the others.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError> {
     let store = service.store();
     let mut reader = store.reader().await?;
@@ -36,7 +45,7 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
     let (all, kept) = (reader.domains(i64::MIN).await?, reader.domains(now_ns).await?);
     drop(reader);
     for domain in all.iter().filter(|domain| !kept.contains(domain)) {
-        repeated(|| async move {
+        retry(|| async move {
             let mut writer = store.writer(domain).await?;
             writer.delete_expired_domain(domain, now_ns).await?;
             Ok(writer.commit().await?)

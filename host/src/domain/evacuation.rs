@@ -1,56 +1,68 @@
-//! Evacuation: a cell is being emptied and asks of each of its containers whether to keep it. What becomes of a slot is
-//! the model's to say.
+//! Evacuation: a cell that is being drained asks for each container whether to keep it. The transitions are the model's.
 
-use super::actual_lrps::{Changed, announce, change_slot, request_auction, write};
-use super::attempts::repeated;
+use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
+use super::retry::retry;
 use super::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, Desired, Evacuated, Refusal, Replacement, Slot};
+use crate::model::slot::{Container, Desired, Evacuated, Replacement, Slot, SlotError};
 use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
-/// An answer to a cell. One that is refused may have to keep its container even so.
+/// An answer to the cell. The container may have to be kept also when the call is rejected.
 #[derive(Debug)]
-pub struct Answer {
+pub struct EvacuationAnswer {
     pub keeps_container: bool,
     pub refusal: Option<DomainError>,
 }
 
-impl Answer {
+impl EvacuationAnswer {
     fn refused(keeps_container: bool, refusal: DomainError) -> Self {
         Self { keeps_container, refusal: Some(refusal) }
     }
 }
 
-pub async fn evacuate_claimed(service: &Service, key: &LrpKey, instance: &InstanceKey) -> Answer {
+/// Evacuates a claimed container; requests a new cell for its instance.
+pub async fn evacuate_claimed(service: &Service, key: &LrpKey, instance: &InstanceKey) -> EvacuationAnswer {
     let evacuated = change(service, key, |slot, now_ns| slot.evacuate_claimed(instance, now_ns)).await;
     or_kept(finish(service, key, evacuated).await)
 }
 
-pub async fn evacuate_running(service: &Service, container: &Container) -> Answer {
+/// Evacuates a running container by the update strategy of its desired LRP.
+pub async fn evacuate_running(service: &Service, container: &Container) -> EvacuationAnswer {
     let key = &container.key;
-    let turn = service.turn(&key.process_guid).await;
-    let evacuated = match repeated(|| attempt(service.store(), container)).await {
+    let lock = service.lock_key(&key.process_guid).await;
+    let evacuated = match retry(|| attempt(service.store(), container)).await {
         Ok((changed, evacuated)) => {
             announce(service, changed, Cause::Other, &TraceId::NONE);
             Ok(evacuated)
         }
         Err(fault) => Err(fault),
     };
-    drop(turn);
+    drop(lock);
     or_kept(finish(service, key, evacuated).await)
 }
 
-pub async fn evacuate_crashed(service: &Service, key: &LrpKey, instance: &InstanceKey, reason: &[u8]) -> Answer {
+/// Evacuates a crashed container.
+pub async fn evacuate_crashed(
+    service: &Service,
+    key: &LrpKey,
+    instance: &InstanceKey,
+    reason: &[u8],
+) -> EvacuationAnswer {
     or_gone(change(service, key, |slot, now_ns| slot.evacuate_crashed(key, instance, reason, now_ns)).await)
 }
 
-pub async fn evacuate_stopped(service: &Service, key: &LrpKey, instance: &InstanceKey) -> Answer {
+/// Evacuates a stopped container.
+pub async fn evacuate_stopped(service: &Service, key: &LrpKey, instance: &InstanceKey) -> EvacuationAnswer {
     or_gone(change(service, key, |slot, _| slot.evacuate_stopped(instance)).await)
 }
 
+/// Removes the row of an evacuating container.
+///
+/// # Errors
+/// `NotFound` if there is no such row; errors of the store.
 pub async fn remove_evacuating(service: &Service, key: &LrpKey, instance: &InstanceKey) -> Result<(), DomainError> {
     change(service, key, |slot, _| slot.remove_evacuating(instance)).await
 }
@@ -58,13 +70,13 @@ pub async fn remove_evacuating(service: &Service, key: &LrpKey, instance: &Insta
 async fn change<T: Send>(
     service: &Service,
     key: &LrpKey,
-    step: impl Fn(&mut Slot, i64) -> Result<T, Refusal> + Sync,
+    step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
     change_slot(service, (&key.process_guid, key.index), Cause::Other, &TraceId::NONE, step).await
 }
 
-/// The desired LRP is locked before its instances, as in every other call.
-async fn attempt(store: &Store, container: &Container) -> Result<(Option<Changed>, Evacuated), DomainError> {
+/// Locks the desired LRP before its instances, as every other call does.
+async fn attempt(store: &Store, container: &Container) -> Result<(Option<ChangedSlot>, Evacuated), DomainError> {
     let key = &container.key;
     let mut writer = store.writer(&key.process_guid).await?;
     let desired = desired(&mut writer, &key.process_guid).await?;
@@ -83,7 +95,7 @@ async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desi
     Ok(Some(Desired { replacement: Replacement::Recreate, instances, running }))
 }
 
-/// That no cell could be asked for is no failure of the evacuation: what waits for too long is offered again.
+/// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.
 async fn finish(
     service: &Service,
     key: &LrpKey,
@@ -94,22 +106,21 @@ async fn finish(
         && let Err(fault) = request_auction(service, &key.process_guid, key.index).await
     {
         let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::error!(%process_guid, index = key.index, reason = %fault, "an evacuated instance was not auctioned; a convergence will");
+        tracing::error!(%process_guid, index = key.index, reason = %fault, "an evacuated instance was not auctioned; convergence retries");
     }
     Ok(evacuated)
 }
 
-/// Whoever does not know what became of its container keeps it and asks again. A container that nobody knows is not
-/// worth keeping.
-fn or_kept(evacuated: Result<Evacuated, DomainError>) -> Answer {
+/// On an error the container is kept and the cell retries, except for a container that has no record.
+fn or_kept(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
     match evacuated {
-        Ok(evacuated) => Answer { keeps_container: evacuated.keeps_container, refusal: None },
-        Err(refusal @ DomainError::NotFound) => Answer::refused(false, refusal),
-        Err(refusal) => Answer::refused(true, refusal),
+        Ok(evacuated) => EvacuationAnswer { keeps_container: evacuated.keeps_container, refusal: None },
+        Err(refusal @ DomainError::NotFound) => EvacuationAnswer::refused(false, refusal),
+        Err(refusal) => EvacuationAnswer::refused(true, refusal),
     }
 }
 
-/// There is no container to keep, whatever became of its record.
-fn or_gone(evacuated: Result<Evacuated, DomainError>) -> Answer {
-    Answer { keeps_container: false, refusal: evacuated.err() }
+/// The container has ended, so it is never kept.
+fn or_gone(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
+    EvacuationAnswer { keeps_container: false, refusal: evacuated.err() }
 }

@@ -1,71 +1,78 @@
-//! One page of a list: a range of partition keys, and the short transaction in which everything
-//! that is said about them is read.
+//! One page of a list: a range of partition keys, read in one short transaction.
 //!
-//! The first list that reads from the page fixes where it ends; every later one sees the same keys
-//! in the same state. So a translator may join two lists and never sees half of a pair.
+//! The first list that is read from the page fixes its last key; later lists see the same keys in the same state. So a
+//! translator can join two lists without missing half of a pair.
 
 use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
+/// A range of partition keys and its read transaction.
 #[derive(Debug)]
 pub struct Page {
     pub(super) reader: Reader,
     after: Option<Key>,
-    end: End,
+    end: PageBound,
     units: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+enum PageBound {
+    /// Not known before the first list.
     Open,
-    /// The last key, or none where the page takes all that is left.
+    /// The last key; `None` if the page extends to the end of the table.
     Fixed(Option<Key>),
 }
 
 impl Page {
-    /// The next `units` keys after one, or the first.
+    /// Opens a page of the next `units` keys after `after`, or of the first ones.
+    ///
+    /// # Errors
+    /// The read transaction cannot be opened.
     pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
-        Ok(Self { reader: store.reader().await?, after, end: End::Open, units })
+        Ok(Self { reader: store.reader().await?, after, end: PageBound::Open, units })
     }
 
-    /// All keys at once.
+    /// Opens a page of all keys.
+    ///
+    /// # Errors
+    /// The read transaction cannot be opened.
     pub async fn whole(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { reader: store.reader().await?, after: None, end: End::Fixed(None), units: 0 })
+        Ok(Self { reader: store.reader().await?, after: None, end: PageBound::Fixed(None), units: 0 })
     }
 
-    /// For what is not a list, and yet must see the same state.
+    /// For reads that are not lists and must see the same state.
     pub fn reader(&mut self) -> &mut Reader {
         &mut self.reader
     }
 
-    /// The key after which the next page begins. `None` after the last page.
+    /// The key after which the next page starts; `None` after the last page.
     pub fn next(self) -> Option<Key> {
         match self.end {
-            End::Open => None,
-            End::Fixed(last) => last,
+            PageBound::Open => None,
+            PageBound::Fixed(last) => last,
         }
     }
 
     pub(super) fn range(&self) -> Range {
         let (through, most) = match &self.end {
-            End::Open => (None, Some(self.units)),
-            End::Fixed(last) => (last.clone(), None),
+            PageBound::Open => (None, Some(self.units)),
+            PageBound::Fixed(last) => (last.clone(), None),
         };
         Range { after: self.after.clone(), through, most }
     }
 
-    /// The records of a list that was read in the range of this page, which ends where they do.
+    /// The records of a list that was read in this page's range. Fixes the end of the page.
     pub(super) fn records<T>(&mut self, listed: Listed<T>) -> Vec<T> {
-        self.end = End::Fixed(listed.last);
+        self.end = PageBound::Fixed(listed.last);
         listed.records
     }
 
-    /// Makes the page end at a key, if it goes on to the end of all.
+    /// Ends an unbounded page at a key.
     pub(super) fn end_at(&mut self, last: Key) {
-        self.end = End::Fixed(Some(last));
+        self.end = PageBound::Fixed(Some(last));
     }
 
-    /// Whether the page takes all that is left.
-    pub(super) fn takes_all(&self) -> bool {
-        self.end == End::Fixed(None)
+    /// Whether the page extends to the end of the table.
+    pub(super) fn is_unbounded(&self) -> bool {
+        self.end == PageBound::Fixed(None)
     }
 }

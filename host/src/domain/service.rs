@@ -1,5 +1,4 @@
-//! The service: the records, and everything that has to hear of a change. What every call and every convergence works
-//! with.
+//! The service: the store, the clients, the event hub and the key locks that every call and convergence use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::desired_lrps::Stops;
+use super::key_locks::{KeyLock, KeyLocks};
 use super::tasks::Completions;
-use super::turns::{Turn, Turns};
 use crate::clients::Clients;
 use crate::events::Events;
 use crate::metrics::Measures;
 use crate::store::Store;
 
-/// Clones are the same service.
+/// A shared handle; clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service(Arc<Inner>);
 
@@ -23,7 +22,7 @@ struct Inner {
     store: Store,
     events: Events,
     clients: Clients,
-    turns: Turns,
+    key_locks: KeyLocks,
     completions: Completions,
     stops: Stops,
     policy: Policy,
@@ -31,22 +30,22 @@ struct Inner {
     given_up: watch::Sender<bool>,
 }
 
-/// What an operator may set about how the service behaves.
+/// The configurable limits and intervals of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// How often a task may be rejected before it fails.
+    /// Rejections after which a task fails.
     pub max_task_retries: i32,
-    /// Containers of a desired LRP that an update is sent to at once.
+    /// Containers of one desired LRP that are updated concurrently.
     pub update_workers: usize,
-    /// Ends of tasks that are told at once.
+    /// Task completion callbacks that run concurrently.
     pub task_callback_workers: usize,
-    /// A task that ended, or is being resolved, for longer than this is taken up again.
+    /// A completed or resolving task is submitted again after this time.
     pub kick_task: Duration,
-    /// A task that waits for longer fails.
+    /// A pending task fails after this time.
     pub expire_pending_task: Duration,
-    /// A task that ended is forgotten after this.
+    /// A completed task is deleted after this time.
     pub expire_completed_task: Duration,
-    /// What convergence does at once.
+    /// Records that convergence changes concurrently.
     pub convergence_workers: usize,
 }
 
@@ -65,20 +64,24 @@ impl Default for Policy {
 }
 
 impl Service {
+    /// Assembles the service; nothing runs yet.
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy, measures: Measures) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
-        let (turns, stops, given_up) = (Turns::default(), Stops::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { store, events, clients, turns, completions, stops, policy, measures, given_up }))
+        let (key_locks, stops, given_up) = (KeyLocks::default(), Stops::default(), watch::Sender::new(false));
+        Self(Arc::new(Inner { store, events, clients, key_locks, completions, stops, policy, measures, given_up }))
     }
 
+    /// The records.
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
+    /// The event hub.
     pub fn events(&self) -> &Events {
         &self.0.events
     }
 
+    /// The clients of other components.
     pub fn clients(&self) -> &Clients {
         &self.0.clients
     }
@@ -91,26 +94,27 @@ impl Service {
         &self.0.stops
     }
 
+    /// The configured limits.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }
 
-    /// Where it is counted what the service does.
+    /// The counters that the service feeds.
     pub fn measures(&self) -> &Measures {
         &self.0.measures
     }
 
-    /// The turn of a process guid or a task guid, to be held over a transaction and the events of it.
-    pub async fn turn(&self, key: &[u8]) -> Turn {
-        self.0.turns.of(key).await
+    /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication of its events.
+    pub async fn lock_key(&self, key: &[u8]) -> KeyLock {
+        self.0.key_locks.lock(key).await
     }
 
-    /// Nothing can succeed any more: the host had better end and be started again.
+    /// Reports that no call can succeed any more, so that the host stops and is restarted.
     pub fn give_up(&self) {
         self.0.given_up.send_replace(true);
     }
 
-    /// Returns once somebody gave up.
+    /// Returns after [`Self::give_up`].
     pub async fn given_up(&self) {
         // The sender lives as long as the service.
         let _ = self.0.given_up.subscribe().wait_for(|given_up| *given_up).await;

@@ -1,49 +1,63 @@
-//! Tasks: what is asked of them, from the wish that one runs to the word that it is over. How a task changes is the
-//! model's; here it is read, changed and written as one, told to whoever listens, and then to whoever has to act.
+//! Tasks, from the request to run one until its completion callback. The transitions are the model's; here a task is read,
+//! changed and written in one transaction, its event is published, and then other components are called.
 
 mod completion;
 
 pub(super) use completion::{Completions, submit};
 
-use super::attempts::repeated;
+use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::clients::ClientError;
 use crate::metrics::TaskMark;
-use crate::model::change::Change;
-use crate::model::task::{End, Refusal, State, Task, TaskFilter};
+use crate::model::change::RecordChange;
+use crate::model::task::{End, Task, TaskError, TaskFilter, TaskState};
 use crate::model::{Text, TraceId};
 use crate::store::Reader;
 
+/// Lists the tasks of a page that match a filter.
+///
+/// # Errors
+/// Errors of the store.
 pub async fn list(page: &mut Page, filter: &TaskFilter) -> Result<Vec<Task>, DomainError> {
     let listed = page.reader.tasks(filter, &page.range()).await?;
     Ok(page.records(listed))
 }
 
+/// Reads one task.
+///
+/// # Errors
+/// `NotFound` if there is no such task; errors of the store.
 pub async fn get(reader: &mut Reader, guid: &[u8]) -> Result<Task, DomainError> {
     reader.task(guid).await?.ok_or(DomainError::NotFound)
 }
 
-/// Makes a new one and asks for a cell.
+/// Creates a task and requests its auction.
+///
+/// # Errors
+/// `Exists` if there is a task with this guid; errors of the store.
 pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     let now_ns = service.store().now_ns();
-    let task = Task { state: State::Pending as i32, created_at_ns: now_ns, updated_at_ns: now_ns, ..task };
+    let task = Task { state: TaskState::Pending as i32, created_at_ns: now_ns, updated_at_ns: now_ns, ..task };
     {
-        let _turn = service.turn(&task.guid).await;
-        repeated(|| async {
+        let _lock = service.lock_key(&task.guid).await;
+        retry(|| async {
             let mut writer = service.store().writer(&task.guid).await?;
             writer.insert_task(&task).await?;
             Ok(writer.commit().await?)
         })
         .await?;
-        service.events().publish(Change::Task { before: None, after: Some(Box::new(task.clone())) });
+        service.events().publish(RecordChange::Task { before: None, after: Some(Box::new(task.clone())) });
     }
     if let Err(fault) = service.clients().auctioneer.request_tasks(&[task], &TraceId::NONE).await {
-        tracing::warn!(reason = %fault, "no cell was asked for; convergence asks again");
+        tracing::warn!(reason = %fault, "a task was not auctioned; convergence retries");
     }
     Ok(())
 }
 
-/// Whether the cell is to start it, and not running it already.
+/// A cell asks to start a task: whether it should, which is not so if it runs the task already.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn start(service: &Service, guid: &[u8], cell_id: &[u8]) -> Result<bool, DomainError> {
     let changed = change(service, guid, |task, now_ns| task.start(cell_id, now_ns)).await?;
     let should_start = changed.after.is_some();
@@ -53,6 +67,10 @@ pub async fn start(service: &Service, guid: &[u8], cell_id: &[u8]) -> Result<boo
     Ok(should_start)
 }
 
+/// A cell reports the end of a task.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn complete(service: &Service, guid: &[u8], cell_id: &[u8], end: End) -> Result<(), DomainError> {
     let changed = change(service, guid, |task, now_ns| task.complete(end.clone(), cell_id, now_ns).map(Some)).await?;
     service.measures().task(cell_id, if end.failed { TaskMark::Failed } else { TaskMark::Succeeded });
@@ -60,6 +78,10 @@ pub async fn complete(service: &Service, guid: &[u8], cell_id: &[u8], end: End) 
     Ok(())
 }
 
+/// Cancels a task and has its cell stop it. Only a cell without an https address fails the call, as in Diego.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
     let changed = change(service, guid, |task, now_ns| task.cancel(now_ns).map(Some)).await?;
     submit(service, changed.after);
@@ -76,23 +98,30 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
         }
     };
     match service.clients().reps.cancel_task(&cell, guid, trace_id).await {
-        // Diego says so too, although the task is over already.
+        // Diego's answer too, although the task has ended.
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => {
-            tracing::warn!(reason = %fault, "a cell was not told that its task is cancelled");
+            tracing::warn!(reason = %fault, "a cell did not accept the cancellation of its task");
             Ok(())
         }
         Ok(()) => Ok(()),
     }
 }
 
+/// Fails a task.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
     let changed = change(service, guid, |task, now_ns| task.fail(reason, now_ns).map(Some)).await?;
     submit(service, changed.after);
     Ok(())
 }
 
-/// No cell takes it. It waits again, until that was said too often.
+/// The auctioneer could not place a task. It stays pending until it was rejected `max_task_retries` times, then fails.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
     let changed = change(service, guid, |task, now_ns| task.reject(reason, now_ns).map(Some)).await?;
     if changed.before.rejection_count >= service.policy().max_task_retries {
@@ -101,30 +130,37 @@ pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(),
     Ok(())
 }
 
+/// Marks a task as resolving: its result is being delivered.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn resolve(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
     change(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await.map(drop)
 }
 
-/// Forgets one whose end was told.
+/// Deletes a task that is resolving.
+///
+/// # Errors
+/// The task is missing, or its state does not allow it; errors of the store.
 pub async fn delete(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
     delete_if(service, guid, |task| task.check_deletion().map(|()| true)).await.map(drop)
 }
 
-/// What a call did to a task.
-pub(super) struct Changed {
+/// A task before and after a call.
+pub(super) struct ChangedTask {
     pub(super) before: Task,
-    /// Nothing where it is as it was.
+    /// `None` if the call changed nothing.
     pub(super) after: Option<Task>,
 }
 
-/// The one way in which a task changes: read under its turn, changed by the model, written, told.
+/// Changes a task: reads it under its key lock, applies `call`, writes it and publishes its event. The only way to do so.
 pub(super) async fn change(
     service: &Service,
     guid: &[u8],
-    call: impl Fn(&Task, i64) -> Result<Option<Task>, Refusal>,
-) -> Result<Changed, DomainError> {
-    let _turn = service.turn(guid).await;
-    let changed = repeated(|| async {
+    call: impl Fn(&Task, i64) -> Result<Option<Task>, TaskError>,
+) -> Result<ChangedTask, DomainError> {
+    let _lock = service.lock_key(guid).await;
+    let changed = retry(|| async {
         let mut writer = service.store().writer(guid).await?;
         let before = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
         let after = call(&before, service.store().now_ns())?;
@@ -132,24 +168,24 @@ pub(super) async fn change(
             writer.update_task(after).await?;
             writer.commit().await?;
         }
-        Ok(Changed { before, after })
+        Ok(ChangedTask { before, after })
     })
     .await?;
     if let Some(after) = &changed.after {
         let (before, after) = (Box::new(changed.before.clone()), Box::new(after.clone()));
-        service.events().publish(Change::Task { before: Some(before), after: Some(after) });
+        service.events().publish(RecordChange::Task { before: Some(before), after: Some(after) });
     }
     Ok(changed)
 }
 
-/// Deletes a task if it still is what it is deleted for. Whether it did.
+/// Deletes a task if `may_go` still holds in the transaction; whether it was deleted.
 pub(super) async fn delete_if(
     service: &Service,
     guid: &[u8],
-    may_go: impl Fn(&Task) -> Result<bool, Refusal>,
+    may_go: impl Fn(&Task) -> Result<bool, TaskError>,
 ) -> Result<bool, DomainError> {
-    let _turn = service.turn(guid).await;
-    let gone = repeated(|| async {
+    let _lock = service.lock_key(guid).await;
+    let gone = retry(|| async {
         let mut writer = service.store().writer(guid).await?;
         let task = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
         if !may_go(&task)? {
@@ -161,11 +197,11 @@ pub(super) async fn delete_if(
     })
     .await?;
     let Some(task) = gone else { return Ok(false) };
-    service.events().publish(Change::Task { before: Some(Box::new(task)), after: None });
+    service.events().publish(RecordChange::Task { before: Some(Box::new(task)), after: None });
     Ok(true)
 }
 
-/// A task as a client desires it.
+/// A new task from a request.
 pub fn desired(guid: Text, domain: Text, definition: bbs_proto::models::TaskDefinition) -> Task {
     Task { guid, domain, definition, ..Task::default() }
 }

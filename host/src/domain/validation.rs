@@ -1,8 +1,8 @@
-//! Whether a request says something that can be done, in Diego's own words. Owns the rules and
-//! the texts of the findings; reads nothing but the request and changes nothing.
+//! Validation of requests, with Diego's texts. Owns the rules and the findings; reads only the request and
+//! changes nothing.
 //!
-//! Text is bytes throughout, because clients may send what is not UTF-8; only lengths, prefixes and
-//! ASCII are ever looked at.
+//! Text is bytes throughout, because clients may send invalid UTF-8; only lengths, prefixes and ASCII are
+//! examined.
 
 mod actions;
 mod actual_lrp;
@@ -21,13 +21,16 @@ pub use findings::Findings;
 
 use bbs_proto::models::{EventsByCellId, UpsertDomainRequest};
 
-/// What can be found wanting.
+/// A message with validation rules.
 pub trait Validate {
-    /// Adds to `findings` what is wrong, in the order in which Diego names it.
+    /// Adds a finding for each violated rule, in Diego's order.
     fn validate(&self, findings: &mut Findings);
 }
 
-/// The text for the error's message when the request is refused: all findings, joined.
+/// Validates a message.
+///
+/// # Errors
+/// All findings, joined: the text of the error that rejects the request.
 pub fn check<T: Validate>(message: &T) -> Result<(), String> {
     let mut findings = Findings::default();
     message.validate(&mut findings);
@@ -40,7 +43,7 @@ impl Validate for UpsertDomainRequest {
     }
 }
 
-/// Any filter will do: one that matches nothing gives a stream without events.
+/// Any filter is valid: one that matches nothing gives a stream without events.
 impl Validate for EventsByCellId {
     fn validate(&self, _: &mut Findings) {}
 }
@@ -50,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_has_a_name() {
+    fn domain_without_a_name_is_rejected() {
         assert_eq!(check(&UpsertDomainRequest::default()).unwrap_err(), "Invalid field: domain");
         assert_eq!(check(&UpsertDomainRequest { domain: b"cf-apps".to_vec(), ttl: 0 }), Ok(()));
         assert_eq!(check(&UpsertDomainRequest { domain: vec![0xff], ttl: 1 }), Ok(()));
     }
 
     #[test]
-    fn a_stream_may_ask_for_any_cell() {
+    fn event_filter_may_name_any_cell() {
         assert_eq!(check(&EventsByCellId::default()), Ok(()));
     }
 }

@@ -1,12 +1,13 @@
-//! What a change means to those who listen: its events, in the order in which they are sent. Pure.
+//! Maps a change to its events, in the order in which they are sent. Pure.
 
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
-use crate::model::change::{Cause, Change};
+use crate::model::change::{Cause, RecordChange};
 use crate::model::desired_lrp::DesiredLrp;
 use crate::model::slot::Slot;
 use crate::model::task::Task;
 
+/// An event of Diego's event streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event<'a> {
     DesiredLrpCreated { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
@@ -21,21 +22,22 @@ pub enum Event<'a> {
     TaskRemoved(&'a Task),
 }
 
-/// The cells that an event concerns.
+/// The subscribers that an event is for, by cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
     Everyone,
-    /// Empty for an instance that no cell has.
+    /// Empty for an instance without a cell.
     Cell(Vec<u8>),
 }
 
 impl Event<'_> {
-    /// The key of the container that a change is about: the new one, unless there is none any more.
+    /// The instance key of a change: the new one, unless the instance has none any more.
     pub fn changed_key(before: &ActualLrp, after: &ActualLrp) -> InstanceKey {
         let key = after.instance_key();
         if key == InstanceKey::default() { before.instance_key() } else { key }
     }
 
+    /// The subscribers that the event is for.
     pub fn audience(&self) -> Audience {
         match self {
             Self::DesiredLrpCreated { .. }
@@ -51,8 +53,8 @@ impl Event<'_> {
         }
     }
 
-    /// Crashes come first, and what runs now before what does not: whoever sends traffic learns where to before it
-    /// learns where not to.
+    /// Sort key. Crashes come first, and running instances before others: a router learns a new destination before it loses
+    /// an old one.
     fn rank(&self) -> u8 {
         match self {
             Self::InstanceCrashed { .. } => 0,
@@ -66,21 +68,21 @@ impl Event<'_> {
     }
 }
 
-pub(super) fn events(change: &Change) -> Vec<Event<'_>> {
+pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
     match change {
-        Change::DesiredLrp { before, after, trace_id } => match (before.as_deref(), after.as_deref()) {
+        RecordChange::DesiredLrp { before, after, trace_id } => match (before.as_deref(), after.as_deref()) {
             (None, None) => Vec::new(),
             (None, Some(lrp)) => vec![Event::DesiredLrpCreated { lrp, trace_id }],
             (Some(before), Some(after)) => vec![Event::DesiredLrpChanged { before, after, trace_id }],
             (Some(lrp), None) => vec![Event::DesiredLrpRemoved { lrp, trace_id }],
         },
-        Change::Slot { before, after, cause, trace_id } => {
+        RecordChange::Slot { before, after, cause, trace_id } => {
             let rows = pairs(before, after);
             let mut events: Vec<_> = rows.iter().flat_map(|row| of_row(*row, *cause, trace_id)).collect();
             events.sort_by_key(Event::rank);
             events
         }
-        Change::Task { before, after } => match (before.as_deref(), after.as_deref()) {
+        RecordChange::Task { before, after } => match (before.as_deref(), after.as_deref()) {
             (None, None) => Vec::new(),
             (None, Some(task)) => vec![Event::TaskCreated(task)],
             (Some(before), Some(after)) => vec![Event::TaskChanged { before, after }],
@@ -89,10 +91,10 @@ pub(super) fn events(change: &Change) -> Vec<Event<'_>> {
     }
 }
 
-/// What became of a row, or what a row came from.
+/// A row before and after a change; `None` if it was created or removed.
 type Pair<'a> = (Option<&'a ActualLrp>, Option<&'a ActualLrp>);
 
-/// Rows are the same where their presence is; but a container whose row moved to another presence is followed there.
+/// Pairs the rows of two slots by presence, except that a container whose row moved to another presence is paired with it.
 fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     let mut moves: Vec<(Presence, Presence)> = Vec::new();
     for from in Presence::ALL {
@@ -116,8 +118,8 @@ fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     origins.chain(new).collect()
 }
 
-/// Where the container of a row is now, if that is another row. What is left of an evacuated one goes nowhere: it ends
-/// when another runs in its place.
+/// The presence to which the container of a row moved. An evacuating container moves nowhere: it ends when another runs in
+/// its place.
 fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
     let to: &[Presence] = match from {
         Presence::Ordinary => &[Presence::Evacuating, Presence::Suspect],
@@ -132,7 +134,7 @@ fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
     to.iter().copied().find(|to| has_key(after, *to) && !has_key(before, *to))
 }
 
-/// At most three.
+/// The events of one row; at most three.
 fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) -> Vec<Event<'a>> {
     let (before, after) = match (before, after) {
         (None, None) => return Vec::new(),
@@ -145,15 +147,15 @@ fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) ->
     }
     let crashed = Event::InstanceCrashed { before, after };
     let changed = Event::InstanceChanged { before, after, trace_id };
-    // A row that waits again is another instance to whoever listens.
-    let anew = [Event::InstanceCreated { lrp: after, trace_id }, Event::InstanceRemoved { lrp: before, trace_id }];
+    // To subscribers, a row that waits again is a different instance.
+    let recreated = [Event::InstanceCreated { lrp: after, trace_id }, Event::InstanceRemoved { lrp: before, trace_id }];
     match (cause, before.state(), after.state()) {
         (_, _, Some(State::Crashed)) => vec![crashed, changed],
         (Cause::Crash, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
-            [&[crashed][..], &anew].concat()
+            [&[crashed][..], &recreated].concat()
         }
         (Cause::Other, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
-            anew.to_vec()
+            recreated.to_vec()
         }
         (_, Some(State::Unclaimed), Some(State::Unclaimed)) | (_, _, Some(State::Claimed | State::Running) | None) => {
             vec![changed]

@@ -1,20 +1,20 @@
-//! Queues: who hears of what, the bound, and the two ends.
+//! Queues: topics, order, the bound, and the two ends of a subscription.
 
 use super::*;
 use crate::model::TraceId;
 use crate::model::desired_lrp::DesiredLrp;
 use crate::model::task::Task;
 
-fn task(guid: &str) -> Change {
-    Change::Task { before: None, after: Some(Box::new(Task { guid: guid.into(), ..Task::default() })) }
+fn task(guid: &str) -> RecordChange {
+    RecordChange::Task { before: None, after: Some(Box::new(Task { guid: guid.into(), ..Task::default() })) }
 }
 
-fn lrp() -> Change {
-    Change::DesiredLrp { before: None, after: Some(Box::new(DesiredLrp::default())), trace_id: TraceId::NONE }
+fn lrp() -> RecordChange {
+    RecordChange::DesiredLrp { before: None, after: Some(Box::new(DesiredLrp::default())), trace_id: TraceId::NONE }
 }
 
 #[tokio::test]
-async fn each_hears_of_its_topic_in_order_until_the_place_is_closed() {
+async fn subscriptions_receive_their_topic_in_order_until_the_hub_is_closed() {
     let events = Events::default();
     events.publish(task("before"));
     let mut tasks = events.subscribe(Topic::Tasks).unwrap();
@@ -37,7 +37,7 @@ async fn each_hears_of_its_topic_in_order_until_the_place_is_closed() {
 }
 
 #[tokio::test]
-async fn who_is_too_slow_gets_what_waits_and_no_more() {
+async fn slow_subscriber_receives_what_is_queued_and_then_the_end() {
     let events = Events::default();
     let mut slow = events.subscribe(Topic::Tasks).unwrap();
     let mut fast = events.subscribe(Topic::Tasks).unwrap();
@@ -53,21 +53,21 @@ async fn who_is_too_slow_gets_what_waits_and_no_more() {
 }
 
 #[test]
-fn an_event_is_made_once_for_all_and_only_when_somebody_looks() {
+fn event_is_rendered_once_and_only_when_it_is_read() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static MADE: AtomicUsize = AtomicUsize::new(0);
     fn render(event: &Event<'_>) -> Rendered {
         MADE.fetch_add(1, Ordering::Relaxed);
         Rendered { text: Bytes::new(), audience: event.audience() }
     }
-    let told = Told::new(task("a"));
+    let published = PublishedChange::new(task("a"));
     assert_eq!(MADE.load(Ordering::Relaxed), 0);
-    assert_eq!(told.rendered(render), told.rendered(render));
+    assert_eq!(published.rendered(render), published.rendered(render));
     assert_eq!(MADE.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn one_that_went_away_is_forgotten() {
+fn dropped_subscription_is_removed() {
     let events = Events::default();
     let gone = events.subscribe(Topic::Lrps).unwrap();
     assert_eq!(events.subscribers(), 1);

@@ -1,5 +1,5 @@
-//! Which requests there were: a line when each begins and one when it ends, in a file of their own if an operator wants
-//! that, and in the log at debug. Owns when a request has ended: when its last byte was taken, or its client gone.
+//! The access log: a line when a request starts and one when it ends, in a file of its own if configured, and in the log at
+//! debug. A request ends when its last byte was sent or its client disconnected.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,17 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use serde_json::{Map, Value};
 
-use super::door::Peer;
-use super::in_flight::Held;
+use super::in_flight::GuardedBody;
+use super::listener::Peer;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
-use crate::logs::line::{Line, Severity};
-use crate::logs::writer::Writer;
+use crate::logs::line::{LagerLine, Severity};
+use crate::logs::writer::LineWriter;
 
-/// Diego's name for it, whatever the host itself is called.
+/// Diego's name of the access log, whatever the host itself is called.
 const SOURCE: &str = "bbs-access";
 
+/// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot open the access log {}; check that its folder is there and can be written to, or leave `access_log_path` out",
@@ -34,57 +35,61 @@ pub struct AccessLogError {
     source: std::io::Error,
 }
 
-/// A file of requests, which is appended to.
+/// The access log file, opened for appending.
 #[derive(Debug, Clone)]
-pub struct AccessLog(Writer);
+pub struct AccessLog(LineWriter);
 
 impl AccessLog {
+    /// Opens or creates the file.
+    ///
+    /// # Errors
+    /// The file cannot be opened for appending.
     pub fn open(path: &Path) -> Result<Self, AccessLogError> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let file = opened.map_err(|source| AccessLogError { path: path.to_owned(), source })?;
-        Ok(Self(Writer::start("access log", file)))
+        Ok(Self(LineWriter::start("access log", file)))
     }
 
-    /// Waits until what was said so far is written.
+    /// Blocks until the lines written so far are in the file.
     pub fn flush(&self) {
         self.0.flush();
     }
 
-    fn say(&self, message: &str, data: Map<String, Value>) {
-        let line = Line { now_ns: SystemClock.now_ns(), source: SOURCE, message, severity: Severity::Info, data };
+    fn write(&self, message: &str, data: Map<String, Value>) {
+        let line = LagerLine { now_ns: SystemClock.now_ns(), source: SOURCE, message, severity: Severity::Info, data };
         self.0.line(line.render(TimeFormat::UnixEpoch));
     }
 }
 
 #[derive(Debug)]
-struct Requests {
+struct RequestLog {
     file: Option<AccessLog>,
     count: AtomicU64,
 }
 
-/// The same routes, with every request told of.
+/// The same routes, with every request logged.
 pub fn logged(router: Router, file: Option<AccessLog>) -> Router {
-    let requests = Arc::new(Requests { file, count: AtomicU64::default() });
-    router.layer(middleware::from_fn_with_state(requests, tell))
+    let requests = Arc::new(RequestLog { file, count: AtomicU64::default() });
+    router.layer(middleware::from_fn_with_state(requests, log_request))
 }
 
-async fn tell(State(requests): State<Arc<Requests>>, request: Request, next: Next) -> Response {
+async fn log_request(State(requests): State<Arc<RequestLog>>, request: Request, next: Next) -> Response {
     if requests.file.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return next.run(request).await;
     }
-    let told = Told::begin(requests, &request);
-    next.run(request).await.map(|body| Body::new(Held { body, held: told }))
+    let logged = LoggedRequest::begin(requests, &request);
+    next.run(request).await.map(|body| Body::new(GuardedBody { body, guard: logged }))
 }
 
-/// A request that has begun. Dropped, it has ended.
-struct Told {
-    requests: Arc<Requests>,
+/// A request in flight. Dropping it logs the end of the request.
+struct LoggedRequest {
+    requests: Arc<RequestLog>,
     began: Instant,
     data: Map<String, Value>,
 }
 
-impl Told {
-    fn begin(requests: Arc<Requests>, request: &Request) -> Self {
+impl LoggedRequest {
+    fn begin(requests: Arc<RequestLog>, request: &Request) -> Self {
         let session = requests.count.fetch_add(1, Ordering::Relaxed) + 1;
         let mut data = Map::new();
         data.insert("session".to_owned(), session.to_string().into());
@@ -94,13 +99,13 @@ impl Told {
             data.insert("remote_addr".to_owned(), peer.address.to_string().into());
             data.extend(peer.certificate.as_ref().clone());
         }
-        let told = Self { requests, began: Instant::now(), data };
-        if let Some(file) = &told.requests.file {
-            file.say("request.serving", told.data.clone());
+        let logged = Self { requests, began: Instant::now(), data };
+        if let Some(file) = &logged.requests.file {
+            file.write("request.serving", logged.data.clone());
         }
-        let (session, method, request, remote_addr) = told.parts();
+        let (session, method, request, remote_addr) = logged.parts();
         tracing::debug!(name: "request.serving", session, method, request, remote_addr, "a request");
-        told
+        logged
     }
 
     fn parts(&self) -> (&str, &str, &str, &str) {
@@ -109,7 +114,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for LoggedRequest {
     fn drop(&mut self) {
         let (session, method, request, remote_addr) = self.parts();
         tracing::debug!(name: "request.done", session, method, request, remote_addr, "a request was answered");
@@ -117,7 +122,7 @@ impl Drop for Told {
         if let Some(file) = &self.requests.file {
             let spent_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             data.insert("duration".to_owned(), spent_ns.into());
-            file.say("request.done", data);
+            file.write("request.done", data);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A list as a chunked body: the next page is read when the client has taken the last.
+//! A paged list as a chunked body: the next page is read when the client has taken the last.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,30 +11,30 @@ use tracing::Instrument;
 use super::Gate;
 use crate::api::Pages;
 
-/// The host stopped serving: an end that a client cannot take for the end of the list.
+/// The host stopped serving. Aborts the body, so that the client does not take the end for the end of the list.
 #[derive(Debug, thiserror::Error)]
-#[error("the host stopped serving while a list was on its way")]
-struct CutOff;
+#[error("the host stopped serving before the list was complete")]
+struct Aborted;
 
-struct Streamed(mpsc::Receiver<Result<Bytes, CutOff>>);
+struct Streamed(mpsc::Receiver<Result<Bytes, Aborted>>);
 
 impl HttpBody for Streamed {
     type Data = Bytes;
-    type Error = CutOff;
+    type Error = Aborted;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         self.0.poll_recv(cx).map(|page| page.map(|page| page.map(Frame::data)))
     }
 }
 
-/// No more than one page waits for the client while one is being read.
+/// Reads at most one page ahead of the client.
 pub(super) fn streamed(mut pages: Pages, gate: Gate) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     let produce = async move {
         while let Some(page) = pages.next().await {
             if !gate.is_open() {
-                // Nothing is lost if the client has gone too.
-                let _ = sender.send(Err(CutOff)).await;
+                // Fails only if the client has disconnected too.
+                let _ = sender.send(Err(Aborted)).await;
                 return;
             }
             if !page.is_empty() && sender.send(Ok(page.into())).await.is_err() {

@@ -1,5 +1,5 @@
-//! The debug server: changes the level of the log. Owns what of Go's debug server has a meaning here, and says so of the
-//! rest; it is plain HTTP, for this machine only.
+//! The debug server: changes the log level. Supports what of Go's debug server applies here and answers the rest with an
+//! explanation. Plain HTTP, for this machine only.
 
 use std::io;
 
@@ -10,11 +10,15 @@ use axum::routing::any;
 use tokio::net::TcpListener;
 
 use crate::config::LogLevel;
-use crate::logs::Level;
+use crate::logs::LevelHandle;
 
 const NO_PROFILES: &str = "this host is no Go program and has no such profile; use `perf record -p PID` and the like";
 
-pub async fn serve_debug(listener: TcpListener, level: Level) -> io::Result<()> {
+/// Serves the debug endpoints.
+///
+/// # Errors
+/// Accepting connections fails.
+pub async fn serve_debug(listener: TcpListener, level: LevelHandle) -> io::Result<()> {
     let router = Router::new()
         .route("/log-level", any(set_level))
         .route("/block-profile-rate", any(rate))
@@ -24,8 +28,8 @@ pub async fn serve_debug(listener: TcpListener, level: Level) -> io::Result<()> 
     axum::serve(listener, router).await
 }
 
-/// What is not a level changes nothing, and is no error either.
-async fn set_level(State(level): State<Level>, asked: String) -> StatusCode {
+/// An unknown level is ignored, and is not an error.
+async fn set_level(State(level): State<LevelHandle>, asked: String) -> StatusCode {
     if let Some(asked) = parse(&asked) {
         level.set(asked);
         tracing::info!(name: "log-level.changed", ?asked, "the level of the log was changed");
@@ -33,7 +37,7 @@ async fn set_level(State(level): State<Level>, asked: String) -> StatusCode {
     StatusCode::OK
 }
 
-/// By name, its first letter, or number; in capitals too.
+/// Parses a level by name, first letter or number, in any case.
 fn parse(asked: &str) -> Option<LogLevel> {
     match asked.trim().to_ascii_lowercase().as_str() {
         "debug" | "d" | "0" => Some(LogLevel::Debug),
@@ -44,7 +48,7 @@ fn parse(asked: &str) -> Option<LogLevel> {
     }
 }
 
-/// Of profiles that there are not.
+/// Accepts the rate of a profile that does not exist here.
 async fn rate(asked: String) -> (StatusCode, &'static str) {
     match asked.trim().parse::<i64>() {
         Ok(_) => (StatusCode::OK, ""),
@@ -57,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_a_name_a_letter_or_a_number() {
+    fn level_is_parsed_by_name_letter_and_number() {
         for (texts, level) in [
             (["debug", "DEBUG", "d", "0"], LogLevel::Debug),
             (["info", "Info", "I", "1\n"], LogLevel::Info),

@@ -1,38 +1,39 @@
-//! The gate: until this host is the master of a database at the right version, every request is
-//! told to come back, and how far things are.
+//! The gate: until this host is the master of a database at the right version, every request is answered with 503,
+//! `Retry-After` and the progress of the work.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use crate::api::Api;
 use crate::progress::{Progress, Snapshot};
 
-/// A shared handle; clones are the same gate.
+/// A shared handle; clones control the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     progress: Progress,
     open: Arc<RwLock<Option<Arc<Api>>>>,
-    /// What was behind the gate when it was closed, for as long as calls hold it.
+    /// The API behind the closed gate, while calls still hold it.
     closed: Arc<RwLock<Weak<Api>>>,
 }
 
 impl Gate {
-    /// Closed, telling how far this work has come.
+    /// A closed gate that answers with this progress.
     pub fn new(progress: Progress) -> Self {
         Self { progress, open: Arc::default(), closed: Arc::default() }
     }
 
+    /// Opens the gate to this API.
     pub fn open(&self, api: Arc<Api>) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(api);
     }
 
-    /// Streams of events end and none begins; all else goes on.
+    /// Ends event streams and rejects new ones; calls continue.
     pub fn end_streams(&self) {
         if let Ok(api) = self.api() {
             api.end_streams();
         }
     }
 
-    /// At once: lists on their way are cut off, streams end, and what is being written fails at the fence.
+    /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail at the fence.
     pub fn close(&self) {
         let api = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(api) = api {
@@ -41,12 +42,12 @@ impl Gate {
         }
     }
 
-    /// Whether calls that came through before the gate was closed are still under way.
+    /// Whether calls that passed the gate before it was closed are still running.
     pub fn has_calls(&self) -> bool {
         self.closed.read().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
     }
 
-    /// How often a record was left out of an answer since the gate opened.
+    /// The number of times that a record was left out of an answer since the gate opened.
     pub(super) fn left_out(&self) -> u64 {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.as_ref().map_or(0, |api| api.left_out())

@@ -1,5 +1,5 @@
-//! How many requests are being answered, from their head to the last byte of their answer. Streams of events do not
-//! count: they would never end, and nobody waits for them.
+//! Counts requests in flight, from their head to the last byte of their answer. Event streams are not counted: they do not
+//! end by themselves, and a drain does not wait for them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use http_body::{Frame, SizeHint};
 #[derive(Debug, Clone, Default)]
 pub(super) struct InFlight(Arc<AtomicUsize>);
 
-/// A request that is being answered, until this is dropped.
-struct Counted(Arc<AtomicUsize>);
+/// A request in flight; dropping it ends the count.
+struct InFlightRequest(Arc<AtomicUsize>);
 
 impl InFlight {
     /// The same routes, with their requests counted.
@@ -31,13 +31,13 @@ impl InFlight {
         self.0.load(Ordering::SeqCst) == 0
     }
 
-    fn begin(&self) -> Counted {
+    fn begin(&self) -> InFlightRequest {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Counted(Arc::clone(&self.0))
+        InFlightRequest(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Counted {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -50,17 +50,17 @@ async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) 
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         return response;
     }
-    response.map(|body| Body::new(Held { body, held: counted }))
+    response.map(|body| Body::new(GuardedBody { body, guard: counted }))
 }
 
-/// A body that holds something until it has gone.
-pub(super) struct Held<T> {
+/// A body that drops its guard when it has been sent or abandoned.
+pub(super) struct GuardedBody<T> {
     pub(super) body: Body,
-    #[expect(dead_code, reason = "it is there to be dropped")]
-    pub(super) held: T,
+    #[expect(dead_code, reason = "held for its destructor")]
+    pub(super) guard: T,
 }
 
-impl<T: Send + Unpin> HttpBody for Held<T> {
+impl<T: Send + Unpin> HttpBody for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -1,4 +1,4 @@
-//! Requests that reach no method: the status, headers and body of each refusal.
+//! Requests that reach no method: status, headers and body of each error.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,13 +9,14 @@ use crate::api::{self, NotHeld};
 use crate::modules::translate::ApiVersion;
 use crate::progress::{SERVING, STOPPED, Snapshot};
 
-/// Sent while nothing can be estimated.
+/// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
-/// A client that waits longer than this would notice too late that the host is ready.
-const LONGEST_RETRY_AFTER_S: u64 = 60;
+/// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is ready.
+const MAX_RETRY_AFTER_S: u64 = 60;
 
+/// Why a request reaches no method.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum HttpError {
     #[error("the host is not serving yet")]
     NotServing(Box<Snapshot>),
     #[error("404 page not found")]
@@ -30,13 +31,13 @@ pub(super) enum Refusal {
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
     BodyTooLarge,
-    #[error("the events cannot be listened to")]
-    NotListening(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the event stream cannot be started")]
+    NoEventStream(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the request ended unexpectedly")]
     Panicked(#[source] tokio::task::JoinError),
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let text = |status: StatusCode| (status, self.to_string()).into_response();
         match &self {
@@ -58,9 +59,9 @@ impl IntoResponse for Refusal {
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
-            // Diego's says nothing either.
-            Self::NotListening(reason) => {
-                tracing::info!(%reason, "a stream of events was not begun");
+            // The body is empty, as Diego's is.
+            Self::NoEventStream(reason) => {
+                tracing::info!(%reason, "an event stream was not started");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
             Self::Panicked(error) => {
@@ -79,12 +80,12 @@ fn not_serving(progress: &Snapshot) -> Response {
     with(response, header::RETRY_AFTER.as_str(), &retry_after_s.to_string())
 }
 
-/// The same for a person.
+/// The progress as a sentence.
 fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
     let Snapshot { phase, detail, done, total, waiting, .. } = progress;
     let doing = match phase.as_str() {
         "" => "it is starting".to_owned(),
-        // Behind a gate that was shut again.
+        // The gate was open before and is closed again.
         SERVING | STOPPED => "it is stopping".to_owned(),
         phase if detail.is_empty() => format!("its database is being prepared ({phase})"),
         phase => format!("its database is being prepared ({phase}: {detail})"),
@@ -98,7 +99,7 @@ fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
 
 fn retry_after_s(progress: &Snapshot) -> u64 {
     let estimate = progress.eta_seconds.map(|seconds| seconds.ceil() as u64);
-    estimate.map_or(RETRY_AFTER_S, |seconds| seconds.clamp(1, LONGEST_RETRY_AFTER_S))
+    estimate.map_or(RETRY_AFTER_S, |seconds| seconds.clamp(1, MAX_RETRY_AFTER_S))
 }
 
 fn json_body(status: StatusCode, body: &serde_json::Value) -> Response {
@@ -117,29 +118,29 @@ mod tests {
     use crate::progress::{Progress, Wait};
 
     #[test]
-    fn body_while_not_serving_has_a_sentence_for_a_person() {
+    fn body_while_not_serving_has_a_sentence_for_people() {
         let progress = Progress::default();
-        let said = || sentence(&progress.snapshot(), 5);
+        let shown = || sentence(&progress.snapshot(), 5);
         let (begin, end) = ("This host does not serve requests now: ", ". Send the request again in 5 s.");
-        assert_eq!(said(), format!("{begin}it is starting{end}"));
+        assert_eq!(shown(), format!("{begin}it is starting{end}"));
         progress.enter("clean-up", "", None);
-        assert_eq!(said(), format!("{begin}its database is being prepared (clean-up){end}"));
+        assert_eq!(shown(), format!("{begin}its database is being prepared (clean-up){end}"));
         progress.enter("copy", "up 1 to 2", Some(10));
         let _paused = progress.wait(Wait::Paused);
         progress.advance(4);
         assert_eq!(
-            said(),
+            shown(),
             format!("{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 done, paused{end}")
         );
         let estimated = Snapshot { eta_seconds: Some(90.2), waiting: None, ..progress.snapshot() };
         let text = sentence(&estimated, 60);
         assert!(text.contains("4 of 10 done, about 90 s left. Send the request again in 60 s."), "{text}");
         progress.enter(SERVING, "", None);
-        assert!(said().contains("it is stopping"), "{}", said());
+        assert!(shown().contains("it is stopping"), "{}", shown());
     }
 
     #[test]
-    fn the_wait_follows_the_estimate_within_reason() {
+    fn retry_after_follows_the_estimate_within_bounds() {
         let progress = crate::progress::Progress::default();
         let mut snapshot = progress.snapshot();
         assert_eq!(retry_after_s(&snapshot), 5);

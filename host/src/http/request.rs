@@ -1,25 +1,25 @@
-//! Which version a request is in and which path below the API root it asks for.
+//! The API version and the path below the API root of a request.
 
 use axum::extract::Request;
 
-use super::refusal::Refusal;
+use super::refusal::HttpError;
 use crate::modules::translate::ApiVersion;
 
 pub(super) const VERSION_HEADER: &str = "x-diego-api-version";
 
-/// Diego's own root, whose paths say no version.
+/// Diego's own root, whose paths carry no version.
 const DIEGO_ROOT: &str = "v1";
 
-/// Where a request belongs in what a user did, for the log.
+/// The distributed trace that a request belongs to, for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) id: String,
-    /// Of this part of it.
+    /// Identifies this host's part of the trace.
     pub(super) span_id: String,
 }
 
 impl Trace {
-    /// Nothing where what came with the request is no trace id: a hexadecimal number, dashes apart.
+    /// `None` if the header is not a trace id: up to 32 hexadecimal digits, ignoring dashes.
     pub(super) fn of(text: &str) -> Option<Self> {
         let id = text.replace('-', "");
         let is_id = (1..=32).contains(&id.len()) && id.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -29,28 +29,31 @@ impl Trace {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
-    /// None where the request does not say.
+pub(super) struct VersionedPath<'a> {
+    /// `None` if the request names no version.
     pub(super) version: Option<ApiVersion>,
     pub(super) path: &'a str,
 }
 
-impl<'a> Asked<'a> {
-    /// A version in the path wins over one in the header.
-    pub(super) fn of(request: &'a Request) -> Result<Self, Refusal> {
-        let path = request.uri().path().strip_prefix('/').ok_or(Refusal::NotFound)?;
-        let (root, path) = path.split_once('/').ok_or(Refusal::NotFound)?;
+impl<'a> VersionedPath<'a> {
+    /// Parses version and path. A version in the path takes precedence over one in the header.
+    ///
+    /// # Errors
+    /// `NotFound` for a path outside the API roots; `MalformedVersion` for a header that is not a version.
+    pub(super) fn of(request: &'a Request) -> Result<Self, HttpError> {
+        let path = request.uri().path().strip_prefix('/').ok_or(HttpError::NotFound)?;
+        let (root, path) = path.split_once('/').ok_or(HttpError::NotFound)?;
         if root == DIEGO_ROOT {
             let header = request.headers().get(VERSION_HEADER);
             let version = header
                 .map(|value| {
                     let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
-                    ApiVersion::parse_semantic(&text).ok_or(Refusal::MalformedVersion(text))
+                    ApiVersion::parse_semantic(&text).ok_or(HttpError::MalformedVersion(text))
                 })
                 .transpose()?;
             return Ok(Self { version, path });
         }
-        let version = root.strip_prefix('v').and_then(ApiVersion::parse_semantic).ok_or(Refusal::NotFound)?;
+        let version = root.strip_prefix('v').and_then(ApiVersion::parse_semantic).ok_or(HttpError::NotFound)?;
         Ok(Self { version: Some(version), path })
     }
 }
@@ -66,12 +69,12 @@ mod tests {
             request = request.header(VERSION_HEADER, header);
         }
         let request = request.body(Body::empty()).unwrap();
-        let asked = Asked::of(&request).ok()?;
+        let asked = VersionedPath::of(&request).ok()?;
         Some((asked.version.map(|version| (version.major, version.minor)), asked.path.to_owned()))
     }
 
     #[test]
-    fn a_version_in_the_path_wins_over_one_in_the_header() {
+    fn version_in_the_path_takes_precedence_over_the_header() {
         let rest = || "domains/list".to_owned();
         assert_eq!(asked("/v1/domains/list", None), Some((None, rest())));
         assert_eq!(asked("/v1/domains/list", Some("0.9")), Some((Some((0, 9)), rest())));
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_version_is_none() {
+    fn malformed_version_is_none() {
         for path in
             ["/", "/v1", "/v2/x", "/x", "/vx.y/x", "/v0.9.x/x", "/v+0.9/x", "/v99999999999.0/x", "/v.9/x", "/v0./x"]
         {
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_a_hexadecimal_number_whatever_its_dashes() {
+    fn trace_id_is_hexadecimal_ignoring_dashes() {
         let id = |text| Trace::of(text).map(|trace| trace.id);
         let uuid = "5BBA2CB1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
         assert_eq!(id(uuid).as_deref(), Some("5bba2cb10d1f4b2c8f0b2a6ee6a1c8f3"));

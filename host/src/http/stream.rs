@@ -1,4 +1,4 @@
-//! Streams of events as responses that go on: the head at once, then a chunk for each event.
+//! Event streams as chunked responses: the head at once, then a chunk for each event.
 
 use std::convert::Infallible;
 
@@ -11,32 +11,32 @@ use crate::api::EventStream;
 use crate::metrics::Metrics;
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
-const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-cache, no-store, must-revalidate");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, no-store, must-revalidate");
 const KEEP_ALIVE: HeaderValue = HeaderValue::from_static("keep-alive");
 
-/// A stream on its way. However it ends, it is counted as one request then: it has no latency.
-struct Counted {
+/// A stream in flight. Its end, for whatever reason, counts as one request without latency.
+struct CountedStream {
     events: EventStream,
     route: &'static str,
     metrics: Metrics,
 }
 
-impl Drop for Counted {
+impl Drop for CountedStream {
     fn drop(&mut self) {
         self.metrics.stream_ended(self.route);
     }
 }
 
 pub(super) fn response(events: EventStream, route: &'static str, metrics: Metrics) -> Response {
-    let next = |mut stream: Counted| async {
+    let next = |mut stream: CountedStream| async {
         let event = stream.events.next().await?;
         Some((Ok::<Bytes, Infallible>(event), stream))
     };
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, EVENT_STREAM)
-        .header(header::CACHE_CONTROL, NOT_KEPT)
+        .header(header::CACHE_CONTROL, NO_CACHE)
         .header(header::CONNECTION, KEEP_ALIVE)
-        .body(Body::from_stream(unfold(Counted { events, route, metrics }, next)))
+        .body(Body::from_stream(unfold(CountedStream { events, route, metrics }, next)))
         .expect("constant headers are valid")
 }

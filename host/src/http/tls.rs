@@ -1,5 +1,5 @@
-//! Who this host is to its clients, and which of them it lets in. Owns reading the certificates, reading them again when
-//! they change, and what is wrong with them; who may do what once inside is nobody's business here.
+//! Server-side TLS: loads the host's certificate and the authority of its clients, reloads them when the files change, and
+//! rejects files that cannot work. Authorization of what a connected client does is not its concern.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use rustls::{CipherSuite, RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::clock::{Clock, SystemClock};
-use crate::config::Tls;
+use crate::config::ServerTls;
 
-/// How soon a certificate that was replaced is used.
+/// How often the files are checked for a replacement.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// What TLS 1.2 is spoken with; all that TLS 1.3 has is good.
+/// Allowed cipher suites of TLS 1.2; those of TLS 1.3 are all allowed.
 const TLS12_SUITES: [CipherSuite; 4] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
@@ -27,6 +27,7 @@ const TLS12_SUITES: [CipherSuite; 4] = [
     CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 ];
 
+/// Why certificates cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
@@ -41,22 +42,26 @@ pub enum TlsError {
     NotNow { path: PathBuf, from: String, to: String },
     #[error("an authority in {} cannot be used; have it made again", .path.display())]
     Authority { path: PathBuf, source: rustls::Error },
-    #[error("the authorities in {} cannot verify anybody", .path.display())]
+    #[error("the authorities in {} cannot verify client certificates; it has to hold a certificate authority", .path.display())]
     Authorities { path: PathBuf, source: VerifierBuilderError },
     #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
     Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
 }
 
-/// The certificates in use. Clones are the same ones.
+/// The certificates in use. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Certificates {
-    files: Tls,
+    files: ServerTls,
     read: Vec<Vec<u8>>,
     config: RustlsConfig,
 }
 
 impl Certificates {
-    pub fn read(files: &Tls) -> Result<Self, TlsError> {
+    /// Loads the certificates.
+    ///
+    /// # Errors
+    /// A file cannot be read or parsed, the certificate is not valid now, or certificate and key do not match.
+    pub fn read(files: &ServerTls) -> Result<Self, TlsError> {
         let read = contents(files)?;
         let config = RustlsConfig::from_config(Arc::new(server_config(files, &read)?));
         Ok(Self { files: files.clone(), read, config })
@@ -66,42 +71,43 @@ impl Certificates {
         self.config.clone()
     }
 
-    /// Looks again and again. What cannot be used is told, once, and what is in use stays so.
+    /// Reloads the certificates whenever the files change; does not return. Files that cannot be used are logged once, and
+    /// the certificates in use stay.
     pub async fn watch(mut self) {
-        // Of several files one is always replaced before the others: what cannot be used is looked at twice.
-        let (mut doubtful, mut refused) = (Vec::new(), Vec::new());
+        // A file is replaced before the others, so unusable contents are logged only when found twice.
+        let (mut unusable_once, mut rejected) = (Vec::new(), Vec::new());
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
-            // While a file is being replaced it may not be there.
+            // A file may be absent while it is being replaced.
             let Ok(read) = contents(&self.files) else { continue };
-            if read == self.read || read == refused {
+            if read == self.read || read == rejected {
                 continue;
             }
             match server_config(&self.files, &read) {
                 Ok(config) => {
                     self.config.reload_from_config(Arc::new(config));
                     tracing::info!(name: "tls.reloaded", cert_file = %self.files.cert_file.display(),
-                        "new connections use the certificates that were put in place");
+                        "new connections use the new certificates");
                     self.read = read;
                 }
-                Err(_) if read != doubtful => doubtful = read,
+                Err(_) if read != unusable_once => unusable_once = read,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(name: "tls.not-reloaded", error,
-                        "the certificates that were put in place are not used; those before stay");
-                    refused = read;
+                        "the new certificates cannot be used; the previous ones stay in use");
+                    rejected = read;
                 }
             }
         }
     }
 }
 
-fn contents(files: &Tls) -> Result<Vec<Vec<u8>>, TlsError> {
+fn contents(files: &ServerTls) -> Result<Vec<Vec<u8>>, TlsError> {
     let read = |path: &PathBuf| std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source });
     [&files.cert_file, &files.key_file, &files.ca_file].into_iter().map(read).collect()
 }
 
-fn server_config(files: &Tls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
+fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.cert_file, &read[0])?;
     check_time(&files.cert_file, &chain[0])?;
     let key = PrivateKeyDer::from_pem_slice(&read[1])
@@ -111,9 +117,9 @@ fn server_config(files: &Tls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError
         roots.add(authority).map_err(|source| TlsError::Authority { path: files.ca_file.clone(), source })?;
     }
     let mut provider = rustls::crypto::ring::default_provider();
-    let is_good =
+    let is_allowed =
         |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite());
-    provider.cipher_suites.retain(is_good);
+    provider.cipher_suites.retain(is_allowed);
     let provider = Arc::new(provider);
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .build()
@@ -133,7 +139,7 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
 }
 
-/// Nobody would believe it, and everybody would say so but this host.
+/// Rejects an expired or not yet valid certificate at load time, while an operator is watching: clients would reject it.
 fn check_time(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), TlsError> {
     let (_, parsed) =
         X509Certificate::from_der(certificate).map_err(|_| TlsError::NotACertificate { path: path.to_owned() })?;

@@ -1,5 +1,5 @@
-//! How many sealed texts there are under each label, told from how they begin: nothing is opened. Owns the counting;
-//! what the counts mean is `status`'s and `rotation`'s.
+//! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted. Owns the counting; `status`
+//! and `rotation` interpret the counts.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,22 @@ use futures_util::TryStreamExt;
 use serde::Serialize;
 
 use super::tables::SealedTable;
-use super::{KeysError, Scope, replays, statement};
+use super::{KeysError, SealedScope, replays, statement};
 use crate::database::{Database, Transaction};
-use crate::record::header::{Beginnings, label_of};
+use crate::encryption::header::{LabelPrefixes, label_of};
 
-/// The sealed texts of one place. A row has one for each sealed column that is not empty.
+/// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Counted {
-    /// A table, or [`replays::PLACE`].
+pub struct LabelCounts {
+    /// The name of a table, or [`replays::PLACE`].
     pub place: String,
+    /// Texts by the label of their key.
     pub labels: BTreeMap<String, u64>,
-    /// Texts that name no key: no key opens them.
+    /// Texts with a damaged header, which no key opens.
     pub nameless: u64,
 }
 
-impl Counted {
+impl LabelCounts {
     pub(super) fn new(place: &str) -> Self {
         Self { place: place.to_owned(), ..Self::default() }
     }
@@ -33,22 +34,24 @@ impl Counted {
         }
     }
 
+    /// The number of texts under a label.
     pub fn under(&self, label: &str) -> u64 {
         self.labels.get(label).copied().unwrap_or_default()
     }
 }
 
-/// Everything sealed, place by place. The labels that are expected are counted by the database itself.
+/// Counts everything sealed, place by place. The `expected` labels are counted by the database; only headers of other
+/// texts are read.
 pub(super) async fn by_label(
     database: &Database,
-    scope: &Scope,
+    scope: &SealedScope,
     expected: &[String],
-) -> Result<Vec<Counted>, KeysError> {
-    let beginnings: Vec<_> = expected.iter().map(|label| Beginnings::of(label)).collect();
+) -> Result<Vec<LabelCounts>, KeysError> {
+    let prefixes: Vec<_> = expected.iter().map(|label| LabelPrefixes::of(label)).collect();
     let mut counted = Vec::new();
     for table in &scope.tables {
         let mut tx = database.read().await?;
-        counted.push(in_table(&mut tx, table, expected, &beginnings).await?);
+        counted.push(in_table(&mut tx, table, expected, &prefixes).await?);
     }
     counted.push(replays::count(scope.replays.clone()).await?);
     Ok(counted)
@@ -58,12 +61,12 @@ async fn in_table(
     tx: &mut Transaction,
     table: &SealedTable,
     expected: &[String],
-    beginnings: &[Beginnings],
-) -> Result<Counted, KeysError> {
+    prefixes: &[LabelPrefixes],
+) -> Result<LabelCounts, KeysError> {
     let failed = || KeysError::sql(&table.name);
-    let mut counted = Counted::new(&table.name);
+    let mut counted = LabelCounts::new(&table.name);
     let dialect = tx.dialect();
-    let row = tx.fetch_one(statement::count_labels(dialect, table, beginnings)).await.map_err(failed())?;
+    let row = tx.fetch_one(statement::count_labels(dialect, table, prefixes)).await.map_err(failed())?;
     let number = |at: usize| row.integer(at).map(|count| count.unwrap_or_default().unsigned_abs()).map_err(failed());
     for (at, column) in table.columns.iter().enumerate() {
         let first = at * (expected.len() + 1);
@@ -76,7 +79,7 @@ async fn in_table(
             }
         }
         if others > 0 {
-            let mut texts = tx.stream(statement::fetch_others(dialect, table, column, beginnings));
+            let mut texts = tx.stream(statement::fetch_others(dialect, table, column, prefixes));
             while let Some(row) = texts.try_next().await.map_err(failed())? {
                 counted.add(row.bytes(0).map_err(failed())?.unwrap_or_default());
             }
@@ -85,13 +88,13 @@ async fn in_table(
     Ok(counted)
 }
 
-/// How many rows and files have something that is not under the active key. None: that is the proof.
-pub(super) async fn stale(database: &Database, scope: &Scope, active: &str) -> Result<u64, KeysError> {
-    let beginnings = Beginnings::of(active);
+/// Counts the rows and files with a text that is not under the active key. 0 proves that the rotation is complete.
+pub(super) async fn stale(database: &Database, scope: &SealedScope, active: &str) -> Result<u64, KeysError> {
+    let prefixes = LabelPrefixes::of(active);
     let mut stale = replays::stale(scope.replays.clone(), active.to_owned()).await?;
     for table in &scope.tables {
         let mut tx = database.read().await?;
-        let count = statement::count_stale(tx.dialect(), table, &beginnings);
+        let count = statement::count_stale(tx.dialect(), table, &prefixes);
         let row = tx.fetch_one(count).await.map_err(KeysError::sql(&table.name))?;
         stale += row.integer(0).map_err(KeysError::sql(&table.name))?.unwrap_or_default().unsigned_abs();
     }

@@ -1,4 +1,4 @@
-//! Replay files, which are sealed as records are. Owns bringing them under another key, each whole or not at all.
+//! Replay files, which are sealed like columns. Owns their re-sealing under the active key, each file atomically.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::KeysError;
-use super::count::Counted;
-use super::rewrite::Passed;
-use crate::record::Keyring;
-use crate::record::header::{HEADER_LENGTH, label_of};
+use super::count::LabelCounts;
+use super::rewrite::RewriteSummary;
+use crate::encryption::Keyring;
+use crate::encryption::header::{HEADER_LENGTH, label_of};
 
-/// How the files are called where tables are listed.
+/// The name of the replay files in lists of tables.
 pub(super) const PLACE: &str = "replay files";
 const EXTENSION: &str = "replay";
-/// Of a file that is being written. Whoever finds one was not there when it was begun.
+/// The extension of a file that is being written. One that exists at the start of a pass is a leftover of a crash.
 const UNFINISHED: &str = "replay-unfinished";
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
@@ -22,7 +22,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
     move |source| KeysError::Replay { path, source }
 }
 
-/// The files with an extension, in order. A folder that is not there has none.
+/// The files with an extension, sorted. Empty if the folder does not exist.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, KeysError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -35,7 +35,8 @@ fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, KeysError> {
     Ok(paths)
 }
 
-async fn apart<T: Send + 'static>(
+/// Runs file work on the blocking thread pool.
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeysError> + Send + 'static,
 ) -> Result<T, KeysError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| KeysError::Interrupted)?
@@ -48,9 +49,9 @@ fn header(path: &Path) -> Result<Vec<u8>, KeysError> {
     Ok(header)
 }
 
-pub(super) async fn count(folder: Option<PathBuf>) -> Result<Counted, KeysError> {
-    apart(move || {
-        let mut counted = Counted::new(PLACE);
+pub(super) async fn count(folder: Option<PathBuf>) -> Result<LabelCounts, KeysError> {
+    blocking(move || {
+        let mut counted = LabelCounts::new(PLACE);
         for path in folder.map_or_else(|| Ok(Vec::new()), |folder| files(&folder, EXTENSION))? {
             counted.add(&header(&path)?);
         }
@@ -65,14 +66,14 @@ pub(super) async fn stale(folder: Option<PathBuf>, active: String) -> Result<u64
     Ok(all - counted.under(&active))
 }
 
-/// Brings every file under the active key. One that does not open stays, and is counted.
-pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<Passed, KeysError> {
-    let Some(folder) = folder else { return Ok(Passed::default()) };
-    apart(move || {
+/// Re-seals every file under the active key. A file that does not open stays as it is and is counted.
+pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<RewriteSummary, KeysError> {
+    let Some(folder) = folder else { return Ok(RewriteSummary::default()) };
+    blocking(move || {
         for path in files(&folder, UNFINISHED)? {
             fs::remove_file(&path).map_err(failed(&path))?;
         }
-        let mut passed = Passed::default();
+        let mut summary = RewriteSummary::default();
         for path in files(&folder, EXTENSION)? {
             if label_of(&header(&path)?).is_ok_and(|label| label == keyring.active_label()) {
                 continue;
@@ -80,17 +81,17 @@ pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Re
             match keyring.reseal(&fs::read(&path).map_err(failed(&path))?) {
                 Ok(text) => {
                     replace(&path, &text).map_err(failed(&path))?;
-                    passed.rewritten += 1;
+                    summary.rewritten += 1;
                 }
-                Err(reason) => passed.leave(format!("{}: {reason}", path.display())),
+                Err(reason) => summary.skip(format!("{}: {reason}", path.display())),
             }
         }
-        Ok(passed)
+        Ok(summary)
     })
     .await
 }
 
-/// At any moment the file is the old one or the new one.
+/// Replaces the file atomically: a crash leaves the old or the new content.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = File::create(&unfinished)?;
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_come_under_the_active_key_and_what_does_not_open_stays() {
+    async fn readable_files_are_resealed_and_unreadable_ones_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("1-up-a.replay"), keys("old").seal(Sealing::Sealed, b"a")).unwrap();
@@ -122,9 +123,9 @@ mod tests {
         let here = || Some(folder.path().to_owned());
         let counted = count(here()).await.unwrap();
         assert_eq!((counted.under("old"), counted.under("new"), counted.nameless), (1, 1, 1));
-        let passed = reseal(here(), keys("new")).await.unwrap();
-        assert_eq!((passed.rewritten, passed.unreadable), (1, 1));
-        assert!(passed.examples[0].contains("1-up-c.replay: unknown encoding"), "{:?}", passed.examples);
+        let summary = reseal(here(), keys("new")).await.unwrap();
+        assert_eq!((summary.rewritten, summary.unreadable), (1, 1));
+        assert!(summary.examples[0].contains("1-up-c.replay: unknown encoding"), "{:?}", summary.examples);
         assert_eq!(stale(here(), "new".into()).await.unwrap(), 1);
 
         let only_new = Keyring::new([("new", "second")], "new").unwrap();
@@ -135,9 +136,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_has_no_files() {
+    async fn absent_folder_has_no_files() {
         let nowhere = Some(PathBuf::from("/nonexistent/replay"));
-        assert_eq!(reseal(nowhere.clone(), keys("new")).await.unwrap(), Passed::default());
+        assert_eq!(reseal(nowhere.clone(), keys("new")).await.unwrap(), RewriteSummary::default());
         assert_eq!(stale(nowhere, "new".into()).await.unwrap(), 0);
     }
 }

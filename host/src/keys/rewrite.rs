@@ -1,6 +1,6 @@
-//! One walk over a table in the order of its key: rows whose texts are under another key are read, sealed anew and
-//! written, each by itself while the next are on their way. Owns the batches, each a short fenced transaction that
-//! moves the cursor too; never writes over what an API call wrote meanwhile.
+//! Rewrites the rows of a table whose texts are not under the active key, in the order of the primary key: a pipeline of
+//! reading, re-sealing and writing batches. Owns the batches, each a short fenced transaction that also moves the cursor;
+//! never overwrites what an API call has written in the meantime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,39 +9,41 @@ use std::time::{Duration, Instant};
 use futures_util::TryStreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::row::{Resealed, RowKey, StaleRow};
+use super::row::{ResealedRow, RowKey, StaleRow};
 use super::tables::SealedTable;
-use super::{Context, KeysError, state, statement};
+use super::{KeysError, RotationContext, state, statement};
 use crate::database::{Dialect, is_transient};
+use crate::encryption::Keyring;
+use crate::encryption::header::LabelPrefixes;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::fault;
-use crate::record::Keyring;
-use crate::record::header::Beginnings;
 
-/// Enough examples to act on; the count is never cut.
+/// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;
 const FIRST_ROWS: usize = 250;
 const MOST_ROWS: usize = 4_000;
-/// Bounds what is in memory, whatever the size of a row.
+/// Bounds the memory of a batch; the last row may exceed it.
 const BATCH_BYTES: usize = 4 << 20;
-/// A batch grows or shrinks until writing it takes about this long.
+/// Target for the time to write a batch. Batches grow or shrink towards it.
 const BATCH_TIME: Duration = Duration::from_millis(100);
-/// The same where every API write waits for the batch, and not only one that changes a row of it.
+/// The target on SQLite, where every API write waits for the batch, not only writes to its rows.
 const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
-/// How often a batch that lost against other transactions is written again.
+/// Attempts to write a batch that fails with a transient conflict.
 const ATTEMPTS: usize = 10;
 
-/// What a walk did.
+/// The result of a pass over a table or over the replay files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Passed {
+pub(super) struct RewriteSummary {
+    /// Rows or files written.
     pub rewritten: u64,
+    /// Rows or files that do not open and stay as they are.
     pub unreadable: u64,
-    /// The first that do not open, by place and key, with the reason.
+    /// The first of these, by place and key, with the reason.
     pub examples: Vec<String>,
 }
 
-impl Passed {
-    pub(super) fn leave(&mut self, example: String) {
+impl RewriteSummary {
+    pub(super) fn skip(&mut self, example: String) {
         self.unreadable += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push(example);
@@ -56,60 +58,61 @@ impl Passed {
     }
 }
 
-struct Sealed {
+/// A batch that is ready to be written.
+struct SealedBatch {
     last: RowKey,
-    rows: Vec<Resealed>,
+    rows: Vec<ResealedRow>,
     unreadable: Vec<String>,
 }
 
-/// From a cursor on to the end of the table.
-pub(super) async fn walk(
-    context: &Context,
+/// Rewrites from a cursor to the end of the table.
+pub(super) async fn rewrite_table(
+    context: &RotationContext,
     fence: &Fence,
     table: &SealedTable,
     after: Option<RowKey>,
-) -> Result<Passed, KeysError> {
+) -> Result<RewriteSummary, KeysError> {
     let batch_rows = AtomicUsize::new(FIRST_ROWS);
     let (to_seal, stale) = channel(1);
     let (to_write, sealed) = channel(1);
-    // Each runs to its end, also when another has failed: its channel is closed then, and no connection is left in the
-    // middle of a statement.
+    // `join`, not `try_join`: if one stage fails, the others end by their closed channels, so that no connection is
+    // abandoned within a statement.
     let (read, resealed, written) = tokio::join!(
         read(context, table, after, &batch_rows, to_seal),
         seal(&context.keyring, &table.name, stale, to_write),
         write(context, fence, table, &batch_rows, sealed),
     );
-    let passed = written?;
+    let summary = written?;
     read.and(resealed)?;
-    Ok(passed)
+    Ok(summary)
 }
 
 async fn read(
-    context: &Context,
+    context: &RotationContext,
     table: &SealedTable,
     mut after: Option<RowKey>,
     batch_rows: &AtomicUsize,
     to_seal: Sender<Vec<StaleRow>>,
 ) -> Result<(), KeysError> {
-    let active = Beginnings::of(context.keyring.active_label());
+    let active = LabelPrefixes::of(context.keyring.active_label());
     loop {
-        let most_rows = usize::try_from(context.pace.most_units()).unwrap_or(usize::MAX);
+        let most_rows = usize::try_from(context.throttle.most_units()).unwrap_or(usize::MAX);
         let most = batch_rows.load(Ordering::Relaxed).min(most_rows);
         let (rows, ended) = fetch(context, table, &active, after.as_ref(), most).await?;
         let Some(last) = rows.last() else { return Ok(()) };
         after = Some(last.key.clone());
-        // Nobody receives any more: the walk has failed elsewhere, which is told there.
+        // The receiver is dropped only if a later stage has failed; that stage returns the error.
         if to_seal.send(rows).await.is_err() || ended {
             return Ok(());
         }
     }
 }
 
-/// The next rows, and whether they are the last. Fewer than asked for where they are large.
+/// Reads the next rows, at most `most`, fewer if they exceed [`BATCH_BYTES`]. Also returns whether they are the last.
 async fn fetch(
-    context: &Context,
+    context: &RotationContext,
     table: &SealedTable,
-    active: &Beginnings,
+    active: &LabelPrefixes,
     after: Option<&RowKey>,
     most: usize,
 ) -> Result<(Vec<StaleRow>, bool), KeysError> {
@@ -135,14 +138,14 @@ async fn seal(
     keyring: &Arc<Keyring>,
     table: &str,
     mut stale: Receiver<Vec<StaleRow>>,
-    to_write: Sender<Sealed>,
+    to_write: Sender<SealedBatch>,
 ) -> Result<(), KeysError> {
     while let Some(rows) = stale.recv().await {
         let keyring = Arc::clone(keyring);
         let last = rows.last().expect("an empty batch is not sent").key.clone();
         let resealed =
             tokio::task::spawn_blocking(move || rows.into_iter().map(|row| row.reseal(&keyring)).collect::<Vec<_>>());
-        let mut sealed = Sealed { last, rows: Vec::new(), unreadable: Vec::new() };
+        let mut sealed = SealedBatch { last, rows: Vec::new(), unreadable: Vec::new() };
         for row in resealed.await.map_err(|_| KeysError::Interrupted)? {
             match row {
                 Ok(row) if row.changes.iter().all(Option::is_none) => {}
@@ -158,38 +161,43 @@ async fn seal(
 }
 
 async fn write(
-    context: &Context,
+    context: &RotationContext,
     fence: &Fence,
     table: &SealedTable,
     batch_rows: &AtomicUsize,
-    mut sealed: Receiver<Sealed>,
-) -> Result<Passed, KeysError> {
+    mut sealed: Receiver<SealedBatch>,
+) -> Result<RewriteSummary, KeysError> {
     let wanted = match context.database.dialect() {
         Dialect::Sqlite => BATCH_TIME_ALONE,
         Dialect::Postgres | Dialect::Mysql => BATCH_TIME,
     };
-    let mut passed = Passed::default();
+    let mut summary = RewriteSummary::default();
     while let Some(batch) = sealed.recv().await {
-        context.pace.ready(&context.progress).await;
-        context.pace.take(batch.rows.len() as u64);
+        context.throttle.ready(&context.progress).await;
+        context.throttle.take(batch.rows.len() as u64);
         let began = Instant::now();
         let rewritten = write_batch(context, fence, table, &batch).await?;
         let spent = began.elapsed().max(Duration::from_millis(1));
         let fitting = batch.rows.len().max(1) as f64 * wanted.as_secs_f64() / spent.as_secs_f64();
         let now = batch_rows.load(Ordering::Relaxed);
-        // Half or twice at most: one slow batch says little.
+        // By a factor of two at most: one slow batch is weak evidence.
         let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);
         batch_rows.store(next, Ordering::Relaxed);
-        passed.rewritten += rewritten;
+        summary.rewritten += rewritten;
         context.progress.advance(batch.rows.len() as u64);
         context.progress.batch_done(batch.rows.len() as u64, spent);
-        batch.unreadable.into_iter().for_each(|example| passed.leave(example));
+        batch.unreadable.into_iter().for_each(|example| summary.skip(example));
     }
-    Ok(passed)
+    Ok(summary)
 }
 
-/// Rows and cursor, once more from the start if another transaction was in the way.
-async fn write_batch(context: &Context, fence: &Fence, table: &SealedTable, batch: &Sealed) -> Result<u64, KeysError> {
+/// Writes rows and cursor in one transaction; retries on transient conflicts.
+async fn write_batch(
+    context: &RotationContext,
+    fence: &Fence,
+    table: &SealedTable,
+    batch: &SealedBatch,
+) -> Result<u64, KeysError> {
     let mut attempt = 1;
     loop {
         let done = try_write_batch(context, fence, table, batch).await;
@@ -205,16 +213,16 @@ async fn write_batch(context: &Context, fence: &Fence, table: &SealedTable, batc
 }
 
 async fn try_write_batch(
-    context: &Context,
+    context: &RotationContext,
     fence: &Fence,
     table: &SealedTable,
-    batch: &Sealed,
+    batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
     let mut rewritten = 0;
     if dialect == Dialect::Postgres {
-        tx.fetch(statement::by_index()).await.map_err(KeysError::sql(&table.name))?;
+        tx.fetch(statement::force_index_lookups()).await.map_err(KeysError::sql(&table.name))?;
     }
     for update in statement::updates(dialect, table, &batch.rows) {
         rewritten += tx.execute(update).await.map_err(KeysError::sql(&table.name))?;

@@ -1,23 +1,24 @@
-//! A rotation from its first moment to its proof. Owns the order of the steps, each of which is durable and safe to
-//! repeat: the label goes, the tables are walked, a scan finds nothing left, the label comes back.
+//! The course of a rotation. Owns the order of the steps, each of which is durable and idempotent: delete the label, rewrite
+//! the tables, scan for texts under other keys, write the label.
 
 use std::collections::BTreeMap;
 
-use super::rewrite::{self, Passed};
+use super::rewrite::{self, RewriteSummary};
 use super::row::RowKey;
 use super::sample::wrong_keys;
-use super::state::{self, Underway};
-use super::{Context, KeysError, Scope, count, replays};
+use super::state::{self, RotationState};
+use super::{KeysError, RotationContext, SealedScope, count, replays};
 use crate::database::{Database, Transaction, schema};
+use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
-use crate::record::Keyring;
 
-/// What a rotation did.
+/// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rotated {
-    /// Whether the database did not promise yet that everything is under the active key.
+    /// Whether a rotation was due: the database did not have the label of the active key.
     pub was_due: bool,
+    /// Rows and files rewritten.
     pub rewritten: u64,
     /// Rows and files left as they are because they do not open. While there are any, the label stays absent and the
     /// next start tries again.
@@ -26,12 +27,12 @@ pub struct Rotated {
     pub examples: Vec<String>,
 }
 
-/// Refuses a database of which something is under a key that this host does not have, or has with another passphrase. For
-/// a start to call before it changes or serves anything.
+/// Checks that the keyring can open everything in the database. Called at start, before the host writes or serves.
 ///
 /// # Errors
-/// The first such key, by label.
-pub async fn check(database: &Database, keyring: &Keyring, scope: &Scope) -> Result<(), KeysError> {
+/// If something is sealed under a key that is not configured, or that is configured with another passphrase: names the
+/// first such label. If the database cannot be read.
+pub async fn check(database: &Database, keyring: &Keyring, scope: &SealedScope) -> Result<(), KeysError> {
     let mut tx = database.read().await?;
     let label = known_label(&mut tx, keyring).await?;
     let underway = state::underway(&mut tx).await?;
@@ -40,7 +41,7 @@ pub async fn check(database: &Database, keyring: &Keyring, scope: &Scope) -> Res
         return Err(wrong.into());
     }
     let Some(underway) = underway.filter(|_| label.is_none()) else { return Ok(()) };
-    let removed: Vec<_> = underway.labels.into_iter().filter(|label| !keyring.knows(label)).collect();
+    let removed: Vec<_> = underway.labels.into_iter().filter(|label| !keyring.contains(label)).collect();
     if removed.is_empty() {
         return Ok(());
     }
@@ -56,17 +57,20 @@ pub async fn check(database: &Database, keyring: &Keyring, scope: &Scope) -> Res
     Ok(())
 }
 
-/// The label in the database, if there is one to promise anything.
+/// The label in the database, if there is one; an error if the keyring does not have it.
 async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<String>, KeysError> {
     match state::label(tx).await? {
-        Some(label) if !keyring.knows(&label) => Err(KeysError::UnknownLabel { label }),
+        Some(label) if !keyring.contains(&label) => Err(KeysError::UnknownLabel { label }),
         label => Ok(label),
     }
 }
 
-/// Takes the promise back if it is not for the active key: before anything can be sealed under that one. Says
-/// whether there is something to rotate.
-pub async fn begin(context: &Context, fence: &Fence) -> Result<bool, KeysError> {
+/// Begins a rotation: deletes the label unless it is that of the active key. Called before anything is sealed under the
+/// active key. Returns whether a rotation is due.
+///
+/// # Errors
+/// If the label in the database is not in the keyring, the database fails, or this host is no longer the master.
+pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, KeysError> {
     let active = context.keyring.active_label();
     let mut tx = context.database.read().await?;
     if known_label(&mut tx, &context.keyring).await?.as_deref() == Some(active) {
@@ -81,15 +85,15 @@ pub async fn begin(context: &Context, fence: &Fence) -> Result<bool, KeysError> 
     let mut tx = fence.begin().await?;
     let label = known_label(&mut tx, &context.keyring).await?;
     let found = state::underway(&mut tx).await?;
-    // A label says that another host has ended a rotation meanwhile.
+    // A label means that another host has completed a rotation in the meantime.
     let resumed = found
         .clone()
         .filter(|found| label.is_none() && found.label == active && found.data_version == context.scope.data_version);
     if resumed.is_none() {
-        state::forget_cursors(&mut tx).await?;
+        state::delete_cursors(&mut tx).await?;
     }
     let now_ns = context.clock.now_ns();
-    let mut underway = resumed.unwrap_or_else(|| Underway {
+    let mut underway = resumed.unwrap_or_else(|| RotationState {
         label: active.to_owned(),
         labels: found.map(|found| found.labels).unwrap_or_default(),
         data_version: context.scope.data_version,
@@ -107,7 +111,7 @@ pub async fn begin(context: &Context, fence: &Fence) -> Result<bool, KeysError> 
     Ok(true)
 }
 
-async fn create_tables(context: &Context, fence: &Fence) -> Result<(), KeysError> {
+async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     let mut tx = context.database.read().await?;
     let mut statements = Vec::new();
     for table in state::tables() {
@@ -119,9 +123,12 @@ async fn create_tables(context: &Context, fence: &Fence) -> Result<(), KeysError
     Ok(fence.change_schema(&statements).await?)
 }
 
-/// Brings whatever is not under the active key under it, from wherever an earlier start got to, and writes the label
-/// once a scan proves that nothing is left. Records are read and written meanwhile as always.
-pub async fn rotate(context: &Context, fence: &Fence) -> Result<Rotated, KeysError> {
+/// Re-seals everything that is not under the active key, resumes at the cursors of an interrupted rotation, and writes the
+/// label once a scan finds nothing under other keys. The API is served in the meantime.
+///
+/// # Errors
+/// As [`begin`]. What has been rewritten stays rewritten.
+pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
     if !begin(context, fence).await? {
         return Ok(Rotated::default());
     }
@@ -131,38 +138,42 @@ pub async fn rotate(context: &Context, fence: &Fence) -> Result<Rotated, KeysErr
         let active = context.keyring.active_label();
         let stale = count::stale(&context.database, &context.scope, active).await?;
         if stale == 0 {
-            promise(context, fence).await?;
+            write_label(context, fence).await?;
             return Ok(Rotated { was_due: true, rewritten, ..Rotated::default() });
         }
         context.progress.enter("rotate-keys", format!("to {active}"), Some(stale));
         let whole = cursors.is_empty();
-        let passed = round(context, fence, std::mem::take(&mut cursors)).await?;
-        rewritten += passed.rewritten;
-        // A round over everything that changed nothing: what is left does not open.
-        if whole && passed.rewritten == 0 {
-            let Passed { unreadable, examples, .. } = passed;
+        let summary = pass(context, fence, std::mem::take(&mut cursors)).await?;
+        rewritten += summary.rewritten;
+        // A pass over all rows that rewrote none: the remaining texts do not open.
+        if whole && summary.rewritten == 0 {
+            let RewriteSummary { unreadable, examples, .. } = summary;
             return Ok(Rotated { was_due: true, rewritten, unreadable, examples });
         }
     }
 }
 
-/// Every table, then every file.
-async fn round(context: &Context, fence: &Fence, mut cursors: BTreeMap<String, RowKey>) -> Result<Passed, KeysError> {
-    let mut passed = Passed::default();
+/// Rewrites every table, then every replay file.
+async fn pass(
+    context: &RotationContext,
+    fence: &Fence,
+    mut cursors: BTreeMap<String, RowKey>,
+) -> Result<RewriteSummary, KeysError> {
+    let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
-        passed.add(rewrite::walk(context, fence, table, cursors.remove(&table.name)).await?);
+        summary.add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
         fault::point(fault::BETWEEN_ROTATED_TABLES);
     }
     let files = replays::reseal(context.scope.replays.clone(), context.keyring.clone()).await?;
     context.progress.advance(files.rewritten);
-    passed.add(files);
+    summary.add(files);
     let mut tx = fence.begin().await?;
-    state::forget_cursors(&mut tx).await?;
+    state::delete_cursors(&mut tx).await?;
     tx.commit().await.map_err(KeysError::sql("the cursors of the rotation"))?;
-    Ok(passed)
+    Ok(summary)
 }
 
-async fn cursors(context: &Context) -> Result<BTreeMap<String, RowKey>, KeysError> {
+async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, RowKey>, KeysError> {
     let mut tx = context.database.read().await?;
     let cursors = state::cursors(&mut tx).await?;
     let key = |table: &super::SealedTable| {
@@ -172,13 +183,14 @@ async fn cursors(context: &Context) -> Result<BTreeMap<String, RowKey>, KeysErro
     Ok(context.scope.tables.iter().filter_map(key).collect())
 }
 
-async fn promise(context: &Context, fence: &Fence) -> Result<(), KeysError> {
+/// Writes the label of the active key, which completes the rotation.
+async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     fault::point(fault::AFTER_ROTATION_PROOF);
-    // A database without tables has nothing to promise anything of, and no place to write it.
+    // A database without tables has no texts, and no table for the label.
     let mut tx = context.database.read().await?;
-    let place = schema::exists(&mut tx, "configurations").await.map_err(KeysError::sql("configurations"))?;
+    let has_table = schema::exists(&mut tx, "configurations").await.map_err(KeysError::sql("configurations"))?;
     drop(tx);
-    if !place {
+    if !has_table {
         return Ok(());
     }
     let mut tx = fence.begin().await?;

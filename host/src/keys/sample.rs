@@ -1,9 +1,9 @@
-//! Whether the keys of the configuration open what is under their labels, tried on a few texts of each table. Owns what
-//! is tried and what it proves; writes nothing.
+//! Detects wrong passphrases: opens a sample of the sealed texts of each table. Owns the choice of the sample and the
+//! conclusion; writes nothing.
 //!
-//! A passphrase can be wrong under a label that is right, and the label does not show it: only a text that opens does. The texts are
-//! those of the first and the last rows of each table by its primary key, which every database finds by the key's index.
-//! A rotation walks in that order, so that between them they are under the key before it and under the one after it.
+//! A label does not show whether its passphrase is right; only opening a text does. The sample is the first and the last
+//! rows of each table by primary key, which every database finds by the key's index. A rotation rewrites in that order, so
+//! that during one the sample has texts under the old and under the new key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use futures_util::TryStreamExt;
 use serde::Serialize;
 
 use super::tables::SealedTable;
-use super::{KeysError, Scope, state, statement};
+use super::{KeysError, SealedScope, state, statement};
 use crate::database::{Database, Transaction, schema};
+use crate::encryption::header::{identity, label_of};
+use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::schema::Sealing;
-use crate::record::header::{identity, label_of};
-use crate::record::{Keyring, RecordError};
 
-/// At each end of a table. Few enough to cost nothing, and enough that damaged records do not pass for a wrong key.
+/// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look like a wrong key.
 const ROWS: usize = 8;
-/// What a rotation could not rewrite, because it is damaged, stays under the key before: so few texts that do not open
-/// prove nothing about a key that nothing is written with.
-const TOO_FEW: usize = 4;
+/// Fewest texts that prove a wrong passphrase of a key that nothing is written with. A rotation leaves damaged texts under
+/// the old key, so fewer may all be damaged.
+const FEWEST_FAILED: usize = 4;
 
-/// A key that opens none of the texts under its label that were tried.
+/// A key that opens none of the sampled texts under its label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error(
     "the key {label:?} opens none of the {texts} sealed texts under its label that were tried ({}): its passphrase in \
@@ -33,39 +33,46 @@ const TOO_FEW: usize = 4;
 )]
 pub struct WrongKey {
     pub label: String,
+    /// The number of texts tried.
     pub texts: usize,
+    /// The tables that they are in.
     pub tables: Vec<String>,
 }
 
+/// The sampled texts under one label.
 #[derive(Default)]
-struct Tried {
+struct LabelSample {
     opened: bool,
-    /// By the key that identifies a text: near the middle of a small table a row is tried twice.
+    /// By identity: the rows at both ends of a small table overlap.
     failed: BTreeSet<String>,
     tables: BTreeSet<String>,
 }
 
-/// The keys that open nothing of what they should, by label.
+/// The keys that open none of the sampled texts under their labels, in the order of labels.
 ///
 /// # Errors
-/// A table that cannot be read.
-pub async fn wrong_keys(database: &Database, keyring: &Keyring, scope: &Scope) -> Result<Vec<WrongKey>, KeysError> {
+/// If a table cannot be read.
+pub async fn wrong_keys(
+    database: &Database,
+    keyring: &Keyring,
+    scope: &SealedScope,
+) -> Result<Vec<WrongKey>, KeysError> {
     let mut tx = database.read().await?;
-    let promised = state::label(&mut tx).await?;
-    let mut tried: BTreeMap<String, Tried> = BTreeMap::new();
+    let label_in_database = state::label(&mut tx).await?;
+    let mut tried: BTreeMap<String, LabelSample> = BTreeMap::new();
     for table in &scope.tables {
-        let Some(table) = as_it_is(&mut tx, table).await? else { continue };
+        let Some(table) = with_existing_columns(&mut tx, table).await? else { continue };
         for is_first in [true, false] {
             try_rows(&mut tx, keyring, &table, is_first, &mut tried).await?;
         }
     }
-    let counts = |label: &String, tried: &Tried| {
-        let is_written_with = keyring.active_label() == label || promised.as_ref() == Some(label);
-        let enough = if is_written_with { 1 } else { TOO_FEW };
+    let counts = |label: &String, tried: &LabelSample| {
+        let is_written_with = keyring.active_label() == label || label_in_database.as_ref() == Some(label);
+        let enough = if is_written_with { 1 } else { FEWEST_FAILED };
         !tried.opened && tried.failed.len() >= enough
     };
     let wrong = tried.into_iter().filter(|(label, tried)| counts(label, tried));
-    let wrong = wrong.map(|(label, Tried { failed, tables, .. })| WrongKey {
+    let wrong = wrong.map(|(label, LabelSample { failed, tables, .. })| WrongKey {
         label,
         texts: failed.len(),
         tables: tables.into_iter().collect(),
@@ -73,8 +80,9 @@ pub async fn wrong_keys(database: &Database, keyring: &Keyring, scope: &Scope) -
     Ok(wrong.collect())
 }
 
-/// The sealed columns that are there: between a cut-over and the change of names, a table may still be the one before.
-async fn as_it_is(tx: &mut Transaction, table: &SealedTable) -> Result<Option<SealedTable>, KeysError> {
+/// The table with those sealed columns that exist: between a cut-over and the renaming, a table may still have the layout
+/// before. None if the table or its key does not exist.
+async fn with_existing_columns(tx: &mut Transaction, table: &SealedTable) -> Result<Option<SealedTable>, KeysError> {
     let Some(found) = schema::read_back(tx, &table.name).await? else { return Ok(None) };
     let is_there = |name: &str| found.columns.iter().any(|column| column.name == name);
     let columns: Vec<_> = table.columns.iter().filter(|column| is_there(column)).cloned().collect();
@@ -87,11 +95,11 @@ async fn try_rows(
     keyring: &Keyring,
     table: &SealedTable,
     is_first: bool,
-    tried: &mut BTreeMap<String, Tried>,
+    tried: &mut BTreeMap<String, LabelSample>,
 ) -> Result<(), KeysError> {
     let query = statement::fetch_end(tx.dialect(), table, is_first, ROWS);
     let mut rows = tx.stream(query);
-    // One row at a time: a unit in quarantine may be large.
+    // Streamed: a unit in quarantine may be large.
     while let Some(row) = rows.try_next().await.map_err(KeysError::sql(&table.name))? {
         for at in 0..table.columns.len() {
             let text = row.bytes(at).map_err(KeysError::sql(&table.name))?.unwrap_or_default();
@@ -101,8 +109,8 @@ async fn try_rows(
     Ok(())
 }
 
-fn try_text(keyring: &Keyring, table: &str, text: &[u8], tried: &mut BTreeMap<String, Tried>) {
-    // What names no key, or is cut short, says nothing about a key.
+fn try_text(keyring: &Keyring, table: &str, text: &[u8], tried: &mut BTreeMap<String, LabelSample>) {
+    // A text with a damaged header is no evidence about a key.
     let (Ok(label), Ok(identity)) = (label_of(text), identity(text)) else { return };
     let of_label = tried.entry(label).or_default();
     if of_label.opened {
@@ -110,7 +118,7 @@ fn try_text(keyring: &Keyring, table: &str, text: &[u8], tried: &mut BTreeMap<St
     }
     match keyring.open(Sealing::Sealed, text) {
         Ok(_) => of_label.opened = true,
-        Err(RecordError::Cipher { .. }) => {
+        Err(EncryptionError::Cipher { .. }) => {
             of_label.failed.insert(identity.to_owned());
             of_label.tables.insert(table.to_owned());
         }
@@ -122,7 +130,7 @@ fn try_text(keyring: &Keyring, table: &str, text: &[u8], tried: &mut BTreeMap<St
 mod tests {
     use super::*;
 
-    fn tried(keyring: &Keyring, texts: &[Vec<u8>]) -> BTreeMap<String, Tried> {
+    fn tried(keyring: &Keyring, texts: &[Vec<u8>]) -> BTreeMap<String, LabelSample> {
         let mut tried = BTreeMap::new();
         texts.iter().for_each(|text| try_text(keyring, "things", text, &mut tried));
         tried
@@ -133,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_that_opens_proves_the_key_whatever_the_others_do() {
+    fn one_readable_text_proves_the_key() {
         let right = keys("right");
         let mut damaged = right.seal(Sealing::Sealed, b"plain");
         let last = damaged.len() - 8;
@@ -146,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_met_twice_counts_once_and_one_without_a_label_not_at_all() {
+    fn repeated_text_counts_once_and_text_without_a_label_is_ignored() {
         let text = keys("right").seal(Sealing::Sealed, b"plain");
         let texts = [text.clone(), text, Vec::new(), b"02/w==".to_vec(), b"plain".to_vec()];
         let tried = tried(&keys("wrong"), &texts);
@@ -155,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_configured_is_not_a_wrong_one() {
+    fn key_that_is_not_configured_is_not_wrong() {
         let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"plain");
         assert!(tried(&keys("right"), &[lost])["lost"].failed.is_empty());
     }

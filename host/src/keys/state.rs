@@ -1,5 +1,5 @@
-//! What a rotation leaves in the database: the label in `configurations`, and how far it is in `bbs_key_rotation`.
-//! Owns these rows; every function works inside the caller's transaction.
+//! The rows of a rotation in the database: the label in `configurations`, and its state in `bbs_key_rotation` and
+//! `bbs_key_rotation_table`. Owns these rows; every function runs in the caller's transaction.
 
 use std::collections::BTreeSet;
 
@@ -14,23 +14,23 @@ const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";
 const CURSOR: &str = "bbs_key_rotation_table";
 
-/// A rotation that has begun and not been proven complete.
+/// The stored state of a rotation that has begun and is not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Underway {
-    /// The key that everything is brought under.
+pub(super) struct RotationState {
+    /// The label of the new key.
     pub label: String,
-    /// Every label that a record may be under until this has ended.
+    /// The labels that texts may be under until the rotation is complete.
     pub labels: BTreeSet<String>,
-    /// The layout whose tables the cursors belong to.
+    /// The data version of the tables that the cursors belong to.
     pub data_version: DataVersion,
     pub started_at_ns: i64,
     /// When the last batch was written.
     pub moved_at_ns: i64,
-    /// Rows rewritten since it began, over all starts.
+    /// Rows rewritten since it began, across restarts.
     pub rewritten: u64,
 }
 
-/// How far a table is.
+/// The last row of a table that the rotation has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub table: String,
@@ -46,7 +46,7 @@ fn table(name: &str, columns: Vec<Column>) -> Table {
     Table { name: name.to_owned(), columns, primary_key, indexes: Vec::new(), partition_key: None }
 }
 
-/// The host's own tables that a rotation needs.
+/// The host's own tables for a rotation.
 pub fn tables() -> [Table; 2] {
     let number = |name| column(name, ColumnType::BigInteger);
     let text = |name| column(name, ColumnType::LongText);
@@ -71,7 +71,7 @@ async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysE
     schema::exists(tx, table).await.map_err(failed(table))
 }
 
-/// The label that the database says all records are under.
+/// The label of the key that everything is sealed under; none during a rotation or without the table.
 pub(super) async fn label(tx: &mut Transaction) -> Result<Option<String>, KeysError> {
     if !exists(tx, "configurations").await? {
         return Ok(None);
@@ -86,15 +86,15 @@ pub(super) async fn delete_label(tx: &mut Transaction) -> Result<(), KeysError> 
     tx.execute(delete).await.map(drop).map_err(failed(LABEL))
 }
 
-/// The promise, and with it the end of the rotation.
+/// Writes the label and deletes the state of the rotation, which is then complete.
 pub(super) async fn write_label(tx: &mut Transaction, label: &str) -> Result<(), KeysError> {
     let written = upsert("configurations", [("id", LABEL.into())], [("value", label.into())]);
     tx.execute(&written).await.map_err(failed(LABEL))?;
-    forget_cursors(tx).await?;
+    delete_cursors(tx).await?;
     tx.execute(sql("DELETE FROM bbs_key_rotation")).await.map(drop).map_err(failed(ROTATION))
 }
 
-pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, KeysError> {
+pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationState>, KeysError> {
     if !exists(tx, ROTATION).await? {
         return Ok(None);
     }
@@ -106,7 +106,7 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, K
     let number = |at: usize| row.integer(at).map(Option::unwrap_or_default).map_err(failed(ROTATION));
     let labels = text(1)?;
     let labels = serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
-    Ok(Some(Underway {
+    Ok(Some(RotationState {
         label: text(0)?.to_owned(),
         labels,
         data_version: number(2)?.unsigned_abs(),
@@ -116,7 +116,7 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, K
     }))
 }
 
-pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) -> Result<(), KeysError> {
+pub(super) async fn write_underway(tx: &mut Transaction, underway: &RotationState) -> Result<(), KeysError> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let written = upsert(
         ROTATION,
@@ -133,7 +133,7 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
     tx.execute(&written).await.map(drop).map_err(failed(ROTATION))
 }
 
-/// One batch further.
+/// Moves a table's cursor past a batch and adds to the rows rewritten.
 pub(super) async fn advance(
     tx: &mut Transaction,
     table: &SealedTable,
@@ -162,6 +162,6 @@ pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<Cursor>, KeysErr
     rows.iter().map(cursor).collect::<Result<_, _>>().map_err(failed(CURSOR))
 }
 
-pub(super) async fn forget_cursors(tx: &mut Transaction) -> Result<(), KeysError> {
+pub(super) async fn delete_cursors(tx: &mut Transaction) -> Result<(), KeysError> {
     tx.execute(sql("DELETE FROM bbs_key_rotation_table")).await.map(drop).map_err(failed(CURSOR))
 }

@@ -1,23 +1,22 @@
-//! What is asked of the database, in each dialect's words: which rows have a text that is not under the active key,
-//! how many texts there are under each label, and many rows rewritten at once. Owns the statements; names in them come
-//! from the layout and values are always bound.
+//! The SQL of a rotation in each dialect: rows with a text that is not under the active key, counts of texts by label, and
+//! the update of many rows. Owns the statements; identifiers come from the layout and values are always bound.
 
 use sea_query::Value;
 
-use super::row::{Part, Resealed, RowKey};
+use super::row::{ResealedRow, RowKey, RowKeyPart};
 use super::tables::SealedTable;
 use crate::database::{Dialect, Sql, sql};
+use crate::encryption::header::{HEADER_LENGTH, LabelPrefixes};
 use crate::layout::values::Encoding;
-use crate::record::header::{Beginnings, HEADER_LENGTH};
 
-/// A statement under construction: text and its values, in step.
+/// A statement under construction. Each `?` of the text has its value at the same position.
 #[derive(Default)]
-struct Words {
+struct SqlBuilder {
     text: String,
     values: Vec<Value>,
 }
 
-impl Words {
+impl SqlBuilder {
     fn add(&mut self, text: impl AsRef<str>) -> &mut Self {
         self.text.push_str(text.as_ref());
         self
@@ -29,7 +28,7 @@ impl Words {
         self
     }
 
-    /// Parts with something between them.
+    /// Appends parts with a separator.
     fn list<T>(
         &mut self,
         between: &str,
@@ -57,72 +56,73 @@ pub(super) fn quoted(dialect: Dialect, name: &str) -> String {
     }
 }
 
-/// Whether a text begins in one of these ways. Base64 tells capitals from small letters, collations may not.
-fn begins(words: &mut Words, dialect: Dialect, column: &str, beginnings: &Beginnings) {
+/// Condition: the column has one of these prefixes. Compared as bytes, since base64 is case-sensitive and a collation may
+/// not be.
+fn has_prefix(query: &mut SqlBuilder, dialect: Dialect, column: &str, prefixes: &LabelPrefixes) {
     let column = quoted(dialect, column);
     match dialect {
-        Dialect::Sqlite | Dialect::Postgres => words.add(format!("substr({column}, 1, {})", beginnings.length)),
-        Dialect::Mysql => words.add(format!("CAST(LEFT({column}, {}) AS BINARY)", beginnings.length)),
+        Dialect::Sqlite | Dialect::Postgres => query.add(format!("substr({column}, 1, {})", prefixes.length)),
+        Dialect::Mysql => query.add(format!("CAST(LEFT({column}, {}) AS BINARY)", prefixes.length)),
     };
-    words.add(" IN (");
-    words.list(", ", &beginnings.texts, |words, text| {
-        words.bind(text.as_str());
+    query.add(" IN (");
+    query.list(", ", &prefixes.texts, |query, text| {
+        query.bind(text.as_str());
     });
-    words.add(")");
+    query.add(")");
 }
 
-fn not_empty(words: &mut Words, dialect: Dialect, column: &str) {
-    // Not `<> ''`, which MySQL says of blanks too.
+fn not_empty(query: &mut SqlBuilder, dialect: Dialect, column: &str) {
+    // Not `<> ''`, which is false for blanks on MySQL.
     let length = if dialect == Dialect::Sqlite { "length" } else { "octet_length" };
-    words.add(format!("{length}({}) > 0", quoted(dialect, column)));
+    query.add(format!("{length}({}) > 0", quoted(dialect, column)));
 }
 
-/// Whether a row has a text that is under none of these labels.
-fn any_under_none(words: &mut Words, dialect: Dialect, columns: &[String], known: &[Beginnings]) {
-    words.add("(").list(" OR ", columns, |words, column| under_none(words, dialect, column, known)).add(")");
+/// Condition: one of the columns has a text that is under none of these labels.
+fn any_under_none(query: &mut SqlBuilder, dialect: Dialect, columns: &[String], known: &[LabelPrefixes]) {
+    query.add("(").list(" OR ", columns, |query, column| under_none(query, dialect, column, known)).add(")");
 }
 
-fn under_none(words: &mut Words, dialect: Dialect, column: &str, known: &[Beginnings]) {
-    words.add("(");
-    not_empty(words, dialect, column);
-    for beginnings in known {
-        words.add(" AND NOT ");
-        begins(words, dialect, column, beginnings);
+fn under_none(query: &mut SqlBuilder, dialect: Dialect, column: &str, known: &[LabelPrefixes]) {
+    query.add("(");
+    not_empty(query, dialect, column);
+    for prefixes in known {
+        query.add(" AND NOT ");
+        has_prefix(query, dialect, column, prefixes);
     }
-    words.add(")");
+    query.add(")");
 }
 
-/// How many rows have a text that is not under the active key.
-pub(super) fn count_stale(dialect: Dialect, table: &SealedTable, active: &Beginnings) -> Sql {
-    let mut words = Words::default();
-    words.add(format!("SELECT COUNT(*) FROM {} WHERE ", quoted(dialect, &table.name)));
-    any_under_none(&mut words, dialect, &table.columns, std::slice::from_ref(active));
-    words.finish()
+/// Counts the rows with a text that is not under the active key.
+pub(super) fn count_stale(dialect: Dialect, table: &SealedTable, active: &LabelPrefixes) -> Sql {
+    let mut query = SqlBuilder::default();
+    query.add(format!("SELECT COUNT(*) FROM {} WHERE ", quoted(dialect, &table.name)));
+    any_under_none(&mut query, dialect, &table.columns, std::slice::from_ref(active));
+    query.finish()
 }
 
-/// The next rows, in the order of the key, of which a text is not under the active key: key first, then texts.
+/// Selects the next rows with a text that is not under the active key, in key order: key columns, then texts.
 pub(super) fn fetch_stale(
     dialect: Dialect,
     table: &SealedTable,
-    active: &Beginnings,
+    active: &LabelPrefixes,
     after: Option<&RowKey>,
     most: usize,
 ) -> Sql {
     let key: Vec<_> = table.key.iter().map(|column| quoted(dialect, &column.name)).collect();
     let columns = table.columns.iter().map(|column| quoted(dialect, column));
     let selected: Vec<_> = key.iter().cloned().chain(columns).collect();
-    let mut words = Words::default();
-    words.add(format!("SELECT {} FROM {} WHERE ", selected.join(", "), quoted(dialect, &table.name)));
-    any_under_none(&mut words, dialect, &table.columns, std::slice::from_ref(active));
+    let mut query = SqlBuilder::default();
+    query.add(format!("SELECT {} FROM {} WHERE ", selected.join(", "), quoted(dialect, &table.name)));
+    any_under_none(&mut query, dialect, &table.columns, std::slice::from_ref(active));
     if let Some(after) = after {
-        words.add(" AND ");
-        is_after(&mut words, dialect, &key, &after.0);
+        query.add(" AND ");
+        is_after(&mut query, dialect, &key, &after.0);
     }
-    words.add(format!(" ORDER BY {} LIMIT {most}", key.join(", ")));
-    words.finish()
+    query.add(format!(" ORDER BY {} LIMIT {most}", key.join(", ")));
+    query.finish()
 }
 
-/// The sealed texts of the first rows by the primary key, or of the last.
+/// Selects the sealed texts of the first or the last rows by primary key.
 pub(super) fn fetch_end(dialect: Dialect, table: &SealedTable, is_first: bool, most: usize) -> Sql {
     let columns: Vec<_> = table.columns.iter().map(|column| quoted(dialect, column)).collect();
     let order = if is_first { "ASC" } else { "DESC" };
@@ -131,96 +131,97 @@ pub(super) fn fetch_end(dialect: Dialect, table: &SealedTable, is_first: bool, m
     sql(format!("SELECT {} FROM {name} ORDER BY {} LIMIT {most}", columns.join(", "), key.join(", ")))
 }
 
-/// `(a, b) > (x, y)`. MySQL finds its way by an index only where that is written out.
-fn is_after(words: &mut Words, dialect: Dialect, key: &[String], after: &[Part]) {
+/// Condition: `(a, b) > (x, y)`. Expanded for MySQL, which does not use an index for the row comparison.
+fn is_after(query: &mut SqlBuilder, dialect: Dialect, key: &[String], after: &[RowKeyPart]) {
     if dialect != Dialect::Mysql {
-        words.add(format!("({}) > (", key.join(", ")));
-        words.list(", ", after, |words, part| bind_part(words, dialect, part)).add(")");
+        query.add(format!("({}) > (", key.join(", ")));
+        query.list(", ", after, |query, part| bind_part(query, dialect, part)).add(")");
         return;
     }
     let (Some((column, columns)), Some((part, parts))) = (key.split_first(), after.split_first()) else { return };
-    words.add(format!("({column} > "));
-    bind_part(words, dialect, part);
+    query.add(format!("({column} > "));
+    bind_part(query, dialect, part);
     if !columns.is_empty() {
-        words.add(format!(" OR ({column} = "));
-        bind_part(words, dialect, part);
-        words.add(" AND ");
-        is_after(words, dialect, columns, parts);
-        words.add(")");
+        query.add(format!(" OR ({column} = "));
+        bind_part(query, dialect, part);
+        query.add(" AND ");
+        is_after(query, dialect, columns, parts);
+        query.add(")");
     }
-    words.add(")");
+    query.add(")");
 }
 
-fn bind_part(words: &mut Words, dialect: Dialect, part: &Part) {
+fn bind_part(query: &mut SqlBuilder, dialect: Dialect, part: &RowKeyPart) {
     match part {
-        Part::Flag(flag) => words.bind(*flag),
-        Part::Number(number) => words.bind(*number),
-        Part::Text(bytes) => match String::from_utf8(bytes.clone()) {
-            Ok(text) => words.bind(text),
-            // Only SQLite keeps such a text; as bytes it would equal nothing.
-            Err(bytes) if dialect == Dialect::Sqlite => words.add("CAST(").bind(bytes.into_bytes()).add(" AS TEXT)"),
-            Err(bytes) => words.bind(bytes.into_bytes()),
+        RowKeyPart::Flag(flag) => query.bind(*flag),
+        RowKeyPart::Number(number) => query.bind(*number),
+        RowKeyPart::Text(bytes) => match String::from_utf8(bytes.clone()) {
+            Ok(text) => query.bind(text),
+            // Only SQLite stores text that is not UTF-8; bound as a blob it would equal no text.
+            Err(bytes) if dialect == Dialect::Sqlite => query.add("CAST(").bind(bytes.into_bytes()).add(" AS TEXT)"),
+            Err(bytes) => query.bind(bytes.into_bytes()),
         },
     };
 }
 
-/// One row: for each column, how many texts are under each label and how many there are.
-pub(super) fn count_labels(dialect: Dialect, table: &SealedTable, labels: &[Beginnings]) -> Sql {
-    let mut words = Words::default();
-    words.add("SELECT ");
-    words.list(", ", &table.columns, |words, column| {
-        for beginnings in labels {
-            words.add("COUNT(CASE WHEN ");
-            begins(words, dialect, column, beginnings);
-            words.add(" THEN 1 END), ");
+/// Selects one row: for each column, the number of texts under each label, then the number of all texts.
+pub(super) fn count_labels(dialect: Dialect, table: &SealedTable, labels: &[LabelPrefixes]) -> Sql {
+    let mut query = SqlBuilder::default();
+    query.add("SELECT ");
+    query.list(", ", &table.columns, |query, column| {
+        for prefixes in labels {
+            query.add("COUNT(CASE WHEN ");
+            has_prefix(query, dialect, column, prefixes);
+            query.add(" THEN 1 END), ");
         }
-        words.add("COUNT(CASE WHEN ");
-        not_empty(words, dialect, column);
-        words.add(" THEN 1 END)");
+        query.add("COUNT(CASE WHEN ");
+        not_empty(query, dialect, column);
+        query.add(" THEN 1 END)");
     });
-    words.add(format!(" FROM {}", quoted(dialect, &table.name)));
-    words.finish()
+    query.add(format!(" FROM {}", quoted(dialect, &table.name)));
+    query.finish()
 }
 
-/// The beginnings of a column's texts that are under none of these labels.
-pub(super) fn fetch_others(dialect: Dialect, table: &SealedTable, column: &str, known: &[Beginnings]) -> Sql {
-    let mut words = Words::default();
+/// Selects the headers of a column's texts that are under none of these labels.
+pub(super) fn fetch_others(dialect: Dialect, table: &SealedTable, column: &str, known: &[LabelPrefixes]) -> Sql {
+    let mut query = SqlBuilder::default();
     let (name, text) = (quoted(dialect, &table.name), quoted(dialect, column));
-    words.add(format!("SELECT substr({text}, 1, {HEADER_LENGTH}) FROM {name} WHERE "));
-    under_none(&mut words, dialect, column, known);
-    words.finish()
+    query.add(format!("SELECT substr({text}, 1, {HEADER_LENGTH}) FROM {name} WHERE "));
+    under_none(&mut query, dialect, column, known);
+    query.finish()
 }
 
-/// The most values in one statement of SQLite's.
+/// SQLite's limit of bound values in a statement.
 const MOST_VALUES: usize = 32_766;
 const MOST_ROWS: usize = 256;
-/// Bounds what is bound at once.
+/// Bounds the bytes bound to one statement.
 const STATEMENT_BYTES: usize = 1 << 20;
 
-/// Gives rows their new texts, each only where the old one still is: what was written meanwhile stays.
+/// Updates rows with their new texts, each only if the old text is unchanged, so that an API call's write is kept.
 pub(super) fn updates<'a>(
     dialect: Dialect,
     table: &'a SealedTable,
-    rows: &'a [Resealed],
+    rows: &'a [ResealedRow],
 ) -> Box<dyn Iterator<Item = Sql> + Send + 'a> {
     match dialect {
-        // An array a column: the statement is the same for any number of rows.
+        // One array for each column, so that the statement is the same for any number of rows.
         Dialect::Postgres => Box::new((!rows.is_empty()).then(|| update_many(dialect, table, rows)).into_iter()),
         Dialect::Sqlite => {
             Box::new(portions(table, rows).into_iter().map(move |rows| update_many(dialect, table, rows)))
         }
-        // A derived table of many rows costs it more than as many statements that are prepared once.
+        // On MySQL, a derived table of many rows is slower than as many executions of one prepared statement.
         Dialect::Mysql => Box::new(rows.iter().map(move |row| update_one(dialect, table, row))),
     }
 }
 
-/// The number of rows is part of the text, so it is a power of two: few different statements have to be prepared.
-fn portions<'a>(table: &SealedTable, rows: &'a [Resealed]) -> Vec<&'a [Resealed]> {
+/// Splits rows into portions of a power of two: the number of rows is part of the statement's text, so that few different
+/// statements have to be prepared.
+fn portions<'a>(table: &SealedTable, rows: &'a [ResealedRow]) -> Vec<&'a [ResealedRow]> {
     let most = (MOST_VALUES / (table.key.len() + 2 * table.columns.len())).clamp(1, MOST_ROWS);
     let (mut portions, mut rest) = (Vec::new(), rows);
     while !rest.is_empty() {
         let mut bytes = 0;
-        let fits = |row: &&Resealed| {
+        let fits = |row: &&ResealedRow| {
             bytes +=
                 row.changes.iter().flatten().map(|change| change.identity.len() + change.text.len()).sum::<usize>();
             bytes <= STATEMENT_BYTES
@@ -233,60 +234,60 @@ fn portions<'a>(table: &SealedTable, rows: &'a [Resealed]) -> Vec<&'a [Resealed]
     portions
 }
 
-/// For the rest of a transaction on PostgreSQL: rows are found by their key, and nothing is compiled first. Its planner
-/// does not know how many rows an array has, and without statistics a table may look small enough to be read whole.
-pub(super) fn by_index() -> Sql {
+/// PostgreSQL: makes the rest of the transaction find rows by index, without JIT compilation. The planner does not know how
+/// many rows an array has, and without statistics it may estimate a table as small enough for a sequential scan.
+pub(super) fn force_index_lookups() -> Sql {
     let settings = ["enable_hashjoin", "enable_mergejoin", "enable_seqscan", "jit"];
     let set: Vec<_> = settings.map(|name| format!("set_config('{name}', 'off', true)")).into();
     sql(format!("SELECT {}", set.join(", ")))
 }
 
-fn update_many(dialect: Dialect, table: &SealedTable, rows: &[Resealed]) -> Sql {
+fn update_many(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> Sql {
     let quote = |name: &str| quoted(dialect, name);
     let target = quote(&table.name);
-    let mut words = Words::default();
-    words.add(format!("UPDATE {target} SET "));
-    words.list(", ", table.columns.iter().enumerate(), |words, (at, column)| {
+    let mut query = SqlBuilder::default();
+    query.add(format!("UPDATE {target} SET "));
+    query.list(", ", table.columns.iter().enumerate(), |query, (at, column)| {
         let column = quote(column);
-        words.add(format!("{column} = CASE WHEN v.n{at} = '' THEN {target}.{column} ELSE v.n{at} END"));
+        query.add(format!("{column} = CASE WHEN v.n{at} = '' THEN {target}.{column} ELSE v.n{at} END"));
     });
-    words.add(" FROM ");
+    query.add(" FROM ");
     if dialect == Dialect::Postgres {
-        unnested(&mut words, table, rows)
+        unnested(&mut query, table, rows)
     } else {
-        listed(&mut words, table, rows)
+        listed(&mut query, table, rows)
     }
-    words.add(" WHERE ");
-    match_rows(&mut words, dialect, &target, table);
-    words.finish()
+    query.add(" WHERE ");
+    match_rows(&mut query, dialect, &target, table);
+    query.finish()
 }
 
-/// Of the columns that are joined: `k` for the key, `o` for how the old text begins, `n` for the new one.
+/// The names of the joined columns: `k` for key columns, `o` for the prefix of the old text, `n` for the new text.
 fn names(table: &SealedTable) -> Vec<String> {
     let keys = (0..table.key.len()).map(|at| format!("k{at}"));
     keys.chain((0..table.columns.len()).flat_map(|at| [format!("o{at}"), format!("n{at}")])).collect()
 }
 
-fn match_rows(words: &mut Words, dialect: Dialect, target: &str, table: &SealedTable) {
-    words.list(" AND ", table.key.iter().enumerate(), |words, (at, column)| {
-        words.add(format!("{target}.{} = v.k{at}", quoted(dialect, &column.name)));
+fn match_rows(query: &mut SqlBuilder, dialect: Dialect, target: &str, table: &SealedTable) {
+    query.list(" AND ", table.key.iter().enumerate(), |query, (at, column)| {
+        query.add(format!("{target}.{} = v.k{at}", quoted(dialect, &column.name)));
     });
     for (at, column) in table.columns.iter().enumerate() {
         let column = format!("{target}.{}", quoted(dialect, column));
-        words.add(format!(" AND (v.o{at} = '' OR substr({column}, 1, length(v.o{at})) = v.o{at})"));
+        query.add(format!(" AND (v.o{at} = '' OR substr({column}, 1, length(v.o{at})) = v.o{at})"));
     }
 }
 
-/// PostgreSQL: an array a column.
-fn unnested(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
-    words.add("UNNEST(");
-    words.list(", ", table.key.iter().enumerate(), |words, (at, column)| {
+/// PostgreSQL: rows as one array for each column.
+fn unnested(query: &mut SqlBuilder, table: &SealedTable, rows: &[ResealedRow]) {
+    query.add("UNNEST(");
+    query.list(", ", table.key.iter().enumerate(), |query, (at, column)| {
         let parts = rows.iter().map(|row| &row.key.0[at]);
         match column.encoding {
-            Encoding::Text => words.bind(parts.map(as_text).collect::<Vec<_>>()).add("::text[]"),
-            Encoding::Integer => words.bind(parts.map(as_number).collect::<Vec<_>>()).add("::bigint[]"),
+            Encoding::Text => query.bind(parts.map(as_text).collect::<Vec<_>>()).add("::text[]"),
+            Encoding::Integer => query.bind(parts.map(as_number).collect::<Vec<_>>()).add("::bigint[]"),
             Encoding::Boolean => {
-                words.bind(parts.map(|part| *part == Part::Flag(true)).collect::<Vec<_>>()).add("::boolean[]")
+                query.bind(parts.map(|part| *part == RowKeyPart::Flag(true)).collect::<Vec<_>>()).add("::boolean[]")
             }
         };
     });
@@ -295,70 +296,70 @@ fn unnested(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
         let (old, new): (Vec<_>, Vec<_>) = changes
             .map(|change| change.map_or_else(Default::default, |change| (change.identity.clone(), change.text.clone())))
             .unzip();
-        words.add(", ").bind(old).add("::text[], ").bind(new).add("::text[]");
+        query.add(", ").bind(old).add("::text[], ").bind(new).add("::text[]");
     }
-    words.add(format!(") AS v({})", names(table).join(", ")));
+    query.add(format!(") AS v({})", names(table).join(", ")));
 }
 
-/// A column's values are of one encoding, which the parts were read with.
-fn as_text(part: &Part) -> String {
+/// All values of a column have the encoding that they were read with.
+fn as_text(part: &RowKeyPart) -> String {
     match part {
-        Part::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Part::Flag(_) | Part::Number(_) => unreachable!("read as text"),
+        RowKeyPart::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        RowKeyPart::Flag(_) | RowKeyPart::Number(_) => unreachable!("read as text"),
     }
 }
 
-fn as_number(part: &Part) -> i64 {
+fn as_number(part: &RowKeyPart) -> i64 {
     match part {
-        Part::Number(number) => *number,
-        Part::Flag(_) | Part::Text(_) => unreachable!("read as a number"),
+        RowKeyPart::Number(number) => *number,
+        RowKeyPart::Flag(_) | RowKeyPart::Text(_) => unreachable!("read as a number"),
     }
 }
 
-/// SQLite: a list of rows.
-fn listed(words: &mut Words, table: &SealedTable, rows: &[Resealed]) {
+/// SQLite: rows as `VALUES`.
+fn listed(query: &mut SqlBuilder, table: &SealedTable, rows: &[ResealedRow]) {
     let named = names(table).into_iter().enumerate().map(|(at, name)| format!("column{} AS {name}", at + 1));
-    words.add(format!("(SELECT {} FROM (VALUES ", named.collect::<Vec<_>>().join(", ")));
-    words.list(", ", rows, |words, row| {
-        words.add("(");
-        bind_row(words, Dialect::Sqlite, row);
-        words.add(")");
+    query.add(format!("(SELECT {} FROM (VALUES ", named.collect::<Vec<_>>().join(", ")));
+    query.list(", ", rows, |query, row| {
+        query.add("(");
+        bind_row(query, Dialect::Sqlite, row);
+        query.add(")");
     });
-    words.add(")) AS v");
+    query.add(")) AS v");
 }
 
-fn update_one(dialect: Dialect, table: &SealedTable, row: &Resealed) -> Sql {
+fn update_one(dialect: Dialect, table: &SealedTable, row: &ResealedRow) -> Sql {
     let columns = table.columns.iter().map(|column| quoted(dialect, column));
     let changes: Vec<_> =
         columns.zip(&row.changes).filter_map(|(name, change)| Some((name, change.as_ref()?))).collect();
-    let mut words = Words::default();
-    words.add(format!("UPDATE {} SET ", quoted(dialect, &table.name)));
-    words.list(", ", &changes, |words, (name, change)| {
-        words.add(format!("{name} = ")).bind(change.text.as_str());
+    let mut query = SqlBuilder::default();
+    query.add(format!("UPDATE {} SET ", quoted(dialect, &table.name)));
+    query.list(", ", &changes, |query, (name, change)| {
+        query.add(format!("{name} = ")).bind(change.text.as_str());
     });
-    words.add(" WHERE ");
-    words.list(" AND ", table.key.iter().zip(&row.key.0), |words, (column, part)| {
-        words.add(format!("{} = ", quoted(dialect, &column.name)));
-        bind_part(words, dialect, part);
+    query.add(" WHERE ");
+    query.list(" AND ", table.key.iter().zip(&row.key.0), |query, (column, part)| {
+        query.add(format!("{} = ", quoted(dialect, &column.name)));
+        bind_part(query, dialect, part);
     });
     for (name, change) in &changes {
-        words.add(format!(" AND CAST(LEFT({name}, {}) AS BINARY) = ", change.identity.len()));
-        words.bind(change.identity.as_str());
+        query.add(format!(" AND CAST(LEFT({name}, {}) AS BINARY) = ", change.identity.len()));
+        query.bind(change.identity.as_str());
     }
-    words.finish()
+    query.finish()
 }
 
-fn bind_row(words: &mut Words, dialect: Dialect, row: &Resealed) {
-    words.list(", ", &row.key.0, |words, part| bind_part(words, dialect, part));
+fn bind_row(query: &mut SqlBuilder, dialect: Dialect, row: &ResealedRow) {
+    query.list(", ", &row.key.0, |query, part| bind_part(query, dialect, part));
     for change in &row.changes {
         let (old, new) = change.as_ref().map_or(("", ""), |change| (&change.identity, &change.text));
-        words.add(", ").bind(old).add(", ").bind(new);
+        query.add(", ").bind(old).add(", ").bind(new);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::Change;
+    use super::super::row::ResealedText;
     use super::super::tables::KeyColumn;
     use super::*;
 
@@ -370,18 +371,20 @@ mod tests {
         SealedTable { name: "things".into(), key, columns: vec!["message".into(), "json".into()] }
     }
 
-    fn row(text: &str) -> Resealed {
-        let change = Change { identity: "02old".into(), text: text.into() };
-        Resealed { key: RowKey(vec![Part::Text(b"g".to_vec()), Part::Number(1)]), changes: vec![Some(change), None] }
+    fn row(text: &str) -> ResealedRow {
+        let change = ResealedText { identity: "02old".into(), text: text.into() };
+        ResealedRow {
+            key: RowKey(vec![RowKeyPart::Text(b"g".to_vec()), RowKeyPart::Number(1)]),
+            changes: vec![Some(change), None],
+        }
     }
 
-    /// A statement has as many places as values, in every dialect, or the database refuses it.
-    fn all_updates(dialect: Dialect, table: &SealedTable, rows: &[Resealed]) -> Vec<String> {
+    fn all_updates(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> Vec<String> {
         updates(dialect, table, rows).map(|statement| format!("{statement:?}")).collect()
     }
 
     #[test]
-    fn names_are_quoted_and_no_value_is_in_the_text() {
+    fn names_are_quoted_and_values_are_bound() {
         let mut odd = table();
         odd.name = "a\"b`c".into();
         for dialect in DIALECTS {
@@ -394,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_is_lost_whatever_goes_together() {
+    fn every_row_is_in_exactly_one_portion() {
         let rows: Vec<_> = (0..700).map(|_| row("02new")).collect();
         let sizes: Vec<_> = portions(&table(), &rows).iter().map(|portion| portion.len()).collect();
         assert_eq!(sizes, [256, 256, 128, 32, 16, 8, 4]);
@@ -404,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_row_goes_alone() {
+    fn large_row_gets_a_statement_of_its_own() {
         let large = "x".repeat(STATEMENT_BYTES);
         let rows = [row("02new"), row(&large), row(&large), row("02new")];
         assert!(portions(&table(), &rows).iter().all(|portion| portion.len() == 1));

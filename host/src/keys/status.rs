@@ -1,67 +1,72 @@
-//! Where each key is used, and whether one may be retired. Owns the two reports; reads only, and opens no more than the
-//! few texts by which a wrong passphrase shows.
+//! The reports of `bbs keys status` and `bbs keys verify`: where each key is used, and whether one may be removed. Reads
+//! only, and decrypts only the sample that detects wrong passphrases.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::count::{self, Counted};
+use super::count::{self, LabelCounts};
 use super::sample::{WrongKey, wrong_keys};
-use super::state::{self, Underway};
-use super::{KeysError, Scope};
+use super::state::{self, RotationState};
+use super::{KeysError, SealedScope};
 use crate::database::Database;
-use crate::record::Keyring;
+use crate::encryption::Keyring;
 
-/// What an operator wants to know about keys.
+/// The state of the keys, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeysStatus {
-    /// The key that the database says everything is under. Absent while a rotation is under way.
+    /// The label in the database, whose key everything is sealed under. Absent during a rotation.
     pub label: Option<String>,
-    /// The key of the configuration that new texts are sealed with.
+    /// The label of the active key, under which new texts are sealed.
     pub active: String,
-    /// Every key of the configuration.
+    /// The labels of all configured keys.
     pub known: Vec<String>,
-    /// Labels that are in use, or promised, and not in the configuration.
+    /// Labels that texts or the database's label name and that are not configured.
     pub unknown: Vec<String>,
-    /// Keys of the configuration whose passphrase is not the one that texts under their label were sealed with.
+    /// Configured keys with another passphrase than the texts under their label were sealed with.
     pub wrong: Vec<WrongKey>,
-    pub rotation: Option<UnderWay>,
-    /// Sealed texts by label: of each table, and of the replay files.
-    pub places: Vec<Counted>,
+    /// The rotation that is under way.
+    pub rotation: Option<RotationStatus>,
+    /// Counts of sealed texts by label, for each table and for the replay files.
+    pub places: Vec<LabelCounts>,
 }
 
-/// A rotation that has begun and not been proven complete.
+/// A rotation that has begun and is not complete.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct UnderWay {
+pub struct RotationStatus {
+    /// The label of the new key.
     pub to: String,
-    /// Every label that something may be under until it has ended.
+    /// The labels that texts may be under until it is complete.
     pub labels: BTreeSet<String>,
-    /// Rows rewritten since it began, over all starts.
+    /// Rows rewritten since it began, across restarts.
     pub rewritten: u64,
-    /// On average, from its beginning to its last batch.
+    /// The average rate from its beginning to its last batch.
     pub rows_per_second: Option<f64>,
-    /// How far each table is that has been begun.
+    /// The position in each table that has been begun.
     pub cursors: Vec<TableCursor>,
 }
 
+/// The position of a rotation in a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TableCursor {
     pub table: String,
-    /// The primary key of the last row that was looked at, as JSON.
+    /// The primary key of the last row that was read, as JSON.
     pub last_key: String,
 }
 
-/// What keeps keys from being removed while the database does not say that everything is under the active one.
+/// An incomplete rotation, until which other keys than the active one must stay configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     /// Labels other than the active one that texts may be under.
     pub labels: BTreeSet<String>,
-    /// Rows rewritten so far, over all starts.
+    /// Rows rewritten so far, across restarts.
     pub rewritten: u64,
 }
 
-/// The rotation that has begun or is due, if texts may be under another key than the active one. Counts nothing, so it is
-/// cheap.
+/// The rotation that has begun or is due, if texts may be under other keys than the active one. Cheap: scans nothing.
+///
+/// # Errors
+/// If the database cannot be read.
 pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option<Unfinished>, KeysError> {
     let mut tx = database.read().await?;
     let label = state::label(&mut tx).await?;
@@ -76,7 +81,11 @@ pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option
     Ok((!labels.is_empty()).then_some(Unfinished { labels, rewritten }))
 }
 
-pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Result<KeysStatus, KeysError> {
+/// Reports the state of the keys. Scans every sealed table.
+///
+/// # Errors
+/// If the database or a replay file cannot be read.
+pub async fn status(database: &Database, keyring: &Keyring, scope: &SealedScope) -> Result<KeysStatus, KeysError> {
     let mut tx = database.read().await?;
     let label = state::label(&mut tx).await?;
     let underway = state::underway(&mut tx).await?;
@@ -90,7 +99,7 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Re
     Ok(KeysStatus {
         label,
         active: keyring.active_label().to_owned(),
-        unknown: used.into_iter().filter(|label| !keyring.knows(label)).collect(),
+        unknown: used.into_iter().filter(|label| !keyring.contains(label)).collect(),
         known,
         wrong: wrong_keys(database, keyring, scope).await?,
         rotation: underway.map(|underway| describe(underway, cursors.collect())),
@@ -98,10 +107,10 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &Scope) -> Re
     })
 }
 
-fn describe(underway: Underway, cursors: Vec<TableCursor>) -> UnderWay {
+fn describe(underway: RotationState, cursors: Vec<TableCursor>) -> RotationStatus {
     let spent_ns = underway.moved_at_ns - underway.started_at_ns;
     let rate = (spent_ns > 0 && underway.rewritten > 0).then(|| underway.rewritten as f64 * 1e9 / spent_ns as f64);
-    UnderWay {
+    RotationStatus {
         to: underway.label,
         labels: underway.labels,
         rewritten: underway.rewritten,
@@ -110,27 +119,38 @@ fn describe(underway: Underway, cursors: Vec<TableCursor>) -> UnderWay {
     }
 }
 
-/// Whether nothing is under a key any more.
+/// The result of a scan for texts under a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
     pub label: String,
+    /// Whether the key may be removed.
     pub unused: bool,
-    /// Whether it is of the configuration, or of the rotation under way. If not, there is nothing to remove.
+    /// Whether the label is that of a configured key or of the rotation under way.
     pub is_known: bool,
-    /// Why not, each in words that say what to do.
+    /// Why the key may not be removed, each with what to do.
     pub obstacles: Vec<String>,
-    pub places: Vec<Counted>,
+    /// Counts of sealed texts by label, for each table and for the replay files.
+    pub places: Vec<LabelCounts>,
 }
 
-/// A full scan for one label. It is unused only if the scan finds nothing and the database promises another.
-pub async fn verify(database: &Database, keyring: &Keyring, scope: &Scope, label: &str) -> Result<Verified, KeysError> {
+/// Scans everything for texts under a label. The key is unused only if there are none and the database has the label of
+/// another key.
+///
+/// # Errors
+/// If the database or a replay file cannot be read.
+pub async fn verify(
+    database: &Database,
+    keyring: &Keyring,
+    scope: &SealedScope,
+    label: &str,
+) -> Result<Verified, KeysError> {
     let mut expected: BTreeSet<_> = keyring.labels().map(str::to_owned).collect();
     expected.insert(label.to_owned());
     let expected: Vec<_> = expected.into_iter().collect();
     let places = count::by_label(database, scope, &expected).await?;
-    // After the scan: a rotation that began meanwhile has taken the promise away.
+    // Read after the scan, so that a rotation that began during the scan is noticed: it has deleted the label.
     let mut tx = database.read().await?;
-    let promised = state::label(&mut tx).await?;
+    let label_in_database = state::label(&mut tx).await?;
     let rotated = state::underway(&mut tx).await?.is_some_and(|underway| underway.labels.contains(label));
     drop(tx);
     let wrong = wrong_keys(database, keyring, scope).await?;
@@ -140,14 +160,14 @@ pub async fn verify(database: &Database, keyring: &Keyring, scope: &Scope, label
             "{label:?} is the active key of the configuration; make another one active and start the host"
         ));
     }
-    match promised {
-        Some(promised) if promised == label => obstacles.push(format!(
-            "the database says that everything is under {label:?}; start a host with another active key, or run \
+    match label_in_database {
+        Some(label_in_database) if label_in_database == label => obstacles.push(format!(
+            "everything is sealed under {label:?} according to the database; start a host with another active key, or run \
              `bbs keys rotate`"
         )),
         Some(_) => {}
         None => obstacles.push(
-            "the database has no key label, so a rotation has not ended; `bbs keys status` shows how far it is"
+            "the database has no key label, so a rotation is incomplete; `bbs keys status` shows its progress"
                 .to_owned(),
         ),
     }
@@ -158,11 +178,11 @@ pub async fn verify(database: &Database, keyring: &Keyring, scope: &Scope, label
         }
         if place.nameless > 0 {
             obstacles.push(format!(
-                "{}: {} texts name no key at all; they are damaged, repair or remove them",
+                "{}: {} texts are damaged and have no key label; repair or remove them",
                 place.place, place.nameless
             ));
         }
     }
-    let is_known = keyring.knows(label) || rotated;
+    let is_known = keyring.contains(label) || rotated;
     Ok(Verified { label: label.to_owned(), unused: obstacles.is_empty(), is_known, obstacles, places })
 }

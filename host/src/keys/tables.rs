@@ -1,17 +1,19 @@
-//! Which tables have sealed columns, and what a row of them is called. Owns the list; the layout and the host's own
-//! tables say which columns are sealed.
+//! The tables with sealed columns. Derived from the layout and from the definitions of the host's own tables.
 
 use crate::layout::schema::{Layout, Sealing, Table};
 use crate::layout::values::Encoding;
 
-/// A table with sealed columns, found by its whole primary key.
+/// A table with sealed columns. Rows are addressed by the whole primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedTable {
     pub name: String,
+    /// The primary key.
     pub key: Vec<KeyColumn>,
+    /// The sealed columns.
     pub columns: Vec<String>,
 }
 
+/// A column of a primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyColumn {
     pub name: String,
@@ -19,7 +21,7 @@ pub struct KeyColumn {
 }
 
 impl SealedTable {
-    /// Nothing for a table in which everything is in plain sight.
+    /// None for a table without sealed columns.
     pub fn of(table: &Table) -> Option<Self> {
         let sealed = table.columns.iter().filter(|column| column.sealing != Sealing::Plain);
         let columns: Vec<_> = sealed.map(|column| column.name.clone()).collect();
@@ -30,7 +32,7 @@ impl SealedTable {
         (!columns.is_empty()).then(|| Self { name: table.name.clone(), key: key.collect(), columns })
     }
 
-    /// Every sealed table of a layout and of what the host keeps beside it.
+    /// The tables with sealed columns of a layout and of the host itself (`own`).
     pub fn all<'a>(layout: &'a Layout, own: impl IntoIterator<Item = &'a Table>) -> Vec<Self> {
         layout.tables.values().chain(own).filter_map(Self::of).collect()
     }

@@ -1,71 +1,71 @@
-//! Rows as columns in Arrow's layout: what the lens carries from the database through the
-//! modules and back. Owns the data and its consistency; knows neither SQL nor WebAssembly.
+//! Rows as columns in Arrow's memory layout: the form in which rows pass from the database through the modules and back.
+//! Owns the data types only; independent of SQL and of WebAssembly.
 
-/// One column of a run of rows.
+/// One column of consecutive rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnData {
-    /// One bit a row, least significant first, set where there is a value. Empty: no NULL.
+    /// One bit for each row, least significant first; set where the value is not NULL. Empty if no value is NULL.
     pub validity: Vec<u8>,
-    /// Text only: where each value begins in `values`, and where the last one ends.
+    /// Text only: the byte offset of each value in `values`, and the end of the last one: rows + 1 entries.
     pub offsets: Vec<u32>,
-    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian.
+    /// Text: the bytes of all values, concatenated. Integers: eight bytes each, little-endian.
     /// Booleans: one bit each, least significant first.
     pub values: Vec<u8>,
 }
 
-/// The rows of one table as a guest sees them: `columns` follow the access's `reads`.
+/// The rows of one table that a guest receives. `columns` are in the order of the access's `reads`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableData {
-    /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
+    /// Unit `i` consists of the rows `unit_offsets[i]..unit_offsets[i + 1]`.
     pub unit_offsets: Vec<u32>,
     pub columns: Vec<ColumnData>,
 }
 
-/// What one call of a row function is given.
+/// The input of one call of a row function.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// In the order of the manifest's accesses for the direction.
     pub tables: Vec<TableData>,
-    /// What the opposite step left for each unit. Empty: nothing for any.
+    /// The residue of the opposite step, one entry for each unit. Empty if no unit has residue.
     pub residue: Vec<Option<Vec<u8>>>,
 }
 
-/// A row that continues none.
+/// The origin of a row that the guest added.
 pub const NEW_ROW: u32 = u32::MAX;
 
-/// The rows that a reshaping access returned.
+/// The rows returned for an access that reshapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shape {
     pub unit_offsets: Vec<u32>,
-    /// For each row, the row it continues, or [`NEW_ROW`].
+    /// For each returned row, the index of the input row that it continues, or [`NEW_ROW`].
     pub origins: Vec<u32>,
 }
 
-/// The columns written to one table, in the order of the access's `writes`.
+/// The columns returned for one table, in the order of the access's `writes`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Present exactly where the access reshapes.
+    /// Present exactly if the access reshapes.
     pub shape: Option<Shape>,
     pub columns: Vec<ColumnData>,
 }
 
-/// A unit that the row function would not transform.
+/// A unit that the row function rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub unit: u32,
     pub reason: String,
 }
 
-/// What one call of a row function gave, already checked against the batch it was given.
+/// The output of one call of a row function, validated against its input batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub tables: Vec<Written>,
     pub refused: Vec<Refusal>,
-    /// For the way back, one entry a unit. Empty: nothing to keep.
+    /// The residue for the opposite direction, one entry for each unit. Empty if no unit leaves any.
     pub residue: Vec<Option<Vec<u8>>>,
 }
 
-/// What a step may need from outside: stored at first use, the same ever after.
+/// The time and the UUID namespace that a step may use. Stored at first use and the same in every later run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunArguments {
     pub started_at_ns: i64,

@@ -1,28 +1,30 @@
-//! What a migration says about itself, as the host keeps it whatever contract version the
-//! module was built for. Owns the shape of a manifest and nothing that acts on one.
+//! The manifest of a migration, independent of the contract version that the module was built for. Owns the data types;
+//! the rules are in `history`.
 
 use serde::Serialize;
 
 use super::schema::{Column, Index, Table};
 
-/// An integer, in fact a timestamp, that names a layout of the database.
+/// The version of a layout of the database: a Unix timestamp in seconds, by Diego's convention. 0 is the empty database.
 pub type DataVersion = u64;
 
+/// The description of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     pub version: DataVersion,
     pub name: String,
     pub summary: String,
     pub changes: Vec<Change>,
-    /// Empty where no row function runs upwards.
+    /// Empty if no row function runs upwards.
     pub up: Vec<Access>,
-    /// Empty where no row function runs downwards.
+    /// Empty if no row function runs downwards.
     pub down: Vec<Access>,
     pub reversible: bool,
     pub leaves_residue: bool,
 }
 
 impl Manifest {
+    /// The accesses of a direction.
     pub fn accesses(&self, direction: Direction) -> &[Access] {
         match direction {
             Direction::Up => &self.up,
@@ -31,6 +33,7 @@ impl Manifest {
     }
 }
 
+/// The direction of a step: up to newer versions or down to older ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -39,6 +42,7 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// The other direction.
     #[must_use]
     pub fn opposite(self) -> Self {
         match self {
@@ -57,7 +61,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// One change of the layout, as it reads upwards. The way back is derived from the layout before.
+/// One change of the layout, for the direction up. Its inverse is derived from the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -73,7 +77,7 @@ pub enum Change {
         table: String,
         column: Column,
     },
-    /// A column's new definition under its old name.
+    /// Replaces the definition of a column; the name stays.
     AlterColumn {
         table: String,
         column: Column,
@@ -87,7 +91,7 @@ pub enum Change {
         from: String,
         to: String,
     },
-    /// To another table of the same unit, without opening the value.
+    /// Moves a column to another table of the same unit. The values are not decrypted.
     MoveColumn {
         column: String,
         from: String,
@@ -107,14 +111,14 @@ pub enum Change {
     },
 }
 
-/// What one direction of a migration touches in one table.
+/// The columns of one table that a migration reads and writes in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Access {
-    /// The table's name after the step, in the direction in which it goes.
+    /// The table's name in the target layout of the direction.
     pub table: String,
-    /// Columns given to the guest, under their names before the step.
+    /// The columns passed to the guest, under their names in the source layout.
     pub reads: Vec<String>,
-    /// Columns the guest returns, under their names after the step.
+    /// The columns returned by the guest, under their names in the target layout.
     pub writes: Vec<String>,
     /// Whether the guest may also remove, reorder or add rows.
     pub reshapes: bool,

@@ -1,11 +1,12 @@
-//! The layout of a database at one data version: tables, typed columns, keys and indexes,
-//! portable over the databases. Owns the nouns; how each database spells them is `dialect`'s.
+//! The layout of a database at one data version: tables, typed columns, keys and indexes, independent of the database's
+//! dialect. Owns the data types; `database` renders them as SQL.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The column, added by a migration of ours, that names the last migration whose row function a record went through.
+/// The column that holds the version of the last migration whose row function has processed the record. Added by a
+/// migration of this project; Diego has no such column.
 pub const RECORD_VERSION: &str = "record_version";
 
 /// The tables at one data version, by name.
@@ -14,22 +15,25 @@ pub struct Layout {
     pub tables: BTreeMap<String, Table>,
 }
 
+/// A table of a layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Table {
     pub name: String,
     pub columns: Vec<Column>,
     pub primary_key: Vec<String>,
     pub indexes: Vec<Index>,
-    /// The column that says which unit a row belongs to.
+    /// The column whose value identifies the unit of a row. Without it, the table has no units.
     pub partition_key: Option<String>,
 }
 
 impl Table {
+    /// The column of this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
 }
 
+/// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Column {
     pub name: String,
@@ -40,6 +44,7 @@ pub struct Column {
     pub sealing: Sealing,
 }
 
+/// The type of a column, as declared in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
@@ -50,25 +55,26 @@ pub enum ColumnType {
     BigInteger,
     /// At most this many characters.
     Varchar(u32),
-    /// Up to 64 KiB where the database tells text types apart.
+    /// Up to 64 KiB on MySQL and MariaDB; without a declared limit on the others.
     Text,
-    /// Up to 16 MiB.
+    /// As `Text`, up to 16 MiB.
     MediumText,
-    /// Up to 4 GiB.
+    /// As `Text`, up to 4 GiB.
     LongText,
 }
 
 impl ColumnType {
+    /// Whether it is one of the text types.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Varchar(_) | Self::Text | Self::MediumText | Self::LongText)
     }
 }
 
-/// How the bytes of a text column rest in the database.
+/// How a text column is stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sealing {
-    /// As they are.
+    /// Unencrypted.
     Plain,
     /// Encrypted. Used for JSON.
     Sealed,
@@ -76,6 +82,7 @@ pub enum Sealing {
     Enveloped,
 }
 
+/// The default of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Literal {
@@ -84,6 +91,7 @@ pub enum Literal {
     Text(String),
 }
 
+/// An index of a table. Not unique.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Index {
     pub name: String,

@@ -1,10 +1,10 @@
-//! Single values in and out of columns. Owns the encoding that `columns` describes and the picking of
-//! rows; what a column means, and whether its bytes are sealed, is known elsewhere.
+//! Single values in and out of columns. Owns the encoding that `columns` describes and the selection of rows; independent
+//! of a column's meaning and of encryption.
 
 use super::columns::{ColumnData, NEW_ROW};
 use super::schema::{ColumnType, Literal};
 
-/// The three encodings a column can have.
+/// The encoding of a column's values in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Boolean,
@@ -22,7 +22,7 @@ impl From<ColumnType> for Encoding {
     }
 }
 
-/// One value, borrowed from wherever it rests.
+/// One value, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value<'a> {
     Null,
@@ -32,7 +32,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// What a row gets in a column that nobody wrote.
+    /// The value of a column that is not written: its default, or NULL.
     pub fn of(default: Option<&'a Literal>) -> Self {
         match default {
             None => Self::Null,
@@ -42,7 +42,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends an encoding in which no two different values, or rows of values, look alike.
+    /// Appends an injective encoding: different values, and different sequences of values, have different bytes.
     pub fn encode(self, into: &mut Vec<u8>) {
         match self {
             Self::Null => into.push(0),
@@ -59,7 +59,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value that `encode` put at the start of `bytes`, and what follows it.
+    /// Reads the value that `encode` wrote at the start of `bytes`; returns it with the remaining bytes. None if the bytes
+    /// are cut short or have an unknown tag.
     pub fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
@@ -89,13 +90,16 @@ pub struct ColumnBuilder {
 }
 
 impl ColumnBuilder {
+    /// A column without rows.
     pub fn new(encoding: Encoding) -> Self {
         let offsets = if encoding == Encoding::Text { vec![0] } else { Vec::new() };
         Self { encoding, rows: 0, nulls: false, data: ColumnData { offsets, ..ColumnData::default() } }
     }
 
-    /// Appends one value. A NULL takes the place of a zero; a value of another encoding is a defect of the
-    /// caller, since layouts are checked before a row is read.
+    /// Appends one value. A NULL is stored as zero or empty text, with its validity bit cleared.
+    ///
+    /// # Panics
+    /// If the value has another encoding than the column, or the text of the column exceeds 4 GiB.
     pub fn push(&mut self, value: Value<'_>) {
         push_bit(&mut self.data.validity, self.rows, value != Value::Null);
         self.nulls |= value == Value::Null;
@@ -120,6 +124,7 @@ impl ColumnBuilder {
         self.data.offsets.push(end);
     }
 
+    /// The column of the values appended.
     pub fn finish(mut self) -> ColumnData {
         if !self.nulls {
             self.data.validity.clear();
@@ -140,6 +145,10 @@ fn bit(bits: &[u8], index: usize) -> bool {
 }
 
 impl ColumnData {
+    /// The value of a row.
+    ///
+    /// # Panics
+    /// If the column has no such row.
     pub fn get(&self, encoding: Encoding, row: usize) -> Value<'_> {
         if !self.validity.is_empty() && !bit(&self.validity, row) {
             return Value::Null;
@@ -154,7 +163,7 @@ impl ColumnData {
         }
     }
 
-    /// A column of `rows` times the same value.
+    /// A column of `rows` rows with the same value.
     pub fn repeat(encoding: Encoding, value: Value<'_>, rows: usize) -> Self {
         let mut column = ColumnBuilder::new(encoding);
         (0..rows).for_each(|_| column.push(value));
@@ -183,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_gives_back_what_it_took_over_byte_borders() {
+    fn values_of_every_encoding_round_trip_across_byte_boundaries() {
         for (encoding, values) in [
             (Encoding::Boolean, vec![Value::Boolean(true), Value::Null, Value::Boolean(false)]),
             (Encoding::Integer, vec![Value::Integer(i64::MIN), Value::Null, Value::Integer(-1)]),
@@ -204,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_column_without_null_has_no_validity() {
+    fn column_without_null_has_no_validity_bits() {
         assert!(ColumnData::repeat(Encoding::Integer, Value::Integer(4), 9).validity.is_empty());
         assert_eq!(ColumnData::repeat(Encoding::Boolean, Value::Null, 9).validity, [0, 0]);
         assert_eq!(ColumnData::repeat(Encoding::Text, Value::Null, 0).offsets, [0]);
     }
 
     #[test]
-    fn encoded_values_come_back_and_never_run_into_each_other() {
+    fn concatenated_encoded_values_decode_one_by_one() {
         let row = [Value::Text(b"a"), Value::Null, Value::Integer(7), Value::Boolean(true), Value::Text(b"")];
         let mut bytes = Vec::new();
         row.iter().for_each(|value| value.encode(&mut bytes));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::bisect;
 use super::transform::Transform;
-use crate::layout::fold::access::name_before;
+use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout};
 use crate::layout::values::Encoding;

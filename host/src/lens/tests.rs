@@ -9,11 +9,11 @@ use crate::layout::manifest::{Access, Change, Manifest};
 use crate::layout::schema::{ColumnType, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
-type RowFunction = fn(&Batch) -> Result<Outcome, String>;
+type StepFunction = fn(&Batch) -> Result<Outcome, String>;
 
 struct NativeStep {
     manifest: Manifest,
-    function: RowFunction,
+    function: StepFunction,
     calls: AtomicUsize,
 }
 
@@ -57,7 +57,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: RowFunction) -> Arc<NativeStep> {
+fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: StepFunction) -> Arc<NativeStep> {
     let manifest = Manifest {
         version,
         name: format!("step-{version}"),
@@ -97,8 +97,8 @@ fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
 
 fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
     let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
-    let line = Line::new(steps.iter().map(|step| step.manifest())).expect("a sound line");
-    Lens::new(&line, &steps, source, target, BTreeSet::new())
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid layout history");
+    Lens::new(&layouts, &steps, source, target, BTreeSet::new())
 }
 
 fn texts(values: &[&str]) -> ColumnData {

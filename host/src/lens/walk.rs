@@ -8,7 +8,7 @@ use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
 use super::step::{Step, StepScope};
 use super::{Applied, Arguments, LensError, Search, bisect};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
-use crate::layout::fold::access::name_before;
+use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion};
 use crate::layout::values::Value;
 

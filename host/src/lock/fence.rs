@@ -1,12 +1,12 @@
-//! The fence: every transaction that changes something proves, inside itself, that this host still is the master.
-//! Whoever takes the lock raises it, and a host that was passed by writes nothing more.
+//! The fence: every write transaction checks, inside itself, that this host is still the master. Taking the lock raises the
+//! fence, after which a host with a stale token cannot write.
 //!
-//! Raising takes the fence's row for itself, and every fenced transaction shares it: so the fence is raised before or
-//! after a transaction, never during one. A host that froze within a transaction loses that, and its share, to the
-//! timeout for idle transactions that every connection has.
+//! Raising locks the fence's row exclusively and fenced transactions lock it shared, so the fence is raised before or after
+//! a transaction, never during one. A host that froze within a transaction loses it, and its row lock, to the timeout for
+//! idle transactions that every connection has.
 //!
-//! In a Galera cluster a row that is only locked is locked on one node alone. There a transaction changes one of several
-//! rows instead, and raising changes them all: of two that change the same row, the cluster lets one commit.
+//! In a Galera cluster a locked row is locked on one node only. There a transaction updates one of several rows instead, and
+//! raising updates all of them: of two transactions that update the same row, the cluster commits one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use uuid::Uuid;
 use crate::database::{Database, DatabaseError, Dialect, Sql, SqlError, Transaction, is_transient, schema, sql};
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
-/// The token of the newest master: in one row, or in Galera in as many as there are transactions at once.
+/// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
 pub const FENCE_TABLE: &str = "bbs_fence";
 const SHARDS: i64 = 64;
 
-/// Between two tries to raise a fence that a transaction of the master before still holds.
+/// Delay between attempts to raise a fence that a transaction of the previous master still holds.
 const RAISE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Far below any timeout for idle transactions.
+/// Interval of statements on the keeper's connection; far below any timeout for idle transactions.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The right to write, as given by taking the lock.
+/// The right to write, obtained by taking the lock. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<Inner>);
 
@@ -34,16 +34,16 @@ pub struct Fence(Arc<Inner>);
 struct Inner {
     database: Database,
     token: i64,
-    /// In a Galera cluster.
+    /// Present in a Galera cluster.
     shards: Option<Arc<Shards>>,
     lost: watch::Sender<Option<i64>>,
 }
 
-/// The rows that no transaction of this host changes at the moment.
+/// The rows that no transaction of this host updates at the moment.
 #[derive(Debug)]
 struct Shards(Mutex<Vec<i64>>);
 
-/// A row that no other transaction of this host changes. With more transactions than rows some wait for each other.
+/// A row for one transaction. With more transactions than rows, some share a row and wait for each other.
 struct Shard {
     shards: Arc<Shards>,
     id: i64,
@@ -65,6 +65,7 @@ impl Drop for Shard {
     }
 }
 
+/// Why a fenced transaction cannot begin or proceed.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
     #[error(
@@ -83,7 +84,7 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Whether the same transaction may succeed if it is done again from its start.
+    /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Read(source) | Self::Raise(source) if is_transient(source))
     }
@@ -107,8 +108,11 @@ fn table() -> Table {
 }
 
 impl Fence {
-    /// Raises the fence above every earlier master, and waits for what those have begun. Only for a host that has just
+    /// Raises the fence above every earlier master, and waits for their open transactions. Only for a host that has just
     /// taken the lock.
+    ///
+    /// # Errors
+    /// The table cannot be created or changed, or the database cannot be reached.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
         let in_cluster = is_in_cluster(database).await?;
@@ -118,7 +122,7 @@ impl Fence {
                 Err(fault) if fault.is_transient() => {
                     tracing::warn!(
                         fault = &fault as &dyn std::error::Error,
-                        "a transaction of the master before is still open; waiting for it to end"
+                        "a transaction of the previous master is still open; waiting for it to end"
                     );
                     tokio::time::sleep(RAISE_RETRY_INTERVAL).await;
                 }
@@ -127,9 +131,12 @@ impl Fence {
         }
     }
 
-    /// The fence of whoever is the master, for a command that adds to what is served: what it does is done while that
-    /// one is the master, or not at all. It raises nothing, and needs no lock.
-    pub async fn beside(database: &Database) -> Result<Self, FenceError> {
+    /// The fence of the current master, for a command that writes besides a serving host: its transactions commit only
+    /// while that host is the master. Raises nothing, and needs no lock.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
         let token = match schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)? {
             true => {
@@ -147,31 +154,38 @@ impl Fence {
         Self(Arc::new(Inner { database: database.clone(), token, shards, lost: watch::Sender::new(None) }))
     }
 
+    /// The token of this master; each raise increments it.
     pub fn token(&self) -> i64 {
         self.0.token
     }
 
-    /// Returns once a transaction has found the fence raised by somebody else.
+    /// Returns when a transaction has found the fence raised by another host.
     pub async fn lost(&self) -> FenceError {
         let mut lost = self.0.lost.subscribe();
         let theirs = *lost.wait_for(Option::is_some).await.expect("the sender is ours");
         FenceError::Lost { ours: self.0.token, theirs: theirs.unwrap_or_default() }
     }
 
-    /// A write transaction in which this host is proven to be the master until it ends.
+    /// Begins a write transaction in which this host is proven to be the master until it ends.
+    ///
+    /// # Errors
+    /// `Lost` if another host has raised the fence; errors of the database.
     pub async fn begin(&self) -> Result<Transaction, FenceError> {
         self.prove(self.0.database.write().await?).await
     }
 
-    /// The same, with a commit that does not wait for the disk: see [`Database::write_at_ease`].
-    pub async fn begin_at_ease(&self) -> Result<Transaction, FenceError> {
-        self.prove(self.0.database.write_at_ease().await?).await
+    /// The same, with a commit that does not wait for the disk: see [`Database::write_relaxed`].
+    ///
+    /// # Errors
+    /// As of [`Self::begin`].
+    pub async fn begin_relaxed(&self) -> Result<Transaction, FenceError> {
+        self.prove(self.0.database.write_relaxed().await?).await
     }
 
     async fn prove(&self, mut tx: Transaction) -> Result<Transaction, FenceError> {
         let token = match (tx.dialect(), &self.0.shards) {
             (_, Some(shards)) => return self.change_shard(tx, shards.take()).await,
-            // The one writer cannot be another one meanwhile.
+            // SQLite has one writer, and this transaction is it.
             (Dialect::Sqlite, _) => sql("SELECT token FROM bbs_fence WHERE id = 1"),
             (Dialect::Postgres, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE"),
             (Dialect::Mysql, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE"),
@@ -196,7 +210,10 @@ impl Fence {
         FenceError::Lost { ours: self.0.token, theirs }
     }
 
-    /// Changes the schema as the master, each statement safe to repeat.
+    /// Changes the schema as the master. Each statement must be safe to repeat.
+    ///
+    /// # Errors
+    /// `Lost` if another host has raised the fence; `Schema` names the statement that failed.
     pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
         if self.0.database.dialect() == Dialect::Mysql {
             for statement in statements {
@@ -215,8 +232,8 @@ impl Fence {
         tx.commit().await.map_err(|source| FenceError::Schema { statement: "COMMIT".to_owned(), source })
     }
 
-    /// On MySQL such a statement ends the transaction it is run in, so one connection keeps the fence while another does
-    /// the work. The worker's transaction begins first: where this host freezes, the server ends that one first, and a
+    /// On MySQL a schema statement commits its own transaction, so one connection holds the fence while another runs the
+    /// statement. The worker's transaction begins first: if this host freezes, the server ends that one first, and a
     /// statement sent after the fence was raised finds no connection.
     async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
         let mut worker = self.0.database.write().await?;
@@ -279,14 +296,13 @@ async fn insert(tx: &mut Transaction, id: i64, token: i64) -> Result<(), FenceEr
     Ok(())
 }
 
-/// The token in a row; zero, which is nobody's, where there is none.
+/// The token in a row; zero, which no master has, without a row.
 async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceError> {
     let row = tx.fetch_optional(statement).await.map_err(FenceError::Read)?;
     Ok(row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default())
 }
 
-/// Where the count begins. Not always at the same number, so that a master whose row was removed does not find its own
-/// number in the next one.
+/// The first token. Random, so that a master whose row was deleted does not find its own token in the next row.
 fn first_token() -> i64 {
     i64::from(Uuid::new_v4().as_fields().0) + 1
 }
@@ -309,16 +325,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_master_raises_the_fence() {
+    async fn each_raise_increments_the_token() {
         let (_folder, database) = database().await;
         let first = Fence::raise(&database).await.unwrap();
         let second = Fence::raise(&database).await.unwrap();
-        assert_eq!(second.token(), first.token() + 1, "a host sees by it that no other one served in between");
+        assert_eq!(second.token(), first.token() + 1, "consecutive tokens prove that no other host served in between");
         second.begin().await.unwrap().commit().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_master_that_was_replaced_writes_nothing_more_and_is_told() {
+    async fn replaced_master_cannot_write_and_reports_the_loss() {
         let (_folder, database) = database().await;
         let old = Fence::raise(&database).await.unwrap();
         let new = Fence::raise(&database).await.unwrap();
@@ -330,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removed_fence_lets_nobody_through() {
+    async fn deleted_fence_row_rejects_writes() {
         let (_folder, database) = database().await;
         let fence = Fence::raise(&database).await.unwrap();
         remove_row(&database).await;

@@ -1,5 +1,5 @@
-//! The master lock for an embedded database: an operating-system lock on a file beside it. The
-//! kernel gives it up when its holder ends, however it ends, and no clock takes part.
+//! The master lock for an embedded database: an operating-system lock on a file beside it. The kernel releases it when the
+//! holder's process ends for any reason, independent of clocks.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,13 +10,14 @@ use std::time::Duration;
 use super::LockLost;
 use super::holder::Holder;
 
-/// Held for as long as it lives.
+/// The lock, held until it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
     path: PathBuf,
 }
 
+/// Why a lock file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileLockError {
     #[error("cannot open the lock file {}; check that its folder exists and can be written to", .path.display())]
@@ -33,7 +34,10 @@ impl FileLock {
         PathBuf::from(name)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
+    ///
+    /// # Errors
+    /// The file cannot be opened or does not support locks.
     pub fn try_take(path: &Path) -> Result<Option<Self>, FileLockError> {
         let file = File::options()
             .create(true)
@@ -48,7 +52,7 @@ impl FileLock {
         }
     }
 
-    /// Writes into the file who holds the lock, for those that wait. The lock holds without it.
+    /// Writes the holder into the file, for waiting hosts. The lock does not depend on it.
     #[must_use]
     pub fn held_by(self, holder: &str) -> Self {
         let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(holder.as_bytes(), 0));
@@ -58,12 +62,15 @@ impl FileLock {
         self
     }
 
-    /// Who holds the lock, in words. Only while another host has it: a file that is left behind names the last one.
+    /// The holder, described for operators. Meaningful only while the lock is held: a leftover file names the last holder.
     pub fn holder(path: &Path) -> Option<String> {
         Holder::describe(&std::fs::read_to_string(path).ok()?)
     }
 
-    /// Waits for the lock, trying again each interval.
+    /// Waits for the lock, retrying at each interval.
+    ///
+    /// # Errors
+    /// The file cannot be opened or does not support locks.
     pub async fn take(path: &Path, retry_interval: Duration) -> Result<Self, FileLockError> {
         loop {
             if let Some(lock) = Self::try_take(path)? {
@@ -73,8 +80,8 @@ impl FileLock {
         }
     }
 
-    /// Returns once the lock is no longer worth anything: somebody removed or replaced its file, so
-    /// another host can hold a lock of the same name.
+    /// Returns when the lock file was removed or replaced, after which another host can hold a lock on the new file of the
+    /// same name.
     pub async fn lost(&self, check_interval: Duration) -> LockLost {
         while self.is_held() {
             tokio::time::sleep(check_interval).await;
@@ -93,17 +100,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holder_at_a_time_and_free_when_it_ends() {
+    fn lock_has_one_holder_and_is_free_after_its_drop() {
         let folder = tempfile::tempdir().unwrap();
         let path = FileLock::path_for(&folder.path().join("bbs.db"));
-        let first = FileLock::try_take(&path).unwrap().expect("nobody has it");
+        let first = FileLock::try_take(&path).unwrap().expect("it is free");
         assert!(FileLock::try_take(&path).unwrap().is_none());
         drop(first);
         assert!(FileLock::try_take(&path).unwrap().is_some());
     }
 
     #[test]
-    fn a_removed_lock_file_is_a_lost_lock() {
+    fn removed_lock_file_is_a_lost_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let lock = FileLock::try_take(&path).unwrap().unwrap();
@@ -115,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn missing_folder_is_named_in_the_error() {
         let error = FileLock::try_take(Path::new("/nonexistent/bbs.lock")).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/bbs.lock"));
     }

@@ -1,12 +1,12 @@
-//! Who holds a lease, written so that another process on the same machine can tell that the holder is dead: a host that
-//! crashed and was started again need not wait for its own lease to run out. Says nothing about a holder elsewhere.
+//! Identifies the holder of a lease such that another process on the same machine can detect that it is dead: a restarted
+//! host then need not wait for its own lease to expire. Cannot judge a holder on another machine.
 
 use std::fs;
 
-/// The database's column takes 255 characters, of which the rest needs fewer than half.
+/// The column has room for 255 characters; the other parts need fewer than half.
 const LONGEST_NAME: usize = 128;
 
-/// A process, for as long as it lives: its number alone could have been given to another one since.
+/// A process during its lifetime: a process id alone may be reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     machine: String,
@@ -37,14 +37,14 @@ impl Holder {
         })
     }
 
-    /// A holder that was written down, in words for an operator.
+    /// Describes a stored holder for operators.
     pub(super) fn describe(written: &str) -> Option<String> {
         let Self { machine: at, pid, name, .. } = Self::parse(written)?;
         let place = if at == machine() { "this machine" } else { "another machine" };
         Some(format!("{name} (pid {pid} on {place})"))
     }
 
-    /// Whether the holder that was written down has certainly ended.
+    /// Whether a stored holder has certainly ended.
     pub(super) fn has_ended(written: &str) -> bool {
         let Some(holder) = Self::parse(written) else { return false };
         holder.machine == machine()
@@ -59,7 +59,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// This boot of this machine, and the space in which process numbers mean something.
+/// The boot of this machine and its process id namespace.
 fn machine() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let space = fs::read_link("/proc/self/ns/pid").ok();
@@ -67,10 +67,10 @@ fn machine() -> String {
     format!("{}/{}", known(boot), known(space.map(|link| link.to_string_lossy().into_owned())))
 }
 
-/// When a process began, in ticks since the machine did; nothing where it has ended, even if nobody has asked yet how.
+/// When a process started, in ticks since boot; `None` if it has ended, also if it is a zombie.
 fn started(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in parentheses and may hold anything.
+    // The program's name is in parentheses and may contain anything.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_is_read_as_it_was_written() {
+    fn stored_holder_is_parsed_and_described() {
         let holder = Holder::this("z1 / bbs-0");
         assert_eq!(Holder::parse(&holder.to_string()), Some(holder.clone()));
         assert!(!Holder::has_ended(&holder.to_string()), "this process lives");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_of_this_machine_that_is_gone_has_ended() {
+    fn only_a_dead_process_of_this_machine_has_ended() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
         let started = started(child.id()).expect("it lives");
         let holder = Holder { machine: machine(), pid: child.id(), started, name: "x".into() };
@@ -107,12 +107,12 @@ mod tests {
         let elsewhere = Holder { machine: "another".into(), ..holder.clone() };
         assert!(!Holder::has_ended(&elsewhere.to_string()));
         let other = Holder { pid: std::process::id(), started: "0".into(), ..holder };
-        assert!(Holder::has_ended(&other.to_string()), "its number was given to another process");
+        assert!(Holder::has_ended(&other.to_string()), "its process id was reused");
     }
 
     #[test]
-    fn what_was_not_written_by_a_host_says_nothing() {
-        for text in ["", "somebody", "a b c d", "a 1", "ü 12 3"] {
+    fn malformed_holder_is_ignored() {
+        for text in ["", "someone", "a b c d", "a 1", "ü 12 3"] {
             assert!(!Holder::has_ended(text), "{text:?}");
             assert_eq!(Holder::describe(text), None, "{text:?}");
         }

@@ -1,8 +1,8 @@
-//! The lock in the database itself: one row that its holder changes again and again. Owns that row.
+//! The lease: a master lock as one row in the database, which its holder renews by changing it. Owns that row.
 //!
-//! No clock is compared with another. A standby takes the lease when it has seen the row unchanged for the whole time
-//! that the holder claimed, by its own clock that only runs forward; the holder counts from before it asked, so it
-//! gives up no later than anybody else may begin.
+//! Clocks of different hosts are never compared. A standby takes the lease when it has seen the row unchanged for the whole
+//! TTL of the holder, by its own monotonic clock; the holder counts its TTL from before it sent the renewal, so it stops no
+//! later than a standby may start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,20 @@ use super::holder::Holder;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::config;
 use crate::database::{
-    Address, Database, DatabaseError, Limits, Row, Server, SqlError, Transaction, is_transient, is_unique_violation,
-    schema, sql,
+    Address, ConnectionLimits, Database, DatabaseError, Row, Server, SqlError, Transaction, is_transient,
+    is_unique_violation, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
+/// The table that holds the lease, in one row.
 pub const LEASE_TABLE: &str = "bbs_lease";
 
-/// Beside the host's own connections, so that a busy host still renews. More than one, for when one hangs.
+/// Separate from the host's own connections, so that a busy host still renews. More than one, in case one hangs.
 const CONNECTIONS: u32 = 3;
-/// What a holder may claim; anything else was not written by a host.
-const SANE_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+/// Valid TTLs; another value was not written by a host.
+const VALID_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
+/// Why the lease cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     #[error(transparent)]
@@ -34,7 +36,7 @@ pub enum LeaseError {
     Table(#[source] SqlError),
 }
 
-/// The lease as it may be taken.
+/// A lease to take.
 #[derive(Debug)]
 pub struct Lease {
     database: Database,
@@ -43,12 +45,12 @@ pub struct Lease {
     retry_interval: Duration,
 }
 
-/// The row.
+/// The lease's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Claim {
-    /// Empty where it was released.
+    /// Empty if released.
     owner: String,
-    /// Of this holding: no two are alike.
+    /// Incremented with each holder.
     token: i64,
     /// Changes with each renewal.
     beat: i64,
@@ -62,7 +64,7 @@ impl Claim {
     }
 }
 
-/// What a waiting host has seen, and since when it is so.
+/// The row that a waiting host has seen, and since when it has not changed.
 #[derive(Debug)]
 struct Sighting {
     claim: Claim,
@@ -97,8 +99,12 @@ fn milliseconds(duration: Duration) -> i64 {
 }
 
 impl Lease {
+    /// Opens connections of its own for the lease.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
     pub async fn open(config: &config::Lock, server: &Server) -> Result<Self, LeaseError> {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             max_connections: CONNECTIONS,
             min_connections: 0,
             connect_timeout: server.limits.connect_timeout.min(config.ttl),
@@ -115,13 +121,13 @@ impl Lease {
         Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval }
     }
 
-    /// Whether taking the lease would take it from no host. Reads only.
+    /// Whether the lease can be taken without displacing a live host. Reads only.
     pub(super) async fn is_free(&self) -> Result<bool, LeaseError> {
         let claim = self.claim().await?;
         Ok(claim.is_none_or(|claim| claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended()))
     }
 
-    /// Who has the lease, in words for an operator.
+    /// The holder, described for operators.
     pub(super) async fn holder(&self) -> Option<String> {
         let claim = self.claim().await.ok()??;
         Holder::describe(&claim.owner)
@@ -146,7 +152,7 @@ impl Lease {
             Err(error) => Err(error),
         };
         match created {
-            // On PostgreSQL two hosts that create it at once can be in each other's way.
+            // On PostgreSQL, hosts that create the table concurrently can fail on a system catalog.
             Err(error) if !is_unique_violation(&error) => Err(LeaseError::Table(error)),
             _ => Ok(()),
         }
@@ -177,19 +183,19 @@ impl Lease {
                 Ok(None) => {}
                 Err(fault) => tracing::warn!(
                     fault = &fault as &dyn std::error::Error,
-                    "cannot look at the lease of the database; trying again"
+                    "cannot read the lease of this database; retrying"
                 ),
             }
             tokio::time::sleep(self.look_interval()).await;
         }
     }
 
-    /// Often enough to notice a renewal, and the end of them, in good time.
+    /// Frequent enough to notice a renewal, and its absence, in good time.
     fn look_interval(&self) -> Duration {
         self.retry_interval.min(self.ttl / 4)
     }
 
-    /// Takes the lease if nobody has it, or if whoever has it was silent for as long as it lasts.
+    /// Takes the lease if it is free, or if its holder has not renewed it for its TTL.
     async fn look(&self, sighting: &mut Option<Sighting>) -> Result<Option<Renewal>, LeaseError> {
         let asked = Instant::now();
         let mut tx = self.database.write().await?;
@@ -212,11 +218,11 @@ impl Lease {
         match taken {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            // Another host was faster; what it did is seen next time.
+            // Another host was faster; its claim is read next time.
             Err(error) if is_unique_violation(&error) || is_transient(&error) => return Ok(None),
             Err(error) => return Err(LeaseError::Table(error)),
         }
-        let holding = Holding { database: self.database.clone(), claim: next, ttl: self.ttl };
+        let holding = HeldLease { database: self.database.clone(), claim: next, ttl: self.ttl };
         Ok(Some(Renewal::start(Arc::new(holding), asked)))
     }
 
@@ -229,15 +235,14 @@ impl Lease {
             }
         };
         let claimed = Duration::from_millis(claim.ttl_ms.unsigned_abs());
-        let ttl = if claim.ttl_ms > 0 && SANE_TTL.contains(&claimed) { claimed } else { self.ttl };
+        let ttl = if claim.ttl_ms > 0 && VALID_TTL.contains(&claimed) { claimed } else { self.ttl };
         let silent = now.duration_since(since);
-        // Ours although we do not hold it: an answer to taking it was lost.
+        // The owner can be this host although it does not hold the lease: the answer to its claim was lost.
         claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended() || silent >= ttl
     }
 }
 
-/// Where the count begins. Not always at the same number, so that nobody who held the lease before its row was removed
-/// finds its own number again.
+/// The first token. Random, so that a holder whose row was deleted does not find its own token in the next row.
 fn first_token() -> i64 {
     i64::from(Uuid::new_v4().as_fields().0)
 }
@@ -261,7 +266,7 @@ async fn insert(tx: &mut Transaction, next: &Claim) -> Result<bool, SqlError> {
     Ok(tx.execute(statement).await? == 1)
 }
 
-/// Only if the row still is what was seen.
+/// Updates the row only if it is still the one that was read.
 async fn replace(tx: &mut Transaction, seen: &Claim, next: &Claim) -> Result<bool, SqlError> {
     let statement = sql("UPDATE bbs_lease SET owner = ?, token = ?, beat = ?, ttl_ms = ? \
                          WHERE id = 1 AND owner = ? AND token = ? AND beat = ? AND ttl_ms = ?");
@@ -272,14 +277,14 @@ async fn replace(tx: &mut Transaction, seen: &Claim, next: &Claim) -> Result<boo
     Ok(tx.execute(statement).await? == 1)
 }
 
-/// The lease as this host holds it.
-struct Holding {
+/// The lease while this host holds it.
+struct HeldLease {
     database: Database,
     claim: Claim,
     ttl: Duration,
 }
 
-impl Holding {
+impl HeldLease {
     async fn change(&self, assignment: &'static str) -> Result<bool, Failure> {
         let mut tx = self.database.write().await?;
         let statement = format!("UPDATE bbs_lease SET {assignment} WHERE id = 1 AND owner = ? AND token = ?");
@@ -290,7 +295,7 @@ impl Holding {
     }
 }
 
-impl Expiring for Holding {
+impl Expiring for HeldLease {
     const WHAT: &'static str = "the lease of this database";
 
     fn ttl(&self) -> Duration {

@@ -1,5 +1,5 @@
-//! The lock of Diego's own lock service, which a host of this project and Diego's BBS take from each other. Owns the
-//! conversation with it; the fence in the database holds under this lock as under any other.
+//! The lock in Locket, Diego's lock service, which this host and Diego's BBS share. Owns the calls; the fence applies under
+//! this lock, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::Purpose;
+use super::LockPurpose;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::config;
 use crate::locket::messages::{
@@ -17,50 +17,56 @@ use crate::locket::messages::{
 };
 use crate::locket::{self, ConnectError};
 
-/// What Diego's BBS locks, and so what keeps one of each from serving beside the other.
+/// The key that Diego's BBS locks, so that the two never serve at the same time.
 const KEY: &str = "bbs";
 const TYPE: &str = "lock";
 const LOCK: &str = "/models.Locket/Lock";
 const FETCH: &str = "/models.Locket/Fetch";
 const RELEASE: &str = "/models.Locket/Release";
 
+/// Why the lock cannot be taken from Locket.
 #[derive(Debug, thiserror::Error)]
 pub enum LocketError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("`uuid` {0:?} cannot be sent to Locket; use letters, digits and dashes")]
     Name(String),
-    #[error("Locket did not say who has the lock; see what it logged")]
+    #[error("Locket failed to lock; see its log")]
     Lock(#[source] Box<Status>),
 }
 
-/// The lock as it may be taken.
+/// A lock to take.
 #[derive(Debug)]
-pub struct Locket {
-    client: Client,
+pub struct LocketLock {
+    connection: LocketConnection,
     ttl: Duration,
     retry_interval: Duration,
 }
 
+/// A connection to Locket, and the resource to lock.
 #[derive(Debug, Clone)]
-struct Client {
+struct LocketConnection {
     channel: Channel,
     resource: Resource,
     uuid: MetadataValue<Ascii>,
     ttl_s: i64,
 }
 
-impl Locket {
+impl LocketLock {
+    /// Connects to Locket. A serving host waits for a Locket that is starting; a command does not.
+    ///
+    /// # Errors
+    /// The connection fails, or the configured `uuid` cannot be sent.
     pub async fn connect(
         config: &config::Lock,
-        locket: &config::Locket,
-        purpose: Purpose,
+        locket: &config::LocketConfig,
+        purpose: LockPurpose,
     ) -> Result<Self, LocketError> {
         let uuid = config.uuid.clone().unwrap_or_default();
-        // To Locket, whoever has the same name is the same holder.
+        // Locket treats the same owner as the same holder.
         let owner = match purpose {
-            Purpose::Serve => uuid,
-            Purpose::Command => format!("{uuid}-command"),
+            LockPurpose::Serve => uuid,
+            LockPurpose::Command => format!("{uuid}-command"),
         };
         let resource = Resource {
             key: KEY.to_owned(),
@@ -73,23 +79,24 @@ impl Locket {
             Ok(uuid) if owner.chars().all(|character| character.is_ascii_graphic()) => uuid,
             _ => return Err(LocketError::Name(owner)),
         };
-        // Locket counts in whole seconds.
+        // Locket's TTL has a resolution of one second.
         let ttl = Duration::from_secs(config.ttl.as_secs().max(1));
         let ttl_s = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let patience = match purpose {
-            // A Locket that is being started too is waited for.
-            Purpose::Serve => locket::CONNECT_TIMEOUT,
-            Purpose::Command => Duration::ZERO,
+            // Locket may be starting at the same time.
+            LockPurpose::Serve => locket::CONNECT_TIMEOUT,
+            LockPurpose::Command => Duration::ZERO,
         };
         let channel = locket::connect(locket, patience).await?;
-        Ok(Self { client: Client { channel, resource, uuid, ttl_s }, ttl, retry_interval: config.retry_interval })
+        let connection = LocketConnection { channel, resource, uuid, ttl_s };
+        Ok(Self { connection, ttl, retry_interval: config.retry_interval })
     }
 
     pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LocketError> {
         let asked = Instant::now();
-        match self.client.lock().await {
+        match self.connection.lock().await {
             Ok(()) => {
-                let holding = Holding { client: self.client.clone(), ttl: self.ttl };
+                let holding = HeldLocketLock { connection: self.connection.clone(), ttl: self.ttl };
                 Ok(Some(Renewal::start(Arc::new(holding), asked)))
             }
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
@@ -97,10 +104,10 @@ impl Locket {
         }
     }
 
-    /// Who has the lock, if Locket says so.
+    /// The holder, if Locket names it.
     pub(super) async fn holder(&self) -> Option<String> {
         let request = FetchRequest { key: KEY.to_owned() };
-        let answer = tokio::time::timeout(self.ttl, self.client.call::<_, FetchResponse>(FETCH, request)).await;
+        let answer = tokio::time::timeout(self.ttl, self.connection.call::<_, FetchResponse>(FETCH, request)).await;
         let resource = answer.ok()?.ok()?.resource?;
         (!resource.owner.is_empty()).then_some(resource.owner)
     }
@@ -115,10 +122,10 @@ impl Locket {
                 Ok(Err(fault)) => tracing::warn!(
                     name: "locket-lock.failed-to-acquire-lock",
                     fault = &fault as &dyn std::error::Error,
-                    "cannot ask Locket for the lock; trying again"
+                    "Locket failed to lock; retrying"
                 ),
                 Err(_) => {
-                    tracing::warn!(name: "locket-lock.failed-to-acquire-lock", "Locket does not answer; trying again")
+                    tracing::warn!(name: "locket-lock.failed-to-acquire-lock", "Locket does not answer; retrying")
                 }
             }
             tokio::time::sleep(self.retry_interval).await;
@@ -126,8 +133,8 @@ impl Locket {
     }
 }
 
-impl Client {
-    /// Takes the lock, or keeps it.
+impl LocketConnection {
+    /// Takes or renews the lock.
     async fn lock(&self) -> Result<(), Status> {
         let request = LockRequest { resource: Some(self.resource.clone()), ttl_in_seconds: self.ttl_s };
         let _: LockResponse = self.call(LOCK, request).await?;
@@ -150,13 +157,13 @@ impl Client {
     }
 }
 
-/// The lock as this host holds it.
-struct Holding {
-    client: Client,
+/// The lock while this host holds it.
+struct HeldLocketLock {
+    connection: LocketConnection,
     ttl: Duration,
 }
 
-impl Expiring for Holding {
+impl Expiring for HeldLocketLock {
     const WHAT: &'static str = "the lock in Locket";
 
     fn ttl(&self) -> Duration {
@@ -164,7 +171,7 @@ impl Expiring for Holding {
     }
 
     async fn renew(&self) -> Result<Option<String>, Failure> {
-        match self.client.lock().await {
+        match self.connection.lock().await {
             Ok(()) => Ok(None),
             Err(status) if status.code() == Code::AlreadyExists => Ok(Some(status.message().to_owned())),
             Err(status) => Err(status.into()),
@@ -172,6 +179,6 @@ impl Expiring for Holding {
     }
 
     async fn release(&self) -> Result<(), Failure> {
-        Ok(self.client.release().await?)
+        Ok(self.connection.release().await?)
     }
 }

@@ -1,5 +1,5 @@
-//! Holding on to a lock that runs out: renewed well before, given up when that fails for as long as it lasts. Owns the
-//! timing, by a clock that nobody can set; how a lock is renewed is each lock's own.
+//! Renewal of a lock with a TTL: renews well before expiry, and gives up when renewals have failed for the whole TTL. Owns
+//! the timing, by the monotonic clock; how a lock is renewed is each lock's own.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::LockLost;
 
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 
-/// A lock that runs out.
+/// A lock with a TTL.
 pub(super) trait Expiring: Send + Sync + 'static {
-    /// For people.
+    /// The lock's name in messages.
     const WHAT: &'static str;
 
     fn ttl(&self) -> Duration;
 
-    /// Nothing where the lock is ours for another whole TTL; otherwise whose it is. A failure says neither.
+    /// Renews the lock for another TTL; returns its new holder if it was taken. After an error it is unknown.
     fn renew(&self) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
 
     fn release(&self) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// A task that renews, and what it found.
+/// The background task that renews a lock.
 #[derive(Debug)]
 pub(super) struct Renewal {
     lost: watch::Receiver<Option<LockLost>>,
@@ -35,7 +35,8 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// `asked` is when the lock was asked for: its holder counts from there, everybody else from later.
+    /// `asked` is when the request for the lock was sent. The TTL counts from there, so the holder stops before a standby
+    /// starts.
     pub(super) fn start<T: Expiring>(lock: Arc<T>, asked: Instant) -> Self {
         let (found, lost) = watch::channel(None);
         let (stop, stopped) = oneshot::channel();
@@ -45,7 +46,7 @@ impl Renewal {
                     tracing::error!(name: "locket-lock.lost-lock", %reason, "lost the lock");
                     found.send_replace(Some(reason));
                 }
-                // Dropped without a word: the lock runs out by itself.
+                // Dropped without a release: the lock expires.
                 released = stopped => if released.is_ok() { release(&*lock).await },
             }
         });
@@ -56,13 +57,13 @@ impl Renewal {
         let mut lost = self.lost.clone();
         match lost.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().expect("just looked"),
-            // The task ends without a reason only when nobody is left to be told.
+            // The task ends without a reason only when no receiver is left.
             Err(_) => std::future::pending().await,
         }
     }
 
     pub(super) async fn release(self) {
-        // A task that has lost the lock is over, and has nothing to release.
+        // A task that has lost the lock has ended, and there is nothing to release.
         let _ = self.stop.send(());
         if let Err(fault) = self.task.await {
             tracing::error!(%fault, "the task that renews the lock ended early");
@@ -77,7 +78,7 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
     loop {
         sleep_until(next.min(deadline)).await;
         let now = Instant::now();
-        // A process that was stopped wakes up here, and must not ask for what it has no right to any more.
+        // A process that was suspended may wake up here after its lock has expired, and must not renew it.
         if now >= deadline {
             return LockLost::Expired { what: T::WHAT, ttl };
         }
@@ -91,13 +92,13 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
             Ok(Err(fault)) => {
                 tracing::warn!(
                     name: "locket-lock.failed-to-renew-lock",
-                    fault = &*fault, "{} could not be renewed; trying again", T::WHAT
+                    fault = &*fault, "{} could not be renewed; retrying", T::WHAT
                 )
             }
             Err(_) => {
                 tracing::warn!(
                     name: "locket-lock.failed-to-renew-lock",
-                    "{} could not be renewed for {interval:?}; trying again", T::WHAT
+                    "{} could not be renewed for {interval:?}; retrying", T::WHAT
                 )
             }
         }
@@ -108,8 +109,8 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
 async fn release<T: Expiring>(lock: &T) {
     match tokio::time::timeout(lock.ttl(), lock.release()).await {
         Ok(Ok(())) => tracing::info!(name: "locket-lock.released-lock", "released {}", T::WHAT),
-        Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be released; it runs out by itself", T::WHAT),
-        Err(_) => tracing::warn!("{} could not be released in time; it runs out by itself", T::WHAT),
+        Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be released; it expires by itself", T::WHAT),
+        Err(_) => tracing::warn!("{} could not be released in time; it expires by itself", T::WHAT),
     }
 }
 
@@ -121,14 +122,14 @@ mod tests {
 
     const TTL: Duration = Duration::from_millis(120);
 
-    /// Answers what it was told to, the last answer for ever.
+    /// Gives scripted answers; the last one repeats.
     struct Scripted {
         answers: Mutex<Vec<Result<Option<&'static str>, &'static str>>>,
         released: watch::Sender<bool>,
     }
 
     impl Scripted {
-        fn saying(answers: &[Result<Option<&'static str>, &'static str>]) -> Arc<Self> {
+        fn answering(answers: &[Result<Option<&'static str>, &'static str>]) -> Arc<Self> {
             let answers = answers.iter().rev().copied().collect();
             Arc::new(Self { answers: Mutex::new(answers), released: watch::Sender::new(false) })
         }
@@ -160,32 +161,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_renewed_runs_out() {
-        let lost = start(&Scripted::saying(&[Ok(None), Err("the database is away")])).lost().await;
+    async fn lock_that_cannot_be_renewed_expires() {
+        let lost = start(&Scripted::answering(&[Ok(None), Err("the database is away")])).lost().await;
         assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
     }
 
     #[tokio::test]
-    async fn a_failure_that_passes_is_survived_until_somebody_else_has_it() {
+    async fn transient_failures_are_survived_until_another_host_takes_the_lock() {
         let answers = [Err("a hiccup"), Ok(None), Err("another"), Ok(None), Ok(Some("host b"))];
-        let lost = start(&Scripted::saying(&answers)).lost().await;
+        let lost = start(&Scripted::answering(&answers)).lost().await;
         assert_eq!(lost, LockLost::Taken { what: Scripted::WHAT, by: "host b".to_owned() });
     }
 
     #[tokio::test]
-    async fn a_holder_that_slept_past_its_time_does_not_ask() {
-        let lock = Scripted::saying(&[Ok(None)]);
+    async fn holder_that_was_suspended_past_its_ttl_does_not_renew() {
+        let lock = Scripted::answering(&[Ok(None)]);
         let long_ago = Instant::now() - TTL;
         let lost = Renewal::start(Arc::clone(&lock), long_ago).lost().await;
         assert!(matches!(lost, LockLost::Expired { .. }));
     }
 
     #[tokio::test]
-    async fn a_release_is_waited_for_and_a_drop_releases_nothing() {
-        let lock = Scripted::saying(&[Ok(None)]);
+    async fn release_is_awaited_and_drop_releases_nothing() {
+        let lock = Scripted::answering(&[Ok(None)]);
         start(&lock).release().await;
         assert!(*lock.released.borrow());
-        let lock = Scripted::saying(&[Ok(None)]);
+        let lock = Scripted::answering(&[Ok(None)]);
         let Renewal { stop, task, .. } = start(&lock);
         drop(stop);
         task.await.unwrap();

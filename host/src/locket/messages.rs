@@ -1,6 +1,6 @@
-//! Locket's messages. Names, numbers and types are Diego's.
+//! The messages of Locket's protocol. Names, numbers and types are Diego's.
 
-/// What is locked, and by whom.
+/// A lock or a presence, and its owner.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Resource {
     #[prost(string, tag = "1")]
@@ -9,13 +9,14 @@ pub struct Resource {
     pub owner: String,
     #[prost(string, tag = "3")]
     pub value: String,
-    /// Older servers go by this, newer ones by the code.
+    /// Read by older servers; newer ones read the code.
     #[prost(string, tag = "4")]
     pub r#type: String,
     #[prost(enumeration = "TypeCode", tag = "5")]
     pub type_code: i32,
 }
 
+/// The type of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum TypeCode {
@@ -24,6 +25,7 @@ pub enum TypeCode {
     Presence = 2,
 }
 
+/// Takes or renews a lock.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LockRequest {
     #[prost(message, optional, tag = "1")]
@@ -32,39 +34,46 @@ pub struct LockRequest {
     pub ttl_in_seconds: i64,
 }
 
+/// The lock is held.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LockResponse {}
 
+/// Releases a lock.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ReleaseRequest {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
 }
 
+/// The lock is released.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ReleaseResponse {}
 
+/// Reads one resource.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FetchRequest {
     #[prost(string, tag = "1")]
     pub key: String,
 }
 
+/// One resource.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FetchResponse {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
 }
 
+/// Lists the resources of a type.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FetchAllRequest {
-    /// Older servers go by this, newer ones by the code.
+    /// Read by older servers; newer ones read the code.
     #[prost(string, tag = "1")]
     pub r#type: String,
     #[prost(enumeration = "TypeCode", tag = "2")]
     pub type_code: i32,
 }
 
+/// The resources of a type.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FetchAllResponse {
     #[prost(message, repeated, tag = "1")]

@@ -1,7 +1,7 @@
-//! Events as lager's lines. Owns what becomes of an event's and its spans' fields; how a line is spelt is `line`'s.
+//! Events as lager's lines. Owns the mapping of an event's and its spans' fields; the syntax of a line is in `line`.
 //!
-//! A span is a session: its number, below its parent's, is `data.session`, and its name is part of the message of what
-//! has a name. Warnings are errors here, as everything is in Diego that is logged with an error and gone on from.
+//! A span is a lager session: its number, below its parent's, is `data.session`, and its name is part of the message of
+//! named events. Warnings become errors, since Diego logs every error that it recovers from at that level.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::line::{Line, Severity};
-use super::{FATAL, Scrub, Writer};
+use super::line::{LagerLine, Severity};
+use super::{FATAL, LineWriter, Redactor};
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 
-/// How the name of an event begins that was given none.
+/// The prefix of the name that `tracing` gives to an unnamed event.
 const UNNAMED: &str = "event ";
 
-/// How the target ends under which the driver of PostgreSQL logs what the server sends besides answers.
+/// The end of the target under which PostgreSQL's driver logs notices of the server.
 const NOTICES: &str = "::postgres::notice";
 
 pub(super) struct Lager {
     source: String,
     times: TimeFormat,
-    scrub: Scrub,
-    lines: Writer,
+    redactor: Redactor,
+    lines: LineWriter,
     fatal_only: Arc<AtomicBool>,
     sessions: AtomicU64,
 }
 
-/// What a span is to lager.
-struct Session {
+/// The lager session of a span.
+struct LagerSession {
     number: String,
     children: AtomicU64,
     data: Map<String, Value>,
@@ -46,16 +46,16 @@ impl Lager {
     pub(super) fn new(
         source: &str,
         times: TimeFormat,
-        scrub: Scrub,
-        lines: Writer,
+        redactor: Redactor,
+        lines: LineWriter,
         fatal_only: Arc<AtomicBool>,
     ) -> Self {
-        Self { source: source.to_owned(), times, scrub, lines, fatal_only, sessions: AtomicU64::default() }
+        Self { source: source.to_owned(), times, redactor, lines, fatal_only, sessions: AtomicU64::default() }
     }
 
     fn say(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
-        self.scrub.scrub(&mut data);
-        let line = Line { now_ns: SystemClock.now_ns(), source: &self.source, message, severity, data };
+        self.redactor.redact(&mut data);
+        let line = LagerLine { now_ns: SystemClock.now_ns(), source: &self.source, message, severity, data };
         self.lines.line(line.render(self.times));
     }
 }
@@ -66,20 +66,20 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         let next = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed) + 1;
         let inside = span.parent().and_then(|parent| {
             let extensions = parent.extensions();
-            let session = extensions.get::<Session>()?;
+            let session = extensions.get::<LagerSession>()?;
             Some(format!("{}.{}", session.number, next(&session.children)))
         });
         let number = inside.unwrap_or_else(|| next(&self.sessions).to_string());
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        span.extensions_mut().insert(Session { number, children: AtomicU64::default(), data: fields.data });
+        span.extensions_mut().insert(LagerSession { number, children: AtomicU64::default(), data: fields.data });
     }
 
     fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut fields = Fields::default();
         record.record(&mut fields);
-        if let Some(session) = span.extensions_mut().get_mut::<Session>() {
+        if let Some(session) = span.extensions_mut().get_mut::<LagerSession>() {
             session.data.extend(fields.data);
         }
     }
@@ -89,7 +89,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         event.record(&mut fields);
         let severity = match *event.metadata().level() {
             _ if event.metadata().target() == FATAL => Severity::Fatal,
-            // What failed is an error of the statement, and logged where that was run.
+            // A notice is no failure: a failed statement is logged where it was run.
             _ if event.metadata().target().ends_with(NOTICES) => Severity::Info,
             Level::ERROR | Level::WARN => Severity::Error,
             Level::INFO => Severity::Info,
@@ -105,7 +105,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         };
         let mut data = Map::new();
         for span in &spans {
-            if let Some(session) = span.extensions().get::<Session>() {
+            if let Some(session) = span.extensions().get::<LagerSession>() {
                 data.insert("session".to_owned(), session.number.clone().into());
                 data.extend(session.data.clone());
             }
@@ -145,9 +145,9 @@ impl Fields {
         let value = value.into();
         match (field.name(), &value) {
             ("message", _) => drop(self.data.insert("text".to_owned(), value)),
-            // Without a trace there is no id of one, and Diego leaves the key out.
+            // Without a trace the id is empty, and Diego omits the key.
             ("trace_id" | "span_id", Value::String(id)) if id.is_empty() => {}
-            // As Diego's parsers look for what went wrong.
+            // The key under which Diego's parsers expect the error.
             ("fault" | "reason", _) => drop(self.data.insert("error".to_owned(), value)),
             ("trace_id", _) => drop(self.data.insert("trace-id".to_owned(), value)),
             ("span_id", _) => drop(self.data.insert("span-id".to_owned(), value)),
@@ -177,7 +177,7 @@ impl Visit for Fields {
         self.put(field, value);
     }
 
-    /// With its sources, of which no error speaks itself.
+    /// Appends the sources, which an error's own `Display` does not contain.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let sources = std::iter::successors(Some(value), |error| error.source());
         self.put(field, sources.map(ToString::to_string).collect::<Vec<_>>().join(": "));

@@ -1,4 +1,4 @@
-//! One line of lager's. Owns its two shapes, and how each says when; knows nothing of where it comes from.
+//! One line of lager's log. Owns its two formats and their timestamps.
 
 use serde_json::{Map, Value, json};
 
@@ -7,6 +7,7 @@ use crate::config::TimeFormat;
 const NS: i64 = 1_000_000_000;
 const DAY_S: i64 = 86_400;
 
+/// Lager's levels; the numbers of the variants are those of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Debug,
@@ -26,19 +27,20 @@ impl Severity {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct LagerLine<'a> {
+    /// Nanoseconds since 1970.
     pub now_ns: i64,
-    /// The component, which the message begins with as well.
+    /// The component's name, which also prefixes the message.
     pub source: &'a str,
     pub message: &'a str,
     pub severity: Severity,
     pub data: Map<String, Value>,
 }
 
-impl Line<'_> {
-    /// With its end.
+impl LagerLine<'_> {
+    /// Renders the line with its newline.
     pub fn render(self, times: TimeFormat) -> String {
         let Self { now_ns, source, message, severity, data } = self;
         let message = format!("{source}.{message}");
@@ -67,10 +69,10 @@ fn rfc3339(now_ns: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ns:09}Z")
 }
 
-/// Year, month and day, by days since 1970. Years are counted from March, so that a leap day is the last of its year.
+/// Year, month and day of a day number since 1970. Years are counted from March, so that a leap day is the last day.
 fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 400 * 365 + 97;
-    // From the first of March of the year 0.
+    // Days since 0000-03-01.
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -88,11 +90,11 @@ mod tests {
     fn line(times: TimeFormat, severity: Severity) -> String {
         let data = Map::from_iter([("guid".to_owned(), json!("a\"b"))]);
         let now_ns = 1_469_643_829_012_345_678;
-        Line { now_ns, source: "bbs", message: "request.done", severity, data }.render(times)
+        LagerLine { now_ns, source: "bbs", message: "request.done", severity, data }.render(times)
     }
 
     #[test]
-    fn a_line_is_as_lager_writes_it() {
+    fn line_has_lagers_format() {
         assert_eq!(
             line(TimeFormat::UnixEpoch, Severity::Error),
             "{\"timestamp\":\"1469643829.012345678\",\"source\":\"bbs\",\"message\":\"bbs.request.done\",\
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_follow_the_gregorian_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00"),
             (951_782_400, "2000-02-29T00:00:00"),

@@ -1,5 +1,5 @@
-//! The way of lines to a file or a pipe: a thread of their own, so that a disk that is slow or a reader that has stopped
-//! never holds up the API. Owns the queue, which is bounded: what finds it full is counted and left out.
+//! Asynchronous output of lines to a file or a pipe, from a thread of its own, so that a slow disk or a reader that has
+//! stopped never blocks the API. Owns the queue, which is bounded: lines that find it full are dropped and counted.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,27 +7,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait. More than a busy second says.
+/// Lines in the queue; more than a busy second produces.
 const QUEUE: usize = 16 * 1024;
-/// Written at once at most.
+/// Bytes that are collected before a write.
 const BUFFER: usize = 64 * 1024;
 /// How long the end of the process waits for a reader that has stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Item {
     Line(String),
-    /// Answered once everything before it is written.
+    /// Acknowledged once everything before it is written.
     Flush(SyncSender<()>),
 }
 
-/// Clones write to the same place, in the order in which they are given lines.
+/// A handle to the output; clones write to the same output, in the order in which they send lines.
 #[derive(Debug, Clone)]
-pub struct Writer {
+pub struct LineWriter {
     queue: SyncSender<Item>,
     left_out: Arc<AtomicU64>,
 }
 
-impl Writer {
+impl LineWriter {
+    /// Starts the thread that writes to `to`.
+    ///
+    /// # Panics
+    /// If the thread cannot be started.
     pub fn start(name: &str, to: impl Write + Send + 'static) -> Self {
         let (queue, items) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -35,29 +39,29 @@ impl Writer {
         Self { queue, left_out: Arc::default() }
     }
 
-    /// A line with its end.
+    /// Queues a line, which includes its newline. Never blocks.
     pub fn line(&self, line: String) {
         if self.queue.try_send(Item::Line(line)).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many lines were left out since somebody last asked.
+    /// Returns how many lines were dropped since the last call.
     pub fn take_left_out(&self) -> u64 {
         self.left_out.swap(0, Ordering::Relaxed)
     }
 
-    /// Waits until what was said so far is written, within reason.
+    /// Waits until all queued lines are written, for up to 5 s.
     pub fn flush(&self) {
         let (written, wait) = sync_channel(1);
         if self.queue.send(Item::Flush(written)).is_ok() {
-            // Whoever does not read any more will not read this either.
+            // A reader that has stopped reads neither this nor anything before it.
             let _ = wait.recv_timeout(PATIENCE);
         }
     }
 }
 
-/// Until nobody is left who could say something. A place that cannot be written to is nowhere to say so.
+/// Writes until every sender is gone. Write errors are ignored: there is no other output to report them to.
 fn write(items: &Receiver<Item>, mut to: impl Write) {
     let mut buffer = Vec::new();
     let mut put = |buffer: &mut Vec<u8>| {
@@ -78,7 +82,7 @@ fn write(items: &Receiver<Item>, mut to: impl Write) {
             Item::Line(line) => buffer.extend_from_slice(line.as_bytes()),
             Item::Flush(written) => {
                 put(&mut buffer);
-                // Nobody waits any more.
+                // The flush may have timed out.
                 let _ = written.try_send(());
             }
         }
@@ -94,11 +98,11 @@ mod tests {
 
     use super::*;
 
-    /// Takes nothing while it is locked.
+    /// Blocks writers while it is locked.
     #[derive(Clone, Default)]
-    struct Place(Arc<Mutex<Vec<u8>>>);
+    struct BlockedOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Place {
+    impl Write for BlockedOutput {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -111,8 +115,8 @@ mod tests {
 
     #[test]
     fn lines_are_written_in_order() {
-        let place = Place::default();
-        let writer = Writer::start("test", place.clone());
+        let place = BlockedOutput::default();
+        let writer = LineWriter::start("test", place.clone());
         (0..1000).for_each(|number| writer.line(format!("{number}\n")));
         writer.flush();
         let expected: String = (0..1000).map(|number| format!("{number}\n")).collect();
@@ -120,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_nothing_holds_nobody_up() {
-        let place = Place::default();
-        let writer = Writer::start("test", place.clone());
+    fn blocked_output_does_not_block_callers() {
+        let place = BlockedOutput::default();
+        let writer = LineWriter::start("test", place.clone());
         let stopped = place.0.lock().unwrap();
         let line = "x\n";
-        // What waits in the queue and what the thread has in its hands, if it is quick.
+        // Lines in the queue, plus those that the thread may have taken already.
         let held = QUEUE + BUFFER / line.len() + 1;
         (0..held + QUEUE).for_each(|_| writer.line(line.to_owned()));
         let left_out = writer.take_left_out() as usize;

@@ -1,6 +1,5 @@
-//! What Diego's BBS tells of itself: the one registry that every layer feeds, and from which both Loggregator and
-//! Prometheus are told. Owns what is kept of each fact; names are `readings`', and when something is sent is for whoever
-//! sends it.
+//! The metrics of Diego's BBS: one registry that every layer feeds, and that both Loggregator and Prometheus are served
+//! from. Owns the counters; `readings` owns the names, and the sender decides when metrics are sent.
 
 mod points;
 mod prometheus;
@@ -17,10 +16,10 @@ pub(super) use prometheus::Diego;
 pub use requests::AdvancedRoutes;
 
 use crate::database::Database;
-use requests::Requests;
+use requests::RequestCounters;
 
-/// Far above the cells of any Diego.
-const MOST_CELLS: usize = 10_000;
+/// Bounds the memory for cells; far above the cells of any Diego.
+const MAX_CELLS: usize = 10_000;
 
 /// A shared handle; clones feed the same registry.
 #[derive(Debug, Clone, Default)]
@@ -28,9 +27,9 @@ pub struct Measures(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Counts for itself.
+    /// Keeps statistics of its own.
     database: Option<Database>,
-    requests: Requests,
+    requests: RequestCounters,
     lock_held: AtomicBool,
     is_elected: AtomicBool,
     migration: Once,
@@ -39,12 +38,12 @@ struct Inner {
     task_ends: Mutex<BTreeMap<String, TaskMarks>>,
 }
 
-/// A time that there is none of yet.
+/// A duration that is measured at most once; zero means not yet.
 #[derive(Debug, Default)]
 struct Once(AtomicU64);
 
 impl Once {
-    /// Nothing takes no time at all, so that zero can say that nothing was taken.
+    /// Stores at least one nanosecond, because zero means not yet.
     fn set(&self, spent: Duration) {
         self.0.store(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).max(1), Relaxed);
     }
@@ -54,7 +53,7 @@ impl Once {
     }
 }
 
-/// What convergence found, as of its last run, and what it did.
+/// The findings of the last run of convergence, and totals of all runs.
 #[derive(Debug, Default)]
 struct Converged {
     lrps: LrpCounts,
@@ -67,48 +66,48 @@ struct Converged {
     tasks_kicked: u64,
 }
 
-/// What a run of convergence found among the instances, and what it did. Instances are those that the service manages,
-/// unless it says otherwise.
+/// What a run of convergence found among the instances, and did. Counts managed instances unless stated
+/// otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LrpCounts {
     pub unclaimed: u64,
     pub claimed: u64,
     pub running: u64,
     pub crashed: u64,
-    /// Desired LRPs with an instance that crashed.
+    /// Desired LRPs with a crashed instance.
     pub crashing_desired: u64,
-    /// Instances that are desired.
+    /// Desired instances.
     pub desired: u64,
-    /// Desired and not there.
+    /// Desired instances that do not exist.
     pub missing: u64,
-    /// There and not desired.
+    /// Existing instances that are not desired.
     pub extra: u64,
     pub suspect_running: u64,
     pub suspect_claimed: u64,
     pub present_cells: u64,
-    /// Cells that have instances, and are not there.
+    /// Cells with instances that are not present.
     pub suspect_cells: u64,
     pub fresh_domains: Vec<String>,
-    /// Instances for which cells were asked. Diego has no name for it.
+    /// Instances that were auctioned. No metric of Diego's.
     pub started: u64,
-    /// What was due and could not be done. Diego has no name for it.
+    /// Actions that failed. No metric of Diego's.
     pub failed: u64,
 }
 
-/// What a run of convergence found among the tasks, and what it did.
+/// What a run of convergence found among the tasks, and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     pub pending: u64,
     pub running: u64,
     pub completed: u64,
     pub resolving: u64,
-    /// Forgotten, since nobody came for them.
+    /// Deleted, because they were not resolved in time.
     pub pruned: u64,
-    /// Moved on in any other way than by an auction.
+    /// Changed in any other way, except by an auction.
     pub kicked: u64,
 }
 
-/// What became of a task on its cell.
+/// What happened to a task on its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskMark {
     Started,
@@ -124,22 +123,23 @@ struct TaskMarks {
 }
 
 impl Measures {
-    /// Of a host with this database. The routes are counted and timed on their own, beside all.
+    /// For a host with this database. The advanced routes are also counted and timed separately.
     pub fn new(database: Database, advanced: &AdvancedRoutes) -> Self {
-        let (database, requests) = (Some(database), Requests::new(advanced));
+        let (database, requests) = (Some(database), RequestCounters::new(advanced));
         Self(Arc::new(Inner { database, requests, ..Inner::default() }))
     }
 
-    /// A request was answered. `route` is Diego's name of it.
+    /// Counts an answered request. `route` is Diego's name of it.
     pub fn answered(&self, route: &str, spent: Duration) {
         self.0.requests.answered(route, spent);
     }
 
-    /// A stream of events ended. It had no latency.
+    /// Counts an event stream that ended, without a latency.
     pub fn stream_ended(&self) {
         self.0.requests.stream_ended();
     }
 
+    /// Sets whether this host holds the lock.
     pub fn lock_held(&self, held: bool) {
         self.0.lock_held.store(held, Relaxed);
     }
@@ -149,17 +149,17 @@ impl Measures {
         self.0.is_elected.store(true, Relaxed);
     }
 
-    /// The database is at the version wanted, which took so long.
+    /// The database is at the wanted version, after a migration of this duration.
     pub fn migrated(&self, spent: Duration) {
         self.0.migration.set(spent);
     }
 
-    /// Everything is under the active key, which took so long.
+    /// All records are encrypted with the active key, after a rotation of this duration.
     pub fn encrypted(&self, spent: Duration) {
         self.0.encryption.set(spent);
     }
 
-    /// Convergence of instances ran. A run that failed says nothing of what there is.
+    /// Counts a run of convergence of instances. After a failed run (`None`) the previous findings stay.
     pub fn lrps_converged(&self, found: Option<LrpCounts>, spent: Duration) {
         let mut converged = self.converged();
         converged.lrp_runs += 1;
@@ -169,7 +169,7 @@ impl Measures {
         }
     }
 
-    /// Convergence of tasks ran.
+    /// Counts a run of convergence of tasks; `None` if it failed.
     pub fn tasks_converged(&self, found: Option<TaskCounts>, spent: Duration) {
         let mut converged = self.converged();
         converged.task_runs += 1;
@@ -181,11 +181,11 @@ impl Measures {
         }
     }
 
-    /// Nothing of a cell beyond as many as there can be: a client may say any name.
+    /// Counts a task by cell. Ignores new cells above the bound: clients choose cell ids freely.
     pub fn task(&self, cell_id: &[u8], mark: TaskMark) {
         let mut ends = self.task_ends();
         let cell_id = String::from_utf8_lossy(cell_id).into_owned();
-        if ends.len() >= MOST_CELLS && !ends.contains_key(&cell_id) {
+        if ends.len() >= MAX_CELLS && !ends.contains_key(&cell_id) {
             return;
         }
         let marks = ends.entry(cell_id).or_default();

@@ -1,4 +1,4 @@
-//! Long work as metrics, read from its progress at the moment that somebody asks.
+//! Collector of the progress of long work, read when Prometheus scrapes.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::pace::Pace;
 use crate::progress::{Progress, Wait};
+use crate::throttle::Throttle;
 
 const REASONS: [(&str, Wait); 4] =
     [("lock", Wait::Lock), ("paused", Wait::Paused), ("rate", Wait::Rate), ("retry", Wait::Retry)];
 
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct WorkCollector {
     progress: Progress,
-    pace: Pace,
+    throttle: Throttle,
 }
 
-impl Work {
-    pub(super) fn new(progress: Progress, pace: Pace) -> Self {
-        Self { progress, pace }
+impl WorkCollector {
+    pub(super) fn new(progress: Progress, throttle: Throttle) -> Self {
+        Self { progress, throttle }
     }
 }
 
-impl Collector for Work {
+impl Collector for WorkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (now, wanted) = (self.progress.snapshot(), self.pace.wanted());
+        let (now, wanted) = (self.progress.snapshot(), self.throttle.settings());
         labelled(&mut encoder, "work_phase", "What the host is doing", "phase", &[(&now.phase, 1)])?;
         gauge(&mut encoder, "work_done", "Units of this phase that are done", Some(now.done))?;
         gauge(&mut encoder, "work_total", "Units of this phase", now.total)?;

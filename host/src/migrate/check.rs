@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::look::check_ends;
 use super::state::{self, current_of};
-use super::{Context, MigrateError, Work, line, residue};
+use super::{Context, MigrateError, Work, layout_history, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::Residue;
@@ -106,13 +106,13 @@ struct CheckedStep {
 
 /// Takes every unit to a version and back.
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
-    let line = line(&context.migrations)?;
+    let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let from = current_of(&state::found(&mut reader).await?);
-    check_ends(context, &line, from, to)?;
+    check_ends(context, &layouts, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
-    let mut work = Work::new(context, &line, from, to, restorable.clone());
+    let mut work = Work::new(context, &layouts, from, to, restorable.clone());
     for step in work.lens.steps() {
         let version = step.manifest().version;
         let new = || RunArguments { started_at_ns: context.now_ns, namespace: Uuid::new_v4() };
@@ -122,7 +122,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let steps = work.lens.steps().map(|step| {
         let version = step.manifest().version;
         let found = restorable.iter().filter(|(of, _)| *of == version).cloned();
-        let round_trip = RoundTrip::new(&line, &context.migrations, step, direction, found);
+        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found);
         CheckedStep { round_trip: Arc::new(round_trip), units: 0, lost: 0, troubles: Troubles::default() }
     });
     let mut walk = Walk { steps: steps.collect(), unreadable: Troubles::default(), units: 0 };

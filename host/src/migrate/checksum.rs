@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 use super::MigrateError;
 use super::plan::TablePlan;
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
+use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::schema::Sealing;
 use crate::layout::values::Value;
 use crate::lens::Provenance;
-use crate::record::{Keyring, RecordError};
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{BatchColumn, TableRows};
 
@@ -31,7 +31,7 @@ impl Checksum {
     }
 
     /// The same of rows as the target stores them.
-    pub(super) fn of_stored(plan: &TablePlan, mut rows: TableRows, keyring: &Keyring) -> Result<Self, RecordError> {
+    pub(super) fn of_stored(plan: &TablePlan, mut rows: TableRows, keyring: &Keyring) -> Result<Self, EncryptionError> {
         let count = rows.count();
         for (column, _) in plan.digested().into_iter().filter(|(_, from)| *from == Provenance::Computed) {
             let mut failed = None;

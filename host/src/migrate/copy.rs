@@ -163,8 +163,8 @@ async fn read_batches(
     to_transform: mpsc::Sender<(CopyBatch, Option<ReadBatch>)>,
 ) -> Result<bool, MigrateError> {
     loop {
-        context.pace.ready(&context.progress).await;
-        let most = size.load(Ordering::Relaxed).min(context.pace.most_units());
+        context.throttle.ready(&context.progress).await;
+        let most = size.load(Ordering::Relaxed).min(context.throttle.most_units());
         let most = budget.most(most);
         // One unit is read beyond the budget, to see whether any is left.
         let Some((batch, read)) = reader.next(most.max(1)).await? else {
@@ -174,7 +174,7 @@ async fn read_batches(
             return Ok(false);
         }
         budget.spend(batch.units);
-        context.pace.take(batch.units);
+        context.throttle.take(batch.units);
         if to_transform.send((batch, read)).await.is_err() {
             return Ok(true);
         }
@@ -266,7 +266,7 @@ async fn write_batch(
     work.check_copies()?;
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again. The cut-over, whose
     // commit is awaited, comes after them.
-    let mut tx = fence.begin_at_ease().await?;
+    let mut tx = fence.begin_relaxed().await?;
     tx.find_by_key().await.map_err(failed)?;
     for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {

@@ -7,10 +7,10 @@
 
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, MigrateError, Work, fault, line, quarantine, residue};
+use super::{Context, MigrateError, Work, fault, layout_history, quarantine, residue};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use crate::layout::fold::Line;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::Direction;
 use crate::lock::fence::Fence;
 
@@ -116,7 +116,7 @@ async fn marked(context: &Context, fence: &Fence, work: &Work) -> Result<(), Mig
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
-    finish_renaming(context, fence, &line(&context.migrations)?).await
+    finish_renaming(context, fence, &layout_history(&context.migrations)?).await
 }
 
 /// Reads the schema back after the names have changed, where that is not part of the transaction: clients wait for the
@@ -137,8 +137,8 @@ async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> 
 }
 
 /// Completes a migration whose version is durable, before anything else begins.
-pub(super) async fn end_arrived(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
-    finish_renaming(context, fence, line).await?;
+pub(super) async fn end_arrived(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
+    finish_renaming(context, fence, layouts).await?;
     let mut reader = context.database.read().await?;
     let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
     drop(reader);
@@ -146,12 +146,12 @@ pub(super) async fn end_arrived(context: &Context, fence: &Fence, line: &Line) -
 }
 
 /// Changes the names that a finished migration has not changed yet.
-async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Result<(), MigrateError> {
+async fn finish_renaming(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let Some(underway) = state::underway(&mut reader).await?.filter(|found| found.phase == Phase::Renaming) else {
         return Ok(());
     };
-    let pairs = old_names(&mut reader, line, &underway).await?;
+    let pairs = old_names(&mut reader, layouts, &underway).await?;
     drop(reader);
     if !pairs.is_empty() {
         fence.change_schema(&[schema::rename_tables(&pairs)]).await?;
@@ -165,10 +165,10 @@ async fn finish_renaming(context: &Context, fence: &Fence, line: &Line) -> Resul
 /// The tables whose names have to change, as the database shows them: all or none of them.
 async fn old_names(
     tx: &mut Transaction,
-    line: &Line,
+    layouts: &LayoutHistory,
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
-    let ends = (line.at(underway.from), line.at(underway.to));
+    let ends = (layouts.at(underway.from), layouts.at(underway.to));
     let (Some(source), Some(target)) = ends else {
         return Err(MigrateError::UnknownVersion { version: underway.from });
     };
@@ -266,7 +266,7 @@ async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), Mig
     let versions = super::versions(arrived.from, arrived.to);
     let mut after = Some(String::new());
     while let Some(last) = after {
-        let mut tx = fence.begin_at_ease().await?;
+        let mut tx = fence.begin_relaxed().await?;
         after = residue::remove_some(&mut tx, direction.opposite(), versions.clone(), &last).await?;
         tx.commit().await.map_err(failed("bbs_residue"))?;
     }

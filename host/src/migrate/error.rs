@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::database::schema::ReadBackError;
 use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
-use crate::layout::fold::LayoutError;
+use crate::encryption::EncryptionError;
+use crate::layout::history::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::lens::LensError;
 use crate::lock::fence::FenceError;
-use crate::record::RecordError;
 use crate::rows::{RowsError, residue};
 
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub enum MigrateError {
          Repair or remove the row, then start again; or leave the unit out with `on_unreadable` set to `quarantine` \
          (`bbs migrate up --on-unreadable quarantine`)"
     )]
-    Record { unit: String, table: String, column: String, source: RecordError },
+    Record { unit: String, table: String, column: String, source: EncryptionError },
     #[error(
         "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again; or leave it out \
          with `on_unreadable` set to `quarantine` (`bbs migrate up --on-unreadable quarantine`){}",

@@ -9,7 +9,7 @@ use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state;
 use super::{MigrateError, SqlError};
 use crate::database::{Transaction, schema, sql};
-use crate::layout::fold::Line;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 
 /// Tables with this prefix hold nothing of clients: they are dropped even with rows, such as that of the health probe.
@@ -18,8 +18,8 @@ const OWN_PREFIX: &str = "bbs_";
 const FORGOTTEN: [&str; 4] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE];
 
 /// Refuses a table of the catalog that has rows: without a version, the host cannot know their layout.
-pub(super) async fn check(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
-    for table in line.table_names() {
+pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<(), MigrateError> {
+    for table in layouts.table_names() {
         if !table.starts_with(OWN_PREFIX) && state::exists(tx, table).await? {
             is_empty(tx, table).await?;
         }
@@ -37,11 +37,11 @@ async fn is_empty(tx: &mut Transaction, table: &str) -> Result<(), MigrateError>
 /// The statements that drop the tables of an earlier use, each safe to repeat.
 pub(super) async fn clear(
     tx: &mut Transaction,
-    line: &Line,
+    layouts: &LayoutHistory,
     versions: impl Iterator<Item = DataVersion> + Clone,
 ) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
-    for table in line.table_names() {
+    for table in layouts.table_names() {
         // Copies that a migration did not remove are dropped only if they are empty: their rows were not counted.
         let copies = versions.clone().map(|version| format!("{table}__{version}"));
         for name in std::iter::once(table.to_owned()).chain(copies) {

@@ -7,9 +7,9 @@ use sea_query::{Alias, Expr, Query};
 
 use super::decide::{Decision, Found, Intent, decide};
 use super::state::{self, exists};
-use super::{Context, MigrateError, fresh, line};
+use super::{Context, MigrateError, fresh, layout_history};
 use crate::database::{SqlError, Transaction, schema};
-use crate::layout::fold::Line;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::layout::values::Encoding;
@@ -20,22 +20,26 @@ use crate::rows::RECORD_VERSION;
 /// # Errors
 /// An obstacle, or a database that cannot be read. Nothing was written.
 pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
-    look_along(context, &line(&context.migrations)?, intent).await
+    look_along(context, &layout_history(&context.migrations)?, intent).await
 }
 
-pub(super) async fn look_along(context: &Context, line: &Line, intent: Intent) -> Result<Decision, MigrateError> {
+pub(super) async fn look_along(
+    context: &Context,
+    layouts: &LayoutHistory,
+    intent: Intent,
+) -> Result<Decision, MigrateError> {
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
-    let decision = decide(&found, intent).explained(|version| line.at(version).is_some());
+    let decision = decide(&found, intent).explained(|version| layouts.at(version).is_some());
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
         check_history(context, &state::applied(&mut reader).await?)?;
     }
     if let Decision::Begin { from, to } | Decision::Continue { from, to } = decision {
-        check_ends(context, line, from, to)?;
+        check_ends(context, layouts, from, to)?;
         if from == 0 {
-            fresh::check(&mut reader, line).await?;
+            fresh::check(&mut reader, layouts).await?;
         }
-        check_record_versions(&mut reader, line, from).await?;
+        check_record_versions(&mut reader, layouts, from).await?;
     }
     Ok(decision)
 }
@@ -58,14 +62,14 @@ fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> 
 /// Checks that the catalog has both versions, and that no one-way migration lies between them against the direction.
 pub(super) fn check_ends(
     context: &Context,
-    line: &Line,
+    layouts: &LayoutHistory,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    if line.at(from).is_none() {
+    if layouts.at(from).is_none() {
         return Err(MigrateError::UnknownVersion { version: from });
     }
-    if line.at(to).is_none() {
+    if layouts.at(to).is_none() {
         return Err(MigrateError::UnknownTarget { version: to });
     }
     check_way_back(context.migrations.iter().map(|migration| migration.manifest()), from, to)
@@ -88,16 +92,16 @@ pub fn check_way_back<'a>(
 /// with another catalog, and nothing is known of its layout. One pass over a narrow column of each table.
 pub(super) async fn check_record_versions(
     tx: &mut Transaction,
-    line: &Line,
+    layouts: &LayoutHistory,
     at: DataVersion,
 ) -> Result<(), MigrateError> {
-    let Some(layout) = line.at(at) else { return Ok(()) };
+    let Some(layout) = layouts.at(at) else { return Ok(()) };
     for table in stamped_tables(layout) {
         if !exists(tx, table).await? || !has_column(tx, table).await? {
             continue;
         }
         let found = record_versions(tx, table).await?;
-        let unknown: Vec<_> = found.into_iter().filter(|version| line.at(*version).is_none()).collect();
+        let unknown: Vec<_> = found.into_iter().filter(|version| layouts.at(*version).is_none()).collect();
         if !unknown.is_empty() {
             return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
         }

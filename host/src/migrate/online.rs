@@ -11,8 +11,8 @@ pub(super) use dual_write::CopyWriter;
 use super::copy::UnitBudget;
 use super::unit_locks::UnitLocks;
 use super::{
-    Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, line, prepare,
-    start_over, state, verify,
+    Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, layout_history,
+    prepare, start_over, state, verify,
 };
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
@@ -37,8 +37,8 @@ pub enum Start {
 
 /// As [`super::run`], up to where rows would be copied.
 pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<Start, MigrateError> {
-    let line = line(&context.migrations)?;
-    let decision = decided(context, fence, &line, intent).await?;
+    let layouts = layout_history(&context.migrations)?;
+    let decision = decided(context, fence, &layouts, intent).await?;
     let (Decision::Begin { from, to } | Decision::Continue { from, to }) = decision else {
         if !matches!(decision, Decision::ShutDown(_)) {
             super::settle(context, fence).await?;
@@ -46,7 +46,7 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let mut work = Work::with_dual_writes(context, &line, from, to);
+    let mut work = Work::with_dual_writes(context, &layouts, from, to);
     let resumed = begin(context, fence, &mut work, going_down).await?;
     let work = Arc::new(work);
     if !resumed {

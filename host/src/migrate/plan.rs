@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, SqlError};
-use crate::layout::fold::Line;
+use crate::encryption::Keyring;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use crate::layout::values::Encoding;
 use crate::lens::transform::Transform;
 use crate::lens::{Composed, Lens, Provenance};
-use crate::record::Keyring;
 use crate::rows::{BatchColumn, TableRows};
 
 /// How a table gets to the target.
@@ -126,7 +126,7 @@ impl TablePlan {
 /// The plans of all tables of the target, by name.
 pub(super) fn tables(
     lens: &Lens,
-    line: &Line,
+    layouts: &LayoutHistory,
     migrations: &[std::sync::Arc<dyn Transform>],
     to: DataVersion,
     dialect: Dialect,
@@ -137,7 +137,7 @@ pub(super) fn tables(
             let strategy = strategy(lens, composed, dialect);
             let mut columns = composed.columns.clone();
             if strategy == Strategy::Copy
-                && let Some(stamp) = stamp(lens, composed, line, migrations, to)
+                && let Some(stamp) = stamp(lens, composed, layouts, migrations, to)
             {
                 let stamped = columns.iter_mut().find(|(column, _)| column.name == RECORD_VERSION);
                 stamped.expect("only a table with the column is stamped").1 = Provenance::Fill(stamp);
@@ -205,7 +205,7 @@ fn keyed_by_source(composed: &Composed) -> bool {
 fn stamp(
     lens: &Lens,
     composed: &Composed,
-    line: &Line,
+    layouts: &LayoutHistory,
     migrations: &[std::sync::Arc<dyn Transform>],
     to: DataVersion,
 ) -> Option<Option<Literal>> {
@@ -221,7 +221,7 @@ fn stamp(
     let newest = migrations.iter().rev().map(|migration| migration.manifest()).find(|manifest| {
         manifest.version <= to
             && manifest.up.iter().any(|access| access.table == *table && !access.writes.is_empty())
-            && line
+            && layouts
                 .before(manifest.version)
                 .tables
                 .get(table)

@@ -3,7 +3,7 @@
 
 use super::plan::Strategy;
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, fault, fresh, line, quarantine, residue, same_schema};
+use super::{Context, MigrateError, Work, fault, fresh, layout_history, quarantine, residue, same_schema};
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
@@ -98,7 +98,7 @@ pub(super) async fn prepare(
     let is_fresh = work.from == 0;
     if is_fresh {
         let versions = context.migrations.iter().map(|migration| migration.manifest().version);
-        statements = fresh::clear(&mut reader, &line(&context.migrations)?, versions).await?;
+        statements = fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
     }
     for plan in &work.plans {
         match plan.strategy {

@@ -19,10 +19,10 @@ use super::plan::Strategy;
 use super::state::{exists, signed};
 use super::{Context, MigrateError, Work};
 use crate::database::{Row, SqlError, Transaction, upsert};
+use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing};
 use crate::lens::LensError;
-use crate::record::Keyring;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, TableRows, UnitBatch, UnitKey};
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::columns::{Batch, ColumnData, RunArguments, TableData};
 use crate::layout::manifest::{Access, DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, LensError};
-use crate::record::{Keyring, RecordError};
 use crate::rows::digest::{from_hex, to_hex};
 
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum ReplayError {
         "{} does not open; give the configuration of the host that wrote it, with the key it was sealed with",
         .path.display()
     )]
-    Sealed { path: PathBuf, source: RecordError },
+    Sealed { path: PathBuf, source: EncryptionError },
     #[error("{} is not a replay file of this host's kind; take one that a host of this release wrote", .path.display())]
     Damaged { path: PathBuf },
     #[error(

@@ -11,9 +11,9 @@ use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, line, quarantine, residue};
+use super::{Context, MigrateError, Work, layout_history, quarantine, residue};
 use crate::database::{Database, Transaction};
-use crate::layout::fold::Line;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
@@ -31,7 +31,7 @@ pub struct Status {
     /// Why such a start would end before it writes anything, if it would.
     pub refused: Option<String>,
     /// Migrations that have not run here, oldest first.
-    pub pending: Vec<Migration>,
+    pub pending: Vec<PlannedMigration>,
     /// The phase of a migration that has begun.
     pub underway: Option<Phase>,
     /// The progress of its copy, if this catalog can resume it.
@@ -61,7 +61,7 @@ pub struct RowCount {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Migration {
+pub struct PlannedMigration {
     pub version: DataVersion,
     pub name: String,
     pub summary: String,
@@ -78,7 +78,7 @@ pub struct Plan {
     pub to: DataVersion,
     pub direction: Direction,
     /// In the order in which they run.
-    pub migrations: Vec<Migration>,
+    pub migrations: Vec<PlannedMigration>,
     pub tables: Vec<TableChange>,
     /// Whether every migration of the plan is reversible.
     pub reversible: bool,
@@ -100,7 +100,7 @@ pub struct TableChange {
     pub computed: Vec<String>,
 }
 
-impl Migration {
+impl PlannedMigration {
     fn of(migration: &dyn Transform, direction: Direction) -> Self {
         let manifest = migration.manifest();
         Self {
@@ -129,8 +129,8 @@ pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
 
 /// The state of the database, and what a start with this intent would do.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
-    let line = line(&context.migrations)?;
-    let refused = look_along(context, &line, intent).await.err().map(|refusal| refusal.to_string());
+    let layouts = layout_history(&context.migrations)?;
+    let refused = look_along(context, &layouts, intent).await.err().map(|refusal| refusal.to_string());
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
     let current = state::current_of(&found);
@@ -146,12 +146,12 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     };
     let quarantined = quarantine::entries(&mut reader).await?.len() as u64;
     Ok(Status {
-        newest: line.newest(),
-        decision: decide(&found, intent).explained(|version| line.at(version).is_some()),
+        newest: layouts.newest(),
+        decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),
         refused,
-        pending: pending.map(|migration| Migration::of(migration.as_ref(), Direction::Up)).collect(),
+        pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
         underway: state::underway(&mut reader).await?.map(|underway| underway.phase),
-        copied: copied(context, &line, &mut reader).await?,
+        copied: copied(context, &layouts, &mut reader).await?,
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,
         residue,
@@ -162,14 +162,18 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
 }
 
 /// The units that the unfinished copy has written, and all units: the host that copies may be another process.
-async fn copied(context: &Context, line: &Line, tx: &mut Transaction) -> Result<Option<PartialRun>, MigrateError> {
+async fn copied(
+    context: &Context,
+    layouts: &LayoutHistory,
+    tx: &mut Transaction,
+) -> Result<Option<PartialRun>, MigrateError> {
     let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
     let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
-    if line.at(from).is_none() || line.at(to).is_none() {
+    if layouts.at(from).is_none() || layouts.at(to).is_none() {
         return Ok(None);
     }
     let restorable = residue::restorable(tx, from, to).await?;
-    let works = [Work::new(context, line, from, to, restorable), Work::with_dual_writes(context, line, from, to)];
+    let works = [Work::new(context, layouts, from, to, restorable), Work::with_dual_writes(context, layouts, from, to)];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
@@ -189,14 +193,14 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 
 /// What migrating to a version would do.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
-    let line = line(&context.migrations)?;
+    let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let from = state::current_of(&state::found(&mut reader).await?);
-    check_ends(context, &line, from, to)?;
-    check_record_versions(&mut reader, &line, from).await?;
+    check_ends(context, &layouts, from, to)?;
+    check_record_versions(&mut reader, &layouts, from).await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
-    let work = Work::new(context, &line, from, to, restorable);
+    let work = Work::new(context, &layouts, from, to, restorable);
     let mut tables = Vec::new();
     for plan in &work.plans {
         let (mut rows, mut bytes) = (0, 0);
@@ -227,7 +231,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     }
     let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
     let bytes_to_copy = copied.map(|table| table.bytes).sum();
-    let migrations: Vec<_> = work.lens.steps().map(|step| Migration::of(step.as_ref(), direction)).collect();
+    let migrations: Vec<_> = work.lens.steps().map(|step| PlannedMigration::of(step.as_ref(), direction)).collect();
     Ok(Plan {
         from,
         to,

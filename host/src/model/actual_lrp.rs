@@ -1,4 +1,4 @@
-//! An actual LRP: one instance of a desired one, waiting or running somewhere.
+//! An actual LRP: one instance of a desired LRP, waiting or running.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use bbs_proto::models::ActualLrpNetInfo;
 
 use super::{ModificationTag, Text};
 
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// Waiting for a cell.
@@ -18,9 +19,10 @@ pub enum State {
 }
 
 impl State {
+    /// All states, in the order of their declaration.
     pub const ALL: [Self; 4] = [Self::Unclaimed, Self::Claimed, Self::Running, Self::Crashed];
 
-    /// As it rests and as clients read it.
+    /// The stored and wire form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unclaimed => "UNCLAIMED",
@@ -30,27 +32,29 @@ impl State {
         }
     }
 
+    /// The stored form, as text.
     pub fn at_rest(self) -> Text {
         self.name().into()
     }
 }
 
-/// Which of the rows of a slot one is. The numbers are those at rest and on the wire.
+/// Which of a slot's rows this is. The numbers are the stored and wire form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
     /// The row that the service manages.
     Ordinary = 0,
-    /// The old container, while its cell is being emptied.
+    /// The old container, while its cell is being evacuated.
     Evacuating = 1,
-    /// The container on a cell that has disappeared.
+    /// The container on a cell that is no longer present.
     Suspect = 2,
 }
 
 impl Presence {
+    /// All presences, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Ordinary, Self::Evacuating, Self::Suspect];
 }
 
-/// Which slot.
+/// Identifies a slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LrpKey {
     pub process_guid: Text,
@@ -58,7 +62,7 @@ pub struct LrpKey {
     pub domain: Text,
 }
 
-/// Which container, and where. Empty for an instance that no cell has.
+/// Identifies a container and its cell. Empty for an instance without a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstanceKey {
     pub instance_guid: Text,
@@ -66,11 +70,13 @@ pub struct InstanceKey {
 }
 
 impl InstanceKey {
+    /// Whether the instance has no container.
     pub fn is_empty(&self) -> bool {
         self.instance_guid.is_empty() && self.cell_id.is_empty()
     }
 }
 
+/// One row of a slot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ActualLrp {
     pub process_guid: Text,
@@ -85,7 +91,7 @@ pub struct ActualLrp {
     pub placement_error: Text,
     pub since_ns: i64,
     pub tag: ModificationTag,
-    /// The number of a `Presence`; unknown ones are kept.
+    /// The number of a `Presence`; unknown numbers are preserved.
     pub presence: i32,
     pub internal_routes: Vec<Text>,
     pub metric_tags: BTreeMap<Text, Text>,
@@ -94,33 +100,37 @@ pub struct ActualLrp {
 }
 
 impl ActualLrp {
-    /// `None` for one that nobody knows.
+    /// `None` for an unknown state.
     pub fn state(&self) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name().as_bytes() == self.state)
     }
 
-    /// `None` for one that nobody knows.
+    /// `None` for an unknown presence.
     pub fn presence(&self) -> Option<Presence> {
         Presence::ALL.into_iter().find(|presence| *presence as i32 == self.presence)
     }
 
+    /// The key of the slot.
     pub fn key(&self) -> LrpKey {
         LrpKey { process_guid: self.process_guid.clone(), index: self.index, domain: self.domain.clone() }
     }
 
+    /// The key of the container; empty without one.
     pub fn instance_key(&self) -> InstanceKey {
         InstanceKey { instance_guid: self.instance_guid.clone(), cell_id: self.cell_id.clone() }
     }
 
+    /// Whether the row is in this slot.
     pub fn is_at(&self, key: &LrpKey) -> bool {
         (&self.process_guid, self.index, &self.domain) == (&key.process_guid, key.index, &key.domain)
     }
 
+    /// Whether the row is that of this container.
     pub fn is_instance(&self, instance: &InstanceKey) -> bool {
         (&self.instance_guid, &self.cell_id) == (&instance.instance_guid, &instance.cell_id)
     }
 
-    /// Waits for a cell, with a history of its own.
+    /// A new instance that waits for a cell.
     pub fn unclaimed(key: &LrpKey, now_ns: i64) -> Self {
         Self {
             process_guid: key.process_guid.clone(),
@@ -139,26 +149,26 @@ impl ActualLrp {
         self.cell_id = instance.cell_id;
     }
 
-    /// From now on in this state: another image of the same record.
+    /// Enters a state, as a new revision of the record.
     pub(super) fn enter(&mut self, state: State, now_ns: i64) {
         self.state = state.at_rest();
         self.changed(now_ns);
     }
 
-    /// Another image of the same record.
+    /// Starts a new revision of the record.
     pub(super) fn changed(&mut self, now_ns: i64) {
         self.since_ns = now_ns;
         self.tag.index = self.tag.index.wrapping_add(1);
     }
 
-    /// No cell has it any more.
+    /// Removes the container and its cell from the record.
     pub(super) fn leave_cell(&mut self) {
         self.set_instance(InstanceKey::default());
         self.net_info = ActualLrpNetInfo::default();
     }
 }
 
-/// Which actual LRPs are asked for. All conditions hold; an empty one does not restrict.
+/// A filter of actual LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActualLrpFilter {
     pub domain: Text,

@@ -1,23 +1,24 @@
-//! Cells, as far as it matters which of them there are.
+//! The set of present cells.
 
 use std::collections::BTreeSet;
 
 use super::Text;
 
-/// The cells that there are at a moment.
+/// The cells that are present at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellSet {
-    /// Nobody says which there are, so none is taken for gone.
+    /// The present cells are not known, so none is treated as gone.
     Unknown,
     Known(BTreeSet<Text>),
 }
 
 impl CellSet {
+    /// Whether it is known that the cell is not present.
     pub fn is_gone(&self, cell_id: &[u8]) -> bool {
         matches!(self, Self::Known(cells) if !cells.contains(cell_id))
     }
 
-    /// How many are known to be there.
+    /// The number of cells known to be present.
     pub fn len(&self) -> usize {
         match self {
             Self::Unknown => 0,
@@ -25,12 +26,12 @@ impl CellSet {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is known that there are no cells.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Known(cells) if cells.is_empty())
     }
 
-    /// Whether it is known to be there.
+    /// Whether the cell is known to be present.
     pub fn has(&self, cell_id: &[u8]) -> bool {
         matches!(self, Self::Known(cells) if cells.contains(cell_id))
     }

@@ -1,11 +1,10 @@
-//! What convergence makes of the instances of one process guid, whether or not that is desired: slot by slot, from
-//! what is desired and what there is in the world. Pure; the table of Diego's passes, seen from a slot.
+//! Convergence of the instances of one process guid: the actions that are due for each slot, given the desired LRP, if any,
+//! and the present cells and domains. Pure; combines Diego's passes per slot.
 //!
-//! Where Diego's passes contradict each other, and do both things in whichever order, one of them is done here: what
-//! is not wanted goes, and a container whose cell is there again is better than a new one. Diego counts instances
-//! before it looks which there are, so it does not notice a surplus one that makes up for a missing one; here each
-//! index is looked at. And a suspect container beyond what is desired goes as well, which Diego keeps until its cell
-//! is there again.
+//! Differences from Diego. Where its passes contradict each other and apply both in any order, one wins here: removal of
+//! what is not desired, and a container whose cell is back over a new one. Diego compares counts of instances, so it misses
+//! a surplus instance that makes up for a missing one; here each index is examined. A suspect container beyond the desired
+//! number is removed, too, which Diego keeps until its cell is back.
 
 mod push;
 
@@ -15,69 +14,69 @@ use super::Text;
 use super::actual_lrp::{ActualLrp, LrpKey, State};
 use super::cell::CellSet;
 use super::restart::{Restart, restart};
-use super::slot::{Refusal, Slot, Unclaim};
+use super::slot::{Slot, SlotError, Unclaim};
 use super::tags::MetricTags;
 
 pub use push::{Push, hostnames_differ, resolved_tags, tags_differ};
 
-/// An instance that waits for longer is offered to the auctioneer again.
+/// An instance that has waited for longer is auctioned again.
 const STALE_NS: i64 = 30_000_000_000;
-/// Instances of one process guid that one run creates. The next run goes on.
-const MOST_CREATED: usize = 10_000;
+/// Instances of one process guid that one run creates; the next run continues.
+const MAX_CREATED: usize = 10_000;
 
-/// What there is beside the records of one process guid.
+/// The input of a decision besides the records of one process guid.
 #[derive(Debug, Clone, Copy)]
-pub struct World<'a> {
+pub struct ConvergenceInput<'a> {
     pub now_ns: i64,
     pub cells: &'a CellSet,
-    /// What these domains desire is complete.
+    /// Fresh domains: what they desire is complete.
     pub fresh: &'a BTreeSet<Text>,
-    /// Somebody spoke for these domains, and was not forgotten yet.
+    /// Domains that were upserted and are not deleted yet, fresh or not.
     pub known: &'a BTreeSet<Text>,
 }
 
-/// What is desired, as far as it matters here.
+/// The desired LRP, as far as convergence needs it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
+pub struct DesiredInstances {
     pub process_guid: Text,
     pub domain: Text,
     pub instances: i32,
-    /// Of the internal routes. `None` where they are not known, so that nothing is compared to them.
+    /// Host names of the internal routes. `None` if unknown, which disables the comparison.
     pub hostnames: Option<Vec<Text>>,
-    /// `None` where they are not known.
+    /// `None` if unknown, which disables the comparison.
     pub metric_tags: Option<MetricTags>,
 }
 
-/// Everything of one process guid.
+/// All records of one process guid.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Unit {
-    pub wanted: Option<Wanted>,
+pub struct ProcessRecords {
+    pub wanted: Option<DesiredInstances>,
     pub slots: BTreeMap<i32, Box<Slot>>,
 }
 
-/// What is due for a slot. Those that change its rows come in the order in which they are done.
+/// An action that is due for a slot. Ordered as they are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
+pub enum SlotAction {
     /// The cell of the evacuated container is gone.
     RemoveEvacuating,
-    /// Nobody needs the suspect container any more.
+    /// The suspect container is not needed any more.
     RemoveSuspect,
-    /// The cell of the suspect container is there again.
+    /// The cell of the suspect container is present again.
     Promote,
-    /// The cell of the managed container is gone: what takes its place is waiting.
+    /// The cell of the managed container is gone: it becomes suspect, and its replacement waits.
     Suspect,
-    /// The same, where another suspect container is kept already.
+    /// The same, if there is a suspect container already.
     Unclaim,
-    /// It waits for too long, or may start again.
+    /// A waiting instance is stale, or a crashed one may restart.
     Start,
-    /// It is desired and not there.
+    /// The instance is desired and missing.
     Create,
-    /// It is there and not desired.
+    /// The instance exists and is not desired.
     Retire,
 }
 
-impl Action {
-    /// Whether a cell is asked for at once.
+impl SlotAction {
+    /// Whether a cell is requested at once.
     pub const fn is_auctioned(self) -> bool {
         match self {
             Self::Suspect | Self::Start | Self::Create => true,
@@ -85,8 +84,11 @@ impl Action {
         }
     }
 
-    /// Does to the rows what is due. Retiring is more than that, and left to whoever can ask a cell.
-    pub fn apply(self, slot: &mut Slot, key: &LrpKey, now_ns: i64) -> Result<(), Refusal> {
+    /// Applies the action to the rows. `Retire` changes nothing here: the caller has to ask the cell.
+    ///
+    /// # Errors
+    /// The slot has changed, so that the action does not apply any more.
+    pub fn apply(self, slot: &mut Slot, key: &LrpKey, now_ns: i64) -> Result<(), SlotError> {
         match self {
             Self::RemoveEvacuating => slot.evacuating = None,
             Self::RemoveSuspect => slot.suspect = None,
@@ -96,9 +98,9 @@ impl Action {
                 slot.create_unclaimed(key, now_ns)?;
             }
             Self::Unclaim => slot.unclaim(Unclaim::Any, now_ns)?,
-            // One that waits already is only offered again.
+            // A waiting instance is only auctioned again.
             Self::Start => match slot.unclaim(Unclaim::Stale, now_ns) {
-                Ok(()) | Err(Refusal::CannotBeUnclaimed) => {}
+                Ok(()) | Err(SlotError::CannotBeUnclaimed) => {}
                 Err(refusal) => return Err(refusal),
             },
             Self::Create => slot.create_unclaimed(key, now_ns)?,
@@ -108,52 +110,57 @@ impl Action {
     }
 }
 
-impl Unit {
-    /// What is due, for each index that is desired or there.
-    pub fn decide(&self, world: &World<'_>) -> Vec<(i32, Vec<Action>)> {
+impl ProcessRecords {
+    /// The due actions of each index that is desired or exists.
+    pub fn decide(&self, input: &ConvergenceInput<'_>) -> Vec<(i32, Vec<SlotAction>)> {
         let wanted = self.wanted.as_ref();
         let desired = 0..wanted.map_or(0, |wanted| wanted.instances);
         let missing = desired.clone().filter(|index| !self.slots.contains_key(index));
-        let missing = missing.take(MOST_CREATED).map(|index| (index, vec![Action::Create]));
-        let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, world)));
+        let missing = missing.take(MAX_CREATED).map(|index| (index, vec![SlotAction::Create]));
+        let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
         found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
     }
 
-    /// What running containers have to be told, by index.
-    pub fn pushes(&self, world: &World<'_>) -> Vec<Push> {
+    /// The updates that running containers have missed.
+    pub fn pushes(&self, input: &ConvergenceInput<'_>) -> Vec<Push> {
         let Some(wanted) = &self.wanted else { return Vec::new() };
         let running = self.slots.values().filter_map(|slot| slot.ordinary.as_ref());
-        let running = running.filter(|row| row.state() == Some(State::Running) && world.cells.has(&row.cell_id));
+        let running = running.filter(|row| row.state() == Some(State::Running) && input.cells.has(&row.cell_id));
         running.flat_map(|row| Push::of(wanted, row)).collect()
     }
 }
 
-/// What is due for one slot.
-pub fn decide(index: i32, slot: &Slot, wanted: Option<&Wanted>, world: &World<'_>) -> Vec<Action> {
+/// The due actions of one slot.
+pub fn decide(
+    index: i32,
+    slot: &Slot,
+    wanted: Option<&DesiredInstances>,
+    input: &ConvergenceInput<'_>,
+) -> Vec<SlotAction> {
     let mut actions = Vec::new();
-    if slot.evacuating.as_ref().is_some_and(|row| world.cells.is_gone(&row.cell_id)) {
-        actions.push(Action::RemoveEvacuating);
+    if slot.evacuating.as_ref().is_some_and(|row| input.cells.is_gone(&row.cell_id)) {
+        actions.push(SlotAction::RemoveEvacuating);
     }
-    let place = Place::of(index, wanted);
-    let suspect = of_suspect(slot, place, wanted, world);
+    let status = IndexStatus::of(index, wanted);
+    let suspect = of_suspect(slot, status, wanted, input);
     actions.extend(suspect);
-    if suspect != Some(Action::Promote) {
-        actions.extend(of_ordinary(slot, place, wanted, world));
+    if suspect != Some(SlotAction::Promote) {
+        actions.extend(of_ordinary(slot, status, wanted, input));
     }
     actions
 }
 
-/// Whether there should be an instance at an index.
+/// Whether an instance is desired at an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum IndexStatus {
     Desired,
     Surplus,
-    /// Nothing of that process guid is desired.
+    /// The process guid has no desired LRP.
     Orphan,
 }
 
-impl Place {
-    fn of(index: i32, wanted: Option<&Wanted>) -> Self {
+impl IndexStatus {
+    fn of(index: i32, wanted: Option<&DesiredInstances>) -> Self {
         match wanted {
             None => Self::Orphan,
             Some(wanted) if index < wanted.instances => Self::Desired,
@@ -162,53 +169,68 @@ impl Place {
     }
 }
 
-/// Whether what should not be there may go: its domain has to be sure.
-fn may_go(row: &ActualLrp, place: Place, wanted: Option<&Wanted>, world: &World<'_>) -> bool {
-    match (place, wanted) {
-        (Place::Desired, _) => false,
-        (Place::Surplus, Some(wanted)) => world.fresh.contains(&wanted.domain),
-        (Place::Orphan, _) | (Place::Surplus, None) => world.known.contains(&row.domain),
+/// Whether an instance that is not desired may be removed, which depends on its domain.
+fn may_remove(
+    row: &ActualLrp,
+    status: IndexStatus,
+    wanted: Option<&DesiredInstances>,
+    input: &ConvergenceInput<'_>,
+) -> bool {
+    match (status, wanted) {
+        (IndexStatus::Desired, _) => false,
+        (IndexStatus::Surplus, Some(wanted)) => input.fresh.contains(&wanted.domain),
+        (IndexStatus::Orphan, _) | (IndexStatus::Surplus, None) => input.known.contains(&row.domain),
     }
 }
 
-fn of_suspect(slot: &Slot, place: Place, wanted: Option<&Wanted>, world: &World<'_>) -> Option<Action> {
+fn of_suspect(
+    slot: &Slot,
+    status: IndexStatus,
+    wanted: Option<&DesiredInstances>,
+    input: &ConvergenceInput<'_>,
+) -> Option<SlotAction> {
     let row = slot.suspect.as_ref()?;
     let runs = |row: &ActualLrp| row.state() == Some(State::Running);
     let is_replaced = runs(row) && slot.ordinary.as_ref().is_some_and(runs);
-    let is_there = world.cells.has(&row.cell_id);
-    let is_in_vain = match place {
-        Place::Desired => false,
-        // As the managed one it can be asked to end.
-        Place::Surplus => !is_there && may_go(row, place, wanted, world),
-        Place::Orphan => may_go(row, place, wanted, world),
+    let is_present = input.cells.has(&row.cell_id);
+    let is_unwanted = match status {
+        IndexStatus::Desired => false,
+        // Once promoted, it is retired by its cell.
+        IndexStatus::Surplus => !is_present && may_remove(row, status, wanted, input),
+        IndexStatus::Orphan => may_remove(row, status, wanted, input),
     };
-    if is_replaced || is_in_vain {
-        return Some(Action::RemoveSuspect);
+    if is_replaced || is_unwanted {
+        return Some(SlotAction::RemoveSuspect);
     }
-    is_there.then_some(Action::Promote)
+    is_present.then_some(SlotAction::Promote)
 }
 
-fn of_ordinary(slot: &Slot, place: Place, wanted: Option<&Wanted>, world: &World<'_>) -> Option<Action> {
-    let Some(row) = &slot.ordinary else { return (place == Place::Desired).then_some(Action::Create) };
-    if may_go(row, place, wanted, world) {
-        return Some(Action::Retire);
+fn of_ordinary(
+    slot: &Slot,
+    status: IndexStatus,
+    wanted: Option<&DesiredInstances>,
+    input: &ConvergenceInput<'_>,
+) -> Option<SlotAction> {
+    let Some(row) = &slot.ordinary else { return (status == IndexStatus::Desired).then_some(SlotAction::Create) };
+    if may_remove(row, status, wanted, input) {
+        return Some(SlotAction::Retire);
     }
-    if place == Place::Orphan {
+    if status == IndexStatus::Orphan {
         return None;
     }
     match row.state()? {
-        State::Unclaimed => (row.since_ns < world.now_ns.saturating_sub(STALE_NS)).then_some(Action::Start),
+        State::Unclaimed => (row.since_ns < input.now_ns.saturating_sub(STALE_NS)).then_some(SlotAction::Start),
         State::Crashed => {
-            (restart(row.crash_count, row.since_ns, world.now_ns) == Restart::Now).then_some(Action::Start)
+            (restart(row.crash_count, row.since_ns, input.now_ns) == Restart::Now).then_some(SlotAction::Start)
         }
-        State::Claimed | State::Running => is_lost(row, world.cells).then(|| {
+        State::Claimed | State::Running => is_lost(row, input.cells).then(|| {
             let keeps_another = slot.suspect.is_some();
-            if keeps_another { Action::Unclaim } else { Action::Suspect }
+            if keeps_another { SlotAction::Unclaim } else { SlotAction::Suspect }
         }),
     }
 }
 
-/// Whether the cell of a container is gone. One without a cell is lost only where there are no cells at all.
+/// Whether the cell of a container is gone. A container without a cell is lost only if no cell is present at all.
 fn is_lost(row: &ActualLrp, cells: &CellSet) -> bool {
     cells.is_gone(&row.cell_id) && (!row.cell_id.is_empty() || cells.is_empty())
 }

@@ -1,5 +1,5 @@
-//! A desired LRP: how many instances of what should run. In the parts in which it is read: what
-//! placing needs, what routing needs, and everything.
+//! A desired LRP: what to run, and how many instances of it. Split into the parts that are read separately: scheduling,
+//! routing, and the whole.
 
 use bbs_proto::models::DesiredLrpRunInfo;
 
@@ -7,7 +7,7 @@ use super::routes::Routes;
 use super::tags::MetricTags;
 use super::{ModificationTag, Text};
 
-/// What placing an instance needs; also the greater part of a whole record.
+/// The part for scheduling instances; also the larger part of a whole record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SchedulingInfo {
     pub process_guid: Text,
@@ -26,7 +26,7 @@ pub struct SchedulingInfo {
     pub placement_tags: Vec<Text>,
 }
 
-/// What routing traffic and metrics needs.
+/// The part for routing traffic and metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RoutingInfo {
     pub process_guid: Text,
@@ -38,32 +38,33 @@ pub struct RoutingInfo {
     pub metric_tags: MetricTags,
 }
 
+/// A whole desired LRP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredLrp {
     pub scheduling: SchedulingInfo,
     pub metric_tags: MetricTags,
-    /// The number of an `UpdateStrategy`; unknown ones are kept.
+    /// The number of an `UpdateStrategy`; unknown numbers are preserved.
     pub update_strategy: i32,
-    /// What runs. Stored whole.
+    /// The definition of a run, stored whole.
     pub run_info: DesiredLrpRunInfo,
 }
 
-/// What may change. What is absent stays.
+/// The changeable fields; absent ones stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredLrpUpdate {
     pub instances: Option<i32>,
     pub routes: Option<Routes>,
     pub annotation: Option<Text>,
     pub metric_tags: Option<MetricTags>,
-    /// The user's name and password, which come together.
+    /// User name and password, always together.
     pub image_credentials: Option<(Text, Text)>,
 }
 
-/// Which desired LRPs are asked for. All conditions hold; an empty one does not restrict.
+/// A filter of desired LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredLrpFilter {
     pub domain: Text,
     pub process_guids: Vec<Text>,
-    /// Patterns of SQL's `LIKE` that a process guid may begin with.
+    /// SQL `LIKE` patterns for the start of the process guid.
     pub app_guids: Vec<Text>,
 }

@@ -1,21 +1,24 @@
-//! JSON by Go's rules, which decide what rests in Diego's columns: compact, `<`, `>`, `&`, U+2028
-//! and U+2029 escaped, the spelling of numbers and strings kept, text that is not UTF-8 tolerated.
-//! Owns the syntax; what a document means is its reader's.
+//! JSON by Go's rules, as Diego stores it: compact, with `<`, `>`, `&`, U+2028 and U+2029 escaped, the spelling of numbers
+//! and strings preserved, and invalid UTF-8 tolerated. Syntax only.
 
 mod scanner;
 
 use scanner::Scanner;
 
+/// The text is not valid JSON, or not of the expected type; `at` is the byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not the JSON that this record should hold (byte {at})")]
 pub struct Malformed {
     pub at: usize,
 }
 
-/// A key, decoded, and its value as it stands.
+/// A decoded key and the raw text of its value.
 pub type Member<'a> = (Vec<u8>, &'a [u8]);
 
-/// The members of an object. `None` for `null`.
+/// The members of an object; `None` for `null`.
+///
+/// # Errors
+/// The text is not valid JSON of this type.
 pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
     let mut scanner = Scanner::new(text);
     if whole(text)? == b"null" {
@@ -30,7 +33,10 @@ pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
     Ok(Some(members))
 }
 
-/// The elements of an array, as they stand. `None` for `null`.
+/// The raw elements of an array; `None` for `null`.
+///
+/// # Errors
+/// The text is not valid JSON of this type.
 pub fn elements(text: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
     let mut scanner = Scanner::new(text);
     if whole(text)? == b"null" {
@@ -44,7 +50,10 @@ pub fn elements(text: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
     Ok(Some(elements))
 }
 
-/// A string, decoded. `None` for `null`.
+/// A decoded string; `None` for `null`.
+///
+/// # Errors
+/// The text is not valid JSON of this type.
 pub fn string(text: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     match whole(text)? {
         b"null" => Ok(None),
@@ -58,7 +67,7 @@ pub fn is_null(text: &[u8]) -> bool {
     whole(text) == Ok(b"null")
 }
 
-/// The one value that the text holds, without the space around it.
+/// The single value of the text, without surrounding space.
 fn whole(text: &[u8]) -> Result<&[u8], Malformed> {
     let mut scanner = Scanner::new(text);
     let value = scanner.value()?;
@@ -66,7 +75,10 @@ fn whole(text: &[u8]) -> Result<&[u8], Malformed> {
     Ok(value)
 }
 
-/// Appends the value as Go renders raw JSON that is part of a document.
+/// Appends the value as Go renders raw JSON within a document.
+///
+/// # Errors
+/// The text is not valid JSON.
 pub fn compact(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let value = whole(text)?;
     let (mut quoted, mut escaped) = (false, false);
@@ -92,7 +104,7 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Appends the text as a JSON string. What is not UTF-8 becomes U+FFFD, byte by byte, as in Go.
+/// Appends the text as a JSON string. Invalid UTF-8 becomes U+FFFD byte by byte, as in Go.
 pub fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
@@ -124,7 +136,7 @@ fn escape(code: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("\\u{code:04x}").as_bytes());
 }
 
-/// The text of a string literal that the scanner has found to be well-formed.
+/// Decodes a string literal that the scanner has validated.
 fn unquote(literal: &[u8]) -> Vec<u8> {
     let inner = &literal[1..literal.len() - 1];
     let mut raw = Vec::with_capacity(inner.len());
@@ -154,8 +166,8 @@ fn unquote(literal: &[u8]) -> Vec<u8> {
     replace_invalid(&raw)
 }
 
-/// The character that four hexadecimal digits name, with a second escape where they are the first
-/// half of a pair. A half without its other is U+FFFD.
+/// Decodes a `\u` escape, with a second one if the first is the first half of a surrogate pair. A lone half is
+/// U+FFFD.
 fn unescape(digits: &[u8]) -> (char, &[u8]) {
     let (first, rest) = hex(digits);
     if let Some(character) = char::from_u32(first) {

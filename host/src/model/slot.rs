@@ -1,5 +1,5 @@
-//! A slot: the instance of a desired LRP that has an index, in up to three rows. What happens to an instance happens
-//! to its slot as a whole; which rows are written and which events are sent follows from the slot before and after.
+//! A slot: one index of a desired LRP, with up to three rows. A transition applies to the whole slot; the rows to write and
+//! the events to publish follow from the slot before and after.
 
 mod claim;
 mod crash;
@@ -20,9 +20,9 @@ pub use remove::Retired;
 pub use start::Container;
 pub use unclaim::Unclaim;
 
-/// Why something does not happen to a slot.
+/// Why a transition of a slot is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum SlotError {
     #[error("there is no such instance")]
     NotFound,
     #[error("there is such an instance already")]
@@ -39,18 +39,19 @@ pub enum Refusal {
     CannotBeUnclaimed,
 }
 
+/// The rows of one index.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slot {
     /// The row that the service manages.
     pub ordinary: Option<ActualLrp>,
-    /// The old container, while its cell is being emptied.
+    /// The old container, while its cell is being evacuated.
     pub evacuating: Option<ActualLrp>,
-    /// The container on a cell that has disappeared.
+    /// The container on a cell that is no longer present.
     pub suspect: Option<ActualLrp>,
 }
 
 impl Slot {
-    /// Of the rows of one slot. One whose presence nobody knows belongs to none and stays as it is.
+    /// Collects the rows of one slot. A row with an unknown presence is left out and stays as it is.
     pub fn of(rows: impl IntoIterator<Item = ActualLrp>) -> Self {
         let mut slot = Self::default();
         for row in rows {
@@ -61,7 +62,7 @@ impl Slot {
         slot
     }
 
-    /// The slots of one process guid, by index. In boxes: a map makes room for eleven at once, and most have one.
+    /// The slots of one process guid, by index. Boxed: a `BTreeMap` node has room for eleven values, and most have one.
     pub fn by_index(rows: impl IntoIterator<Item = ActualLrp>) -> BTreeMap<i32, Box<Self>> {
         let mut slots = BTreeMap::<_, Box<Self>>::new();
         for row in rows {
@@ -73,10 +74,12 @@ impl Slot {
         slots
     }
 
+    /// Whether the slot has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows().next().is_none()
     }
 
+    /// The row with this presence.
     pub fn at(&self, presence: Presence) -> Option<&ActualLrp> {
         match presence {
             Presence::Ordinary => self.ordinary.as_ref(),
@@ -85,6 +88,7 @@ impl Slot {
         }
     }
 
+    /// The row with this presence, to change it.
     pub fn at_mut(&mut self, presence: Presence) -> &mut Option<ActualLrp> {
         match presence {
             Presence::Ordinary => &mut self.ordinary,
@@ -93,11 +97,12 @@ impl Slot {
         }
     }
 
+    /// The rows that exist.
     pub fn rows(&self) -> impl Iterator<Item = &ActualLrp> {
         [&self.ordinary, &self.evacuating, &self.suspect].into_iter().flatten()
     }
 
-    /// Which row is that of a container.
+    /// The presence of the row with this instance key.
     pub fn presence_of(&self, instance: &InstanceKey) -> Option<Presence> {
         Presence::ALL.into_iter().find(|presence| self.at(*presence).is_some_and(|row| row.is_instance(instance)))
     }

@@ -1,29 +1,30 @@
-//! Names with values that ride along: metric tags of both kinds, placement tags, internal routes.
-//! Owns how they look at rest.
+//! Tags and similar maps and lists of text: metric tags of both kinds, placement tags, internal routes. Owns their stored
+//! form.
 
 use std::collections::BTreeMap;
 
 use super::Text;
 use super::json::{self, Malformed};
 
-/// The tags of a desired LRP.
+/// The metric tags of a desired LRP.
 pub type MetricTags = BTreeMap<Text, MetricTag>;
 
-/// A value, or what each instance puts in its place.
+/// A fixed value, or a dynamic one that each instance fills in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetricTag {
     pub fixed: Text,
-    /// The number of a `DynamicValue`; unknown ones are kept.
+    /// The number of a `DynamicValue`; unknown numbers are preserved.
     pub dynamic: i32,
 }
 
-/// The instance's index.
+/// The dynamic value is the instance's index.
 pub const DYNAMIC_INDEX: i32 = 1;
-/// The instance's own name.
+/// The dynamic value is the instance guid.
 pub const DYNAMIC_INSTANCE_GUID: i32 = 2;
 
 const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", DYNAMIC_INDEX), (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID)];
 
+/// Renders metric tags in their stored form.
 pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
     object(tags, |tag, out| {
         out.push(b'{');
@@ -43,7 +44,10 @@ pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
     })
 }
 
-/// `null` holds no tags.
+/// `null` means no tags.
+///
+/// # Errors
+/// The text is not JSON of metric tags.
 pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
     let mut tags = MetricTags::new();
     for (name, value) in json::members(text)?.unwrap_or_default() {
@@ -61,12 +65,16 @@ pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
     Ok(tags)
 }
 
+/// Parses a map of text; `null` is empty.
+///
+/// # Errors
+/// The text is not such an object.
 pub fn text_map_from_json(text: &[u8]) -> Result<BTreeMap<Text, Text>, Malformed> {
     let members = json::members(text)?.unwrap_or_default();
     members.into_iter().map(|(name, value)| Ok((name, json::string(value)?.unwrap_or_default()))).collect()
 }
 
-/// No texts are `null`: on the wire an empty list is the same as none.
+/// An empty list is `null`, which is the same on the wire.
 pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
     if texts.is_empty() {
         return b"null".to_vec();
@@ -80,12 +88,19 @@ pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
     out
 }
 
+/// Parses a list of text; `null` is empty.
+///
+/// # Errors
+/// The text is not such an array.
 pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     let elements = json::elements(text)?.unwrap_or_default();
     elements.into_iter().map(|element| Ok(json::string(element)?.unwrap_or_default())).collect()
 }
 
-/// The host names of an instance's internal routes, which rest as `[{"hostname":…}]`.
+/// The host names of an instance's internal routes, stored as `[{"hostname":…}]`.
+///
+/// # Errors
+/// The text is not JSON of host names.
 pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     let mut hostnames = Vec::new();
     for element in json::elements(text)?.unwrap_or_default() {
@@ -100,6 +115,7 @@ pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     Ok(hostnames)
 }
 
+/// Renders host names in their stored form.
 pub fn hostnames_to_json(hostnames: &[Text]) -> Vec<u8> {
     let mut out = vec![b'['];
     for (at, hostname) in hostnames.iter().enumerate() {
@@ -114,6 +130,7 @@ pub fn hostnames_to_json(hostnames: &[Text]) -> Vec<u8> {
     out
 }
 
+/// Renders a map of text.
 pub fn text_map_to_json(texts: &BTreeMap<Text, Text>) -> Vec<u8> {
     object(texts, |text, out| json::quote(text, out))
 }
@@ -141,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_tags_rest_as_diego_writes_them() {
+    fn metric_tags_are_stored_as_diego_writes_them() {
         let tags = MetricTags::from([
             (b"b".to_vec(), tag("", 1)),
             (b"a".to_vec(), tag("x&y", 0)),
@@ -157,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_value_nobody_knows_is_none_and_both_kinds_survive() {
+    fn unknown_dynamic_value_is_none_and_both_kinds_survive() {
         assert_eq!(metric_tags_from_json(br#"{"a":{"dynamic":"LATER"}}"#).unwrap()[&b"a"[..]], tag("", 0));
         assert_eq!(metric_tags_from_json(br#"{"a":{"Static":"s","x":1},"b":null}"#).unwrap()[&b"a"[..]], tag("s", 0));
         let unknown = MetricTags::from([(b"a".to_vec(), tag("s", 9))]);
@@ -165,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_the_wrong_shape_are_refused() {
+    fn tags_of_the_wrong_shape_are_rejected() {
         for bad in ["[]", "{\"a\":1}", "{\"a\":{\"static\":1}}", "{\"a\":{\"dynamic\":1}}", "", "{"] {
             assert!(metric_tags_from_json(bad.as_bytes()).is_err(), "{bad:?} was accepted");
         }
@@ -174,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_text() {
+    fn lists_and_maps_of_text_survive_a_round_trip() {
         assert_eq!(texts_to_json(&[]), b"null");
         assert_eq!(texts_to_json(&[b"a".to_vec(), b"<".to_vec()]), br#"["a","\u003c"]"#);
         assert_eq!(texts_from_json(b"null").unwrap(), Vec::<Text>::new());

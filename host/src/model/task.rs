@@ -1,4 +1,4 @@
-//! A task: what runs once.
+//! A task: a process that runs once.
 
 mod converge;
 mod transition;
@@ -6,9 +6,10 @@ mod transition;
 use bbs_proto::models::TaskDefinition;
 
 use super::Text;
-pub use converge::{Action, World};
-pub use transition::{End, Refusal, State};
+pub use converge::{TaskAction, TaskConvergence};
+pub use transition::{End, TaskError, TaskState};
 
+/// The record of a task.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Task {
     pub guid: Text,
@@ -16,7 +17,7 @@ pub struct Task {
     pub created_at_ns: i64,
     pub updated_at_ns: i64,
     pub first_completed_at_ns: i64,
-    /// The number of a `State`; unknown ones are kept.
+    /// The number of a `TaskState`; unknown numbers are preserved.
     pub state: i32,
     pub cell_id: Text,
     pub result: Text,
@@ -24,11 +25,11 @@ pub struct Task {
     pub failure_reason: Text,
     pub rejection_count: i32,
     pub rejection_reason: Text,
-    /// What runs. Stored whole.
+    /// The definition of the run, stored whole.
     pub definition: TaskDefinition,
 }
 
-/// Which tasks are asked for. All conditions hold; an empty one does not restrict.
+/// A filter of tasks. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     pub domain: Text,

@@ -1,16 +1,17 @@
-//! Finished modules put into a folder with a catalog: each to its place, all of them or none. Owns what makes a file
-//! unfit for a folder; whether the result is a catalog is decided by loading it as a host does.
+//! Adds finished modules to a folder and its catalog: all of them or none. Owns the checks of each file; whether the result
+//! is a valid catalog is decided by loading it as a host does.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{self, CATALOG_FILE, Catalog, CatalogError, Entry, is_file_name};
-use super::module::{ModuleError, Source};
-use super::place::{self, NotNewest};
+use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError, is_file_name};
+use super::module::{ModuleError, ModuleSource};
+use super::placement::{self, NotNewest};
 use super::sandbox::{ComponentError, Sandbox};
 use super::translate::ApiVersion;
 
+/// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     #[error("the folder {} cannot be made, read or written to; check its permissions and space", .folder.display())]
@@ -20,52 +21,52 @@ pub enum AddError {
     #[error("{} cannot be added; ask its author for a build with a later version", .file.display())]
     NotNewest { file: PathBuf, source: NotNewest },
     #[error(
-        "{} is {added}, and the folder has another one, {listed} (sha256 {sha256}); a module that has run is never \
-         changed: ship the correction under a later version, or build the folder anew if this one has run nowhere",
+        "{} is {added}, and the folder has another file of it, {listed} (sha256 {sha256}); a module that has run is never \
+         changed: ship the correction under a later version, or rebuild the folder if this one has run nowhere",
         .file.display()
     )]
-    OtherContent { file: PathBuf, added: catalog::Place, listed: String, sha256: String },
+    OtherContent { file: PathBuf, added: catalog::CatalogPosition, listed: String, sha256: String },
     #[error(
-        "{} would be {name} in the folder, which has another file of that name; delete that file if no entry of the \
+        "{} would be named {name} in the folder, which has another file of that name; delete that file if no entry of the \
          catalog lists it, or add this one under another name from within the folder",
         .file.display()
     )]
     NameTaken { file: PathBuf, name: String },
     #[error("the catalog of the folder cannot be read")]
     Before(#[source] CatalogError),
-    #[error("with what was to be added the folder would be refused by a host; it is as it was")]
+    #[error("a host would refuse the folder with the added modules; the folder is unchanged")]
     After(#[source] CatalogError),
 }
 
-/// What became of the files.
+/// The result of adding modules.
 #[derive(Debug)]
 pub struct Added {
-    /// The names that the new ones have in the folder.
+    /// File names, in the folder, of modules that were added.
     pub added: Vec<String>,
-    /// The names of those that were there already, with the same content.
+    /// File names of modules that were already present with the same content.
     pub present: Vec<String>,
-    /// All modules of the folder.
-    pub entries: Vec<Entry>,
+    /// All modules of the folder, in catalog order.
+    pub entries: Vec<CatalogEntry>,
 }
 
-/// A file to add: what it is and how it is listed.
+/// A file to add, with its catalog entry.
 struct Candidate {
     file: PathBuf,
-    entry: Entry,
-    source: Source,
+    entry: CatalogEntry,
+    source: ModuleSource,
 }
 
-/// Adds files to a folder, which is made if it is absent. The folder is changed only if a host that speaks `native`
-/// would take all of it afterwards.
+/// Adds files to a folder, which is created if absent. The folder changes only if a host with the native API version
+/// `native` would then start with it.
 ///
 /// # Errors
 ///
-/// For the first file that is no module or has no place, and for a folder that a host would refuse.
+/// If a file is no module, cannot be placed, or a host would refuse the resulting folder.
 pub fn add(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
     let is_new = !into.exists();
     let added = add_to(files, into, native, sandbox);
     if is_new && added.is_err() {
-        // Only if it is still empty.
+        // Fails, as intended, if the folder is not empty.
         let _ = std::fs::remove_dir(into);
     }
     added
@@ -83,16 +84,16 @@ fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sand
     };
     let mut candidates =
         files.iter().map(|file| Candidate::read(file, into, sandbox)).collect::<Result<Vec<_>, _>>()?;
-    candidates.sort_by_key(|candidate| place::order(&candidate.entry));
+    candidates.sort_by_key(|candidate| placement::order(&candidate.entry));
     let mut result = Added { added: Vec::new(), present: Vec::new(), entries: before };
     let mut new = Vec::new();
     for candidate in candidates {
-        if let Some(listed) = same_place(&result.entries, &candidate)? {
+        if let Some(listed) = same_version(&result.entries, &candidate)? {
             result.present.push(listed);
             continue;
         }
         refuse_taken_name(into, &candidate)?;
-        let merged = place::merge(result.entries, [candidate.entry.clone()].into_iter());
+        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter());
         result.entries = merged.map_err(|source| AddError::NotNewest { file: candidate.file.clone(), source })?;
         result.added.push(candidate.entry.file.clone());
         new.push(candidate);
@@ -104,8 +105,8 @@ fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sand
     let mut placed = Vec::new();
     let written = write(into, &result.entries, &new, &mut placed);
     if written.is_err() {
-        // Without the catalog's entry a file makes the folder unusable. What cannot be deleted either is named by the
-        // host, with this command as the advice.
+        // A file without a catalog entry makes the folder unusable. If it cannot be deleted either, the host's error names it
+        // and this command.
         placed.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
     written.map_err(failed)?;
@@ -115,10 +116,10 @@ fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sand
 impl Candidate {
     fn read(file: &Path, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, AddError> {
         let unusable = |source| AddError::Module { file: file.to_owned(), source };
-        let source = Source::read(file, sandbox).map_err(|error: ComponentError| unusable(error.into()))?;
+        let source = ModuleSource::read(file, sandbox).map_err(|error: ComponentError| unusable(error.into()))?;
         let module = source.load(sandbox).map_err(unusable)?;
-        let mut entry = Entry::of(&module, source.digest.clone());
-        // A file that is in the folder already keeps its name: under another one it would be there twice.
+        let mut entry = CatalogEntry::of(&module, source.digest.clone());
+        // A file that is already in the folder keeps its name, or the folder would have it twice.
         if let Some(name) = name_within(file, into) {
             entry.file = name;
         }
@@ -135,7 +136,7 @@ fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError>
     }
 }
 
-/// The name of a file that is directly in the folder, if a catalog can list it.
+/// Returns the name of a file that is directly in the folder, if a catalog can list it.
 fn name_within(file: &Path, folder: &Path) -> Option<String> {
     let file = file.canonicalize().ok()?;
     let name = file.file_name()?.to_str()?;
@@ -143,24 +144,29 @@ fn name_within(file: &Path, folder: &Path) -> Option<String> {
     (is_within && is_file_name(name)).then(|| name.to_owned())
 }
 
-/// The file that is listed at the candidate's place, if it is the same.
-fn same_place(entries: &[Entry], candidate: &Candidate) -> Result<Option<String>, AddError> {
-    let Some(listed) = entries.iter().find(|entry| place::is_same(entry, &candidate.entry)) else { return Ok(None) };
+/// Returns the listed file with the candidate's version, if its content is the same.
+///
+/// # Errors
+/// [`AddError::OtherContent`] if the content differs.
+fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Option<String>, AddError> {
+    let Some(listed) = entries.iter().find(|entry| placement::is_same(entry, &candidate.entry)) else {
+        return Ok(None);
+    };
     if listed.sha256 == candidate.entry.sha256 {
         return Ok(Some(listed.file.clone()));
     }
     Err(AddError::OtherContent {
         file: candidate.file.clone(),
-        added: candidate.entry.place,
+        added: candidate.entry.position,
         listed: listed.file.clone(),
         sha256: listed.sha256.clone(),
     })
 }
 
-/// Loads the folder as it would be, from a copy made of links.
+/// Loads the resulting folder from a temporary copy made of links.
 fn rehearse(
     into: &Path,
-    entries: &[Entry],
+    entries: &[CatalogEntry],
     new: &[Candidate],
     native: ApiVersion,
     sandbox: &Arc<Sandbox>,
@@ -172,7 +178,7 @@ fn rehearse(
         let staged = stage.path().join(&entry.file);
         match new.iter().find(|candidate| candidate.entry.file == entry.file) {
             Some(candidate) => std::fs::write(staged, &candidate.source.bytes),
-            // A link to a file that is absent is reported by the catalog as a missing module.
+            // The catalog reports a link to an absent file as a missing module.
             None => std::os::unix::fs::symlink(folder.join(&entry.file), staged),
         }
         .map_err(failed)?;
@@ -182,14 +188,14 @@ fn rehearse(
     catalog.ends_in(native).map_err(AddError::After)
 }
 
-fn write(into: &Path, entries: &[Entry], new: &[Candidate], placed: &mut Vec<PathBuf>) -> std::io::Result<()> {
+fn write(into: &Path, entries: &[CatalogEntry], new: &[Candidate], placed: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for candidate in new {
         let path = into.join(&candidate.entry.file);
         if !path.exists() {
             placed.push(path);
         }
-        place::put(into, &candidate.entry, &candidate.source.bytes)?;
+        placement::put(into, &candidate.entry, &candidate.source.bytes)?;
     }
-    // Last, so that a catalog never lists a file that is not there.
+    // Written last, so that a catalog never lists a missing file.
     catalog::write(into, entries).map(drop)
 }

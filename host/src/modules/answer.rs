@@ -1,24 +1,24 @@
-//! Whether what a row function gave back fits what it was given. Nothing of an answer is used before it has
-//! passed here. Owns the rules of shape; what the values mean is the migration's affair.
+//! Validates the outcome of a row function against its input and the manifest. No part of an outcome is used before this.
+//! Owns the rules of form; the values are up to the migration.
 
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
 use crate::layout::manifest::Access;
 use crate::layout::schema::{Column, ColumnType, Sealing};
 
-/// What one direction writes, for each of its accesses.
+/// The columns that one direction writes, for each of its accesses.
 pub(super) type WrittenColumns = Vec<Definitions>;
 
-/// What the layout says of a table that is written.
+/// The layout's definitions for a table that is written.
 #[derive(Debug)]
 pub(super) struct Definitions {
-    /// Of the columns that are written, in the order of `writes`.
+    /// The definitions of the written columns, in the order of `writes`.
     pub(super) columns: Vec<Column>,
-    /// A column without which no row can be added, and which is not written.
+    /// A required column without a default that is not written; rows cannot be added without it.
     pub(super) missing: Option<String>,
 }
 
-/// Checks an outcome. Without the definitions, as when a module is looked at alone, each column need only be
-/// consistent as some type.
+/// Validates an outcome. Without definitions, as when a module is loaded without its catalog, each column only has to be
+/// consistent with some type.
 pub(super) fn check(
     accesses: &[Access],
     columns: Option<&WrittenColumns>,
@@ -117,7 +117,7 @@ fn check_shape(given: &TableData, shape: &Shape) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows are added only where every column that they need is written, other than in refused units, which are dropped.
+/// Rows may be added only if every required column is written; except in refused units, which are dropped.
 fn check_added(shape: &Shape, definitions: Option<&Definitions>, refused: &[bool]) -> Result<(), String> {
     let Some(missing) = definitions.and_then(|definitions| definitions.missing.as_ref()) else { return Ok(()) };
     let added =
@@ -137,7 +137,7 @@ fn units(offsets: &[u32]) -> usize {
     offsets.len().saturating_sub(1)
 }
 
-/// Offsets begin at 0, never go back and end where the values end.
+/// Offsets start at 0, never decrease and end at the number of values.
 fn check_offsets(offsets: &[u32], end: usize) -> Result<(), String> {
     if offsets.first().is_some_and(|first| *first != 0) {
         return Err(format!("offsets begin at {}", offsets[0]));
@@ -171,7 +171,7 @@ fn check_type(definition: &Column, rows: usize, column: &ColumnData) -> Result<(
         ColumnType::Varchar(_) | ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => {
             check_text(rows, column)?;
             match definition.sealing {
-                // A protobuf message is bytes.
+                // A protobuf message is arbitrary bytes.
                 Sealing::Enveloped => Ok(()),
                 Sealing::Plain | Sealing::Sealed => check_utf8(column),
             }
@@ -197,7 +197,7 @@ fn check_fixed(rows: usize, bytes: usize, column: &ColumnData) -> Result<(), Str
 }
 
 fn check_text(rows: usize, column: &ColumnData) -> Result<(), String> {
-    // A column of no rows may leave out the one offset it has.
+    // A column without rows may omit its single offset.
     let found = column.offsets.len();
     if found != rows + 1 && !(rows == 0 && found == 0) {
         return Err(format!("{found} offsets for {rows} rows, which take {}", rows + 1));
@@ -213,7 +213,7 @@ fn check_utf8(column: &ColumnData) -> Result<(), String> {
     }
 }
 
-/// A 32-bit integer crosses in eight bytes and must still be one.
+/// A 32-bit integer crosses the boundary in eight bytes; its value has to fit 32 bits.
 fn check_width(column: &ColumnData) -> Result<(), String> {
     let (values, _) = column.values.as_chunks::<8>();
     let wide = values.iter().map(|bytes| i64::from_le_bytes(*bytes)).find(|value| i32::try_from(*value).is_err());
@@ -223,7 +223,7 @@ fn check_width(column: &ColumnData) -> Result<(), String> {
     }
 }
 
-/// No NULL in a column that takes none, other than in the rows of refused units, which are dropped.
+/// Rejects NULL in a required column; except in the rows of refused units, which are dropped.
 fn check_nulls(definition: &Column, column: &ColumnData, unit_offsets: &[u32], refused: &[bool]) -> Result<(), String> {
     if definition.nullable || column.validity.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The contract as the host speaks it: one file per released version of a WIT package, each
-//! adapting it to the host's own types. Owns the translation between the two and no policy.
+//! Bindings of the contract: one file for each released version of a WIT package, which converts it to the host's own
+//! types. Owns the conversion; contains no policy.
 
 pub(super) mod migration_0_1;
 pub(super) mod translator_0_1;

@@ -1,6 +1,6 @@
-//! From crates to a folder of modules with its catalog: compiled by cargo, encoded as components, asked what
-//! they are, written so that a folder is never half of one catalog and half of another for long.
-//! Owns the order of the steps; runs no module beyond `describe`.
+//! Builds crates into a folder of modules with its catalog: compiles them with cargo, encodes them as components, reads
+//! their manifests, and writes files and catalog in an order that keeps the time in which they disagree short. Runs no
+//! guest code but `describe`.
 
 mod compile;
 mod sources;
@@ -12,38 +12,47 @@ use std::sync::Arc;
 
 use wit_component::ComponentEncoder;
 
-use super::catalog::{self, CATALOG_FILE, Catalog, CatalogError, Entry};
+use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError};
 use super::module::{Module, ModuleError};
-use super::place::{self, NotNewest};
+use super::placement::{self, NotNewest};
 use super::sandbox::{self, Sandbox};
 use crate::progress::Progress;
 
 pub use self::sources::{SourceError, listed_crates};
 pub use self::target::TargetError;
 
-/// What to do with the modules that the folder already has.
+/// What to do with other modules in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
+    /// Keep them; replace only those of the same version.
     Keep,
+    /// Delete them.
     Drop,
 }
 
-/// Which crates to build, and where to.
+/// The crates to build, and the folder to write to.
 #[derive(Debug, Clone)]
 pub struct BuildRequest {
+    /// Folders of crates.
     pub crates: Vec<PathBuf>,
+    /// The folder of modules; created if absent.
     pub into: PathBuf,
+    /// What to do with other modules in that folder.
     pub others: Others,
 }
 
 impl BuildRequest {
-    /// All modules of the repository that the current folder belongs to, and nothing else.
+    /// Builds all modules of the repository that the current folder belongs to; the folder gets no others.
+    ///
+    /// # Errors
+    /// If no parent folder has a list of modules, or it cannot be read.
     pub fn everything(into: &Path) -> Result<Self, SourceError> {
         let crates = listed_crates(&sources::find_list()?)?;
         Ok(Self { crates, into: into.to_owned(), others: Others::Drop })
     }
 }
 
+/// Why crates could not be built into a folder of modules.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -52,32 +61,39 @@ pub enum BuildError {
     Cargo { source: std::io::Error },
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("rustc cannot be run in the crate's folder; correct what it says and build again:\n{output}")]
+    #[error("rustc cannot be run in the crate's folder; correct the error below and build again:\n{output}")]
     Rustc { output: String },
-    #[error("cargo refused; correct what it says and build again:\n{output}")]
+    #[error("cargo failed; correct the error below and build again:\n{output}")]
     Compile { output: String },
     #[error("cargo built no WebAssembly from {}; its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`", .crate_folder.display())]
     NoLibrary { crate_folder: PathBuf },
-    #[error("{} exports no module: {reason}; end it with the SDK's export macro", .crate_folder.display())]
+    #[error("{} is not a module: {reason}; end it with the SDK's export macro", .crate_folder.display())]
     Encode { crate_folder: PathBuf, reason: String },
     #[error("the folder {} cannot be written to; check its permissions and space", .folder.display())]
     Write { folder: PathBuf, source: std::io::Error },
-    #[error("what {} builds is not a module this host can use", .crate_folder.display())]
+    #[error("the component built from {} is not a module that this host can use", .crate_folder.display())]
     Module { crate_folder: PathBuf, source: ModuleError },
     #[error(transparent)]
     NotNewest(#[from] NotNewest),
-    #[error("the modules do not make a catalog")]
+    #[error("the modules do not form a valid catalog")]
     Catalog(#[from] CatalogError),
 }
 
-/// A component and the place it claims.
+/// A built component with its catalog entry.
 struct Built {
-    entry: Entry,
+    entry: CatalogEntry,
     component: Vec<u8>,
 }
 
 /// Builds the crates into their folder and returns its catalog.
-pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress) -> Result<Vec<Entry>, BuildError> {
+///
+/// # Errors
+/// If a crate cannot be built, its component is no module, or the result is no valid catalog.
+pub fn build(
+    request: &BuildRequest,
+    sandbox: &Arc<Sandbox>,
+    progress: &Progress,
+) -> Result<Vec<CatalogEntry>, BuildError> {
     let BuildRequest { crates, into, others } = request;
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
@@ -94,12 +110,12 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
         progress.advance(1);
     }
     let entries = match others {
-        Others::Keep => place::merge(before.clone(), built.iter().map(|built| built.entry.clone()))?,
-        Others::Drop => place::chain(built.iter().map(|built| built.entry.clone()).collect()),
+        Others::Keep => placement::merge(before.clone(), built.iter().map(|built| built.entry.clone()))?,
+        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect()),
     };
-    catalog::check_lines(&entries)?;
+    catalog::check_sequence(&entries)?;
     for Built { entry, component } in &built {
-        place::put(into, entry, component).map_err(failed)?;
+        placement::put(into, entry, component).map_err(failed)?;
     }
     catalog::write(into, &entries).map_err(failed)?;
     for gone in before.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
@@ -108,7 +124,10 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
     Ok(entries)
 }
 
-/// The components of crates, in their order, without asking them what they are.
+/// Builds the components of crates, in the same order, without running them.
+///
+/// # Errors
+/// If a crate cannot be built or encoded.
 pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>>, BuildError> {
     let total = Some(crates.len() as u64);
     compile::prepare(crates, progress)?;
@@ -124,7 +143,7 @@ fn encode(crate_folder: &Path, library: &Path) -> Result<Vec<u8>, BuildError> {
         .map_err(|reason| BuildError::Encode { crate_folder: crate_folder.to_owned(), reason: format!("{reason:#}") })
 }
 
-/// Asks a component what it is.
+/// Loads a component to read its manifest, and returns it with its catalog entry.
 fn describe(crate_folder: &Path, component: Vec<u8>, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Built, BuildError> {
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     let unusable = |source| BuildError::Module { crate_folder: crate_folder.to_owned(), source };
@@ -132,5 +151,5 @@ fn describe(crate_folder: &Path, component: Vec<u8>, into: &Path, sandbox: &Arc<
     file.write_all(&component).map_err(failed)?;
     let sha256 = sandbox::digest(&component);
     let module = Module::open(file.path(), sandbox).map_err(unusable)?;
-    Ok(Built { entry: Entry::of(&module, sha256), component })
+    Ok(Built { entry: CatalogEntry::of(&module, sha256), component })
 }

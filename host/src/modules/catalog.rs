@@ -1,57 +1,58 @@
-//! The catalog: the ordered, digest-pinned modules of one folder. Owns every reason to refuse a folder, all of
-//! them found before anything is locked or read from a database.
+//! The catalog: the ordered, digest-pinned modules of one folder. Owns every reason to refuse a folder; all of them are
+//! found before the lock is taken or the database is read.
 
+mod definitions;
 mod entries;
-mod lines;
-mod written;
+mod sequence;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::migration::MigrationModule;
-use super::module::{Module, ModuleError, Source};
+use super::module::{Module, ModuleError, ModuleSource};
 use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{ApiVersion, Translate};
 use super::translator::TranslatorModule;
-use crate::layout::fold::{LayoutError, Line};
+use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 
-pub use self::entries::{CATALOG_FILE, Entry, Place};
+pub use self::entries::{CATALOG_FILE, CatalogEntry, CatalogPosition};
 pub(super) use self::entries::{is_file_name, persist_readable, read, write};
-pub(super) use self::lines::check as check_lines;
+pub(super) use self::sequence::check as check_sequence;
 
-/// The modules of one folder, each kind in the order of its line, oldest first.
+/// The modules of one folder, migrations and translators each ordered oldest first.
 #[derive(Debug)]
 pub struct Catalog {
     migrations: Vec<Arc<MigrationModule>>,
     translators: Vec<Arc<TranslatorModule>>,
-    line: Line,
+    line: LayoutHistory,
 }
 
+/// Why a folder of modules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     #[error("{} is not there; name a folder that `bbs module build --into` has written", .path.display())]
     NoCatalog { path: PathBuf },
     #[error("{} cannot be read; check its permissions", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not a catalog; write it anew with `bbs module build`", .path.display())]
+    #[error("{} is not a catalog; write it again with `bbs module build`", .path.display())]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("{}: the entry of {file:?} is not one: {what}; write it anew with `bbs module build`", .path.display())]
+    #[error("{}: the entry of {file:?} is not valid: {what}; write it again with `bbs module build`", .path.display())]
     Entry { path: PathBuf, file: String, what: &'static str },
     #[error("{file} is listed twice; delete one of its entries from the catalog")]
     ListedTwice { file: String },
     #[error(
-        "{file} is in the folder {0}, and no entry lists it; list it with `bbs module add {0}/{file} --into {0}`, or delete it",
+        "{file} is in the folder {0}, but not in its catalog; list it with `bbs module add {0}/{file} --into {0}`, or delete it",
         .folder.display()
     )]
     Unlisted { folder: PathBuf, file: String },
-    #[error("{file} is listed ({place}), and is not in the folder {}; put the file back, or build the folder anew", .folder.display())]
-    Missing { folder: PathBuf, file: String, place: Place },
+    #[error("{file} is listed ({position}), but is not in the folder {}; restore the file, or rebuild the folder", .folder.display())]
+    Missing { folder: PathBuf, file: String, position: CatalogPosition },
     #[error(
         "{file} was altered: its sha256 is {found}, the catalog says {listed}; \
-         put the original back, or build the folder anew if the change is meant"
+         restore the original, or rebuild the folder if the change is intended"
     )]
     Altered { file: String, listed: String, found: String },
     #[error(
@@ -60,18 +61,20 @@ pub enum CatalogError {
     VersionTwice { file: String, version: DataVersion },
     #[error("{file} serves API version {serves}, as an earlier module does; keep one of the two")]
     ServedTwice { file: String, serves: ApiVersion },
-    #[error("{file} ({version}) stands after {before}; the catalog lists each line oldest first, so move its entry")]
+    #[error(
+        "{file} ({version}) is listed after {before}; a catalog lists migrations and translators each oldest first, so move its entry"
+    )]
     OutOfOrder { file: String, version: String, before: String },
     #[error(
-        "{file} (migration {version}) was built to follow {}, and in the catalog it follows {}; \
-         put back what is missing between them, or build the folder anew",
+        "{file} (migration {version}) was built to follow {}, but in the catalog it follows {}; \
+         restore the migrations that are missing between them, or rebuild the folder",
         version_or_nothing(*.follows),
         version_or_nothing(*.before)
     )]
     DataGap { file: String, version: DataVersion, follows: Option<DataVersion>, before: Option<DataVersion> },
     #[error(
         "{file} serves API version {serves}, and the translator before it needs {wanted}; \
-         put back the translator that serves {wanted}: only the oldest end of the line may be left out"
+         restore the translator that serves {wanted}: only the oldest translators of the chain may be left out"
     )]
     ApiGap { file: String, serves: ApiVersion, wanted: ApiVersion },
     #[error(
@@ -79,11 +82,11 @@ pub enum CatalogError {
          add the translators in between, or use the modules that belong to this host"
     )]
     ApiEnd { file: String, onto: ApiVersion, native: ApiVersion },
-    #[error("the folder holds a module that cannot be used")]
+    #[error("a module of the folder cannot be used")]
     Module(#[from] ModuleError),
-    #[error("{file} is {found} by its own account, and the catalog lists it as {listed}; build the folder anew")]
-    Lie { file: String, listed: Place, found: String },
-    #[error("the folder's migrations do not build on each other")]
+    #[error("{file} is {found} according to its manifest, but the catalog lists it as {listed}; rebuild the folder")]
+    ManifestMismatch { file: String, listed: CatalogPosition, found: String },
+    #[error("the layout changes of the folder's migrations do not fit together")]
     Layout(#[from] LayoutError),
 }
 
@@ -92,11 +95,14 @@ fn version_or_nothing(version: Option<DataVersion>) -> String {
 }
 
 impl Catalog {
-    /// Reads a folder and refuses it for the first thing that is wrong with it.
+    /// Loads every module of a folder.
+    ///
+    /// # Errors
+    /// For the first reason to refuse the folder.
     pub fn load(folder: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, CatalogError> {
         let entries = entries::read(folder)?;
         refuse_unlisted(folder, &entries)?;
-        lines::check(&entries)?;
+        sequence::check(&entries)?;
         let (mut migrations, mut translators) = (Vec::new(), Vec::new());
         for entry in &entries {
             match open(folder, entry, sandbox)? {
@@ -104,35 +110,43 @@ impl Catalog {
                 Module::Translator(module) => translators.push(module),
             }
         }
-        let line = Line::new(migrations.iter().map(|module| module.manifest()))?;
+        let line = LayoutHistory::new(migrations.iter().map(|module| module.manifest()))?;
         for module in &migrations {
-            module.expect(written::columns(&line, module.manifest()));
+            module.expect(definitions::columns(&line, module.manifest()));
         }
         Ok(Self { migrations, translators, line })
     }
 
-    /// The entries of a folder, each line in order, without opening a module.
-    pub fn entries(folder: &Path) -> Result<Vec<Entry>, CatalogError> {
+    /// Returns the entries of a folder's catalog in order, without opening a module.
+    ///
+    /// # Errors
+    /// If the catalog cannot be read, its sequence has a gap, or the folder has an unlisted module.
+    pub fn entries(folder: &Path) -> Result<Vec<CatalogEntry>, CatalogError> {
         let entries = entries::read(folder)?;
         refuse_unlisted(folder, &entries)?;
-        lines::check(&entries)?;
+        sequence::check(&entries)?;
         Ok(entries)
     }
 
+    /// The migrations, oldest first.
     pub fn migrations(&self) -> &[Arc<MigrationModule>] {
         &self.migrations
     }
 
+    /// The translators, oldest first.
     pub fn translators(&self) -> &[Arc<TranslatorModule>] {
         &self.translators
     }
 
-    /// The layout at every version of the folder's migrations.
-    pub fn line(&self) -> &Line {
+    /// The layout history: the layout at every version of the folder's migrations.
+    pub fn layout_history(&self) -> &LayoutHistory {
         &self.line
     }
 
-    /// Refuses a line of translators that does not end in the version the host itself speaks.
+    /// Checks that the translator chain ends in the host's native API version.
+    ///
+    /// # Errors
+    /// [`CatalogError::ApiEnd`] if it does not.
     pub fn ends_in(&self, native: ApiVersion) -> Result<(), CatalogError> {
         match self.translators.last() {
             Some(last) if last.manifest().onto != native => {
@@ -143,7 +157,7 @@ impl Catalog {
     }
 }
 
-fn refuse_unlisted(folder: &Path, entries: &[Entry]) -> Result<(), CatalogError> {
+fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), CatalogError> {
     let failed = |source| CatalogError::Read { path: folder.to_owned(), source };
     let listed: BTreeSet<&str> = entries.iter().map(|entry| entry.file.as_str()).collect();
     let mut found = BTreeSet::new();
@@ -156,11 +170,11 @@ fn refuse_unlisted(folder: &Path, entries: &[Entry]) -> Result<(), CatalogError>
     }
 }
 
-/// Opens the module of an entry: the file that is listed, and what it is listed as.
-fn open(folder: &Path, entry: &Entry, sandbox: &Arc<Sandbox>) -> Result<Module, CatalogError> {
-    let source = Source::read(&folder.join(&entry.file), sandbox).map_err(|error| match error {
+/// Opens the module of an entry, and checks that its digest and manifest match the entry.
+fn open(folder: &Path, entry: &CatalogEntry, sandbox: &Arc<Sandbox>) -> Result<Module, CatalogError> {
+    let source = ModuleSource::read(&folder.join(&entry.file), sandbox).map_err(|error| match error {
         ComponentError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            CatalogError::Missing { folder: folder.to_owned(), file: entry.file.clone(), place: entry.place }
+            CatalogError::Missing { folder: folder.to_owned(), file: entry.file.clone(), position: entry.position }
         }
         error => CatalogError::Module(error.into()),
     })?;
@@ -172,19 +186,19 @@ fn open(folder: &Path, entry: &Entry, sandbox: &Arc<Sandbox>) -> Result<Module, 
         });
     }
     let module = source.load(sandbox)?;
-    let (honest, found) = match (&module, entry.place) {
-        (Module::Migration(module), place) => {
+    let (matches, found) = match (&module, entry.position) {
+        (Module::Migration(module), position) => {
             let version = module.manifest().version;
-            let honest = matches!(place, Place::Migration { version: listed, .. } if listed == version);
-            (honest, format!("migration {version}"))
+            let matches = matches!(position, CatalogPosition::Migration { version: listed, .. } if listed == version);
+            (matches, format!("migration {version}"))
         }
-        (Module::Translator(module), place) => {
+        (Module::Translator(module), position) => {
             let (serves, onto) = (module.manifest().serves, module.manifest().onto);
-            (place == Place::Translator { serves, onto }, format!("translator {serves} to {onto}"))
+            (position == CatalogPosition::Translator { serves, onto }, format!("translator {serves} to {onto}"))
         }
     };
-    if !honest {
-        return Err(CatalogError::Lie { file: entry.file.clone(), listed: entry.place, found });
+    if !matches {
+        return Err(CatalogError::ManifestMismatch { file: entry.file.clone(), listed: entry.position, found });
     }
     Ok(module)
 }

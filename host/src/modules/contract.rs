@@ -1,5 +1,5 @@
-//! Which contract a component was built for, told from its type alone: nothing of it has run yet.
-//! Owns the list of contracts and what each lets a component import.
+//! Recognises the contract that a component was built for, from its type alone, before any of its code runs. Owns the list
+//! of contracts and the imports that each allows.
 
 use wasmtime::Engine;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};
@@ -7,7 +7,7 @@ use wasmtime::component::{Component, Linker};
 
 use super::bindings::migration_0_1::{self, Migration};
 use super::bindings::translator_0_1::{self, Translator};
-use super::instance::Tenant;
+use super::instance::InstanceState;
 
 /// A component of a known contract, linked to its imports.
 pub(super) enum Contract {
@@ -15,6 +15,7 @@ pub(super) enum Contract {
     Translator(Translator),
 }
 
+/// Why a component implements no contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContractError {
     #[error(
@@ -27,14 +28,14 @@ pub enum ContractError {
          (`describe`, `call`, `events`); end it with the SDK's export macro"
     )]
     UnknownWorld { exports: Vec<String> },
-    #[error("it is not of the contract it names ({reason}); build it anew with the SDK of this host")]
+    #[error("its types differ from the contract's ({reason}); rebuild it with the SDK of this host")]
     Types { reason: String },
 }
 
 const MIGRATION_EXPORTS: &[&str] = &["describe", "down", "up"];
 const TRANSLATOR_EXPORTS: &[&str] = &["call", "describe", "events"];
 
-/// Recognises the contract of a component and links it.
+/// Recognises the contract of a component and links its imports.
 pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contract, ContractError> {
     let mut exports = exported_functions(engine, component);
     exports.sort();
@@ -50,7 +51,7 @@ pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contra
     Err(ContractError::UnknownWorld { exports })
 }
 
-/// What a component imports, as `interface#function`. An interface of types alone gives it nothing and is left out.
+/// The imported functions of a component, as `interface#function`. Interfaces that only have types are omitted.
 pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let mut imports = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
@@ -65,9 +66,9 @@ pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     imports
 }
 
-/// Puts into the linker every interface of types alone that a component imports: the SDK brings those of both
-/// contracts into every module.
-pub(super) fn link_types(component: &Component, linker: &mut Linker<Tenant>) -> wasmtime::Result<()> {
+/// Adds every imported interface that only has types to the linker: the SDK imports those of both contracts into every
+/// module.
+pub(super) fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
     let engine = component.engine();
     for (name, import) in component.component_type().imports(engine) {
         match import.ty {
@@ -80,7 +81,7 @@ pub(super) fn link_types(component: &Component, linker: &mut Linker<Tenant>) -> 
     Ok(())
 }
 
-/// What an imported interface has besides types.
+/// The functions and other non-type items of an imported interface.
 fn called(engine: &Engine, instance: &ComponentInstance) -> Vec<String> {
     let exports = instance.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
     exports.map(|(function, _)| function.to_owned()).collect()
@@ -92,7 +93,7 @@ fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {
     functions.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// What an interface of the contract does not have, linking refuses.
+/// Rejects imports outside the contract's interfaces. Unknown functions of a contract's interface fail when linking.
 fn refuse_foreign_imports(engine: &Engine, component: &Component, allowed: &[&str]) -> Result<(), ContractError> {
     match imports(engine, component).into_iter().find(|import| {
         let interface = import.split_once('#').map_or(import.as_str(), |(interface, _)| interface);

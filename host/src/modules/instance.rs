@@ -1,5 +1,5 @@
-//! Instances of one module: one store each, because a trap poisons its whole store; kept for the next call while
-//! they are healthy, thrown away as soon as they are not. Owns the bounds of a running call.
+//! Instances of one module, with one store each, because a trap poisons its whole store. Healthy instances are reused,
+//! failed ones discarded. Owns the limits of a running call.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,21 +15,21 @@ use super::sandbox::Sandbox;
 pub(super) trait Linked: Send + Sync {
     type Guest: Send;
 
-    fn instantiate(&self, store: &mut Store<Tenant>) -> wasmtime::Result<Self::Guest>;
+    fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<Self::Guest>;
 }
 
-/// What the host knows of an instance while it runs.
-pub(super) struct Tenant {
+/// The state of an instance's store.
+pub(super) struct InstanceState {
     limits: Limits,
     pub(super) log: LogBudget,
     memory_bytes: usize,
     refused_memory_bytes: Option<usize>,
-    /// When the running call is over.
+    /// When the running call has to end.
     deadline: Instant,
     next_calls: u32,
 }
 
-impl Tenant {
+impl InstanceState {
     fn new(limits: &Limits, module: &Arc<str>) -> Self {
         Self {
             limits: limits.clone(),
@@ -41,13 +41,13 @@ impl Tenant {
         }
     }
 
-    /// The memory it asked for in vain during this call.
+    /// The size of memory that was denied during this call, if any.
     pub(super) fn refused_memory(&self) -> Option<usize> {
         self.refused_memory_bytes
     }
 }
 
-impl ResourceLimiter for Tenant {
+impl ResourceLimiter for InstanceState {
     fn memory_growing(&mut self, _current: usize, wanted: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         if wanted > self.limits.memory_bytes {
             self.refused_memory_bytes = Some(wanted);
@@ -62,8 +62,8 @@ impl ResourceLimiter for Tenant {
     }
 }
 
-/// Begins a call: a full deadline, a full log.
-fn begin(store: &mut Store<Tenant>) {
+/// Resets the deadline, the answer budget and the log budget for a call.
+fn begin(store: &mut Store<InstanceState>) {
     let tenant = store.data_mut();
     tenant.deadline = Instant::now() + tenant.limits.call_time;
     tenant.refused_memory_bytes = None;
@@ -74,8 +74,14 @@ fn begin(store: &mut Store<Tenant>) {
     store.set_hostcall_fuel(fuel);
 }
 
-/// Runs `work` for a guest that called out, without counting the time against its deadline.
-pub(super) fn outside<R>(mut store: impl AsContextMut<Data = Tenant>, work: impl FnOnce() -> R) -> wasmtime::Result<R> {
+/// Runs `work` for an import, without counting its time against the call's deadline.
+///
+/// # Errors
+/// If the deadline has passed, or the call has called `next` too often.
+pub(super) fn outside<R>(
+    mut store: impl AsContextMut<Data = InstanceState>,
+    work: impl FnOnce() -> R,
+) -> wasmtime::Result<R> {
     let mut store = store.as_context_mut();
     let tenant = store.data_mut();
     let limits = &tenant.limits;
@@ -92,22 +98,22 @@ pub(super) fn outside<R>(mut store: impl AsContextMut<Data = Tenant>, work: impl
     Ok(done)
 }
 
-/// The instances of one module.
+/// The pool of instances of one module.
 pub(super) struct Instances<L: Linked> {
     linked: L,
     module: Arc<str>,
     sandbox: Arc<Sandbox>,
-    state: Mutex<State<L::Guest>>,
+    state: Mutex<InstancePool<L::Guest>>,
     returned: Condvar,
 }
 
-struct State<G> {
+struct InstancePool<G> {
     idle: Vec<Instance<G>>,
     running: usize,
 }
 
 struct Instance<G> {
-    store: Store<Tenant>,
+    store: Store<InstanceState>,
     guest: G,
 }
 
@@ -117,37 +123,37 @@ impl<L: Linked> Instances<L> {
             linked,
             module: Arc::clone(module),
             sandbox: Arc::clone(sandbox),
-            state: Mutex::new(State { idle: Vec::new(), running: 0 }),
+            state: Mutex::new(InstancePool { idle: Vec::new(), running: 0 }),
             returned: Condvar::new(),
         }
     }
 
-    /// Instances that there may be at once.
+    /// The largest number of concurrent instances.
     pub(super) fn most(&self) -> usize {
         self.sandbox.limits().instances
     }
 
-    /// Instances that wait for a call.
+    /// The number of idle instances.
     pub(super) fn idle(&self) -> usize {
         self.lock().idle.len()
     }
 
-    /// Throws away every instance that waits, so that the next call has a fresh one.
+    /// Discards all idle instances, so that the next call starts a fresh one.
     pub(super) fn refresh(&self) {
         self.lock().idle.clear();
     }
 
-    /// Runs one call on an instance of its own. The instance lives on only if the call came back and `accept`
-    /// takes the answer.
+    /// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept`
+    /// accepted its result.
     pub(super) fn run<R>(
         &self,
-        call: impl FnOnce(&L::Guest, &mut Store<Tenant>) -> wasmtime::Result<R>,
+        call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
         accept: impl FnOnce(R) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let limits = self.sandbox.limits();
-        let waiting = self.take()?;
-        let place = Place(self);
-        let mut instance = match waiting {
+        let idle = self.take()?;
+        let slot = RunningSlot(self);
+        let mut instance = match idle {
             Some(instance) => instance,
             None => self.start()?,
         };
@@ -158,11 +164,12 @@ impl<L: Linked> Instances<L> {
         if instance.store.data().memory_bytes <= limits.idle_memory_bytes {
             self.lock().idle.push(instance);
         }
-        drop(place);
+        drop(slot);
         Ok(answer)
     }
 
-    /// Waits for a place among the running, and takes an idle instance if there is one.
+    /// Waits until fewer than the largest number of instances run, then counts one more as running; returns an idle one if
+    /// there is one.
     fn take(&self) -> Result<Option<Instance<L::Guest>>, CallError> {
         let limits = self.sandbox.limits();
         let (mut state, wait) = self
@@ -178,9 +185,9 @@ impl<L: Linked> Instances<L> {
 
     fn start(&self) -> Result<Instance<L::Guest>, CallError> {
         let limits = self.sandbox.limits();
-        let mut store = Store::new(self.sandbox.engine(), Tenant::new(limits, &self.module));
+        let mut store = Store::new(self.sandbox.engine(), InstanceState::new(limits, &self.module));
         store.limiter(|tenant| tenant);
-        // A start function runs under the same bounds as any other.
+        // A start function runs under the same limits.
         begin(&mut store);
         let guest = self.linked.instantiate(&mut store).map_err(|error| {
             match CallError::from_wasmtime(&error, store.data(), limits) {
@@ -191,15 +198,15 @@ impl<L: Linked> Instances<L> {
         Ok(Instance { store, guest })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<L::Guest>> {
+    fn lock(&self) -> MutexGuard<'_, InstancePool<L::Guest>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place among the running instances, given back however the call ends.
-struct Place<'a, L: Linked>(&'a Instances<L>);
+/// A running instance, counted until this is dropped.
+struct RunningSlot<'a, L: Linked>(&'a Instances<L>);
 
-impl<L: Linked> Drop for Place<'_, L> {
+impl<L: Linked> Drop for RunningSlot<'_, L> {
     fn drop(&mut self) {
         self.0.lock().running -= 1;
         self.0.returned.notify_one();
@@ -211,9 +218,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_grows_up_to_its_limits_and_not_beyond() {
+    fn instance_grows_up_to_its_limits_only() {
         let limits = Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() };
-        let mut tenant = Tenant::new(&limits, &"a module".into());
+        let mut tenant = InstanceState::new(&limits, &"a module".into());
         assert!(tenant.memory_growing(0, 100, None).unwrap());
         assert_eq!((tenant.memory_bytes, tenant.refused_memory()), (100, None));
         assert!(!tenant.memory_growing(100, 101, None).unwrap());

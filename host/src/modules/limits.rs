@@ -1,34 +1,35 @@
-//! What a module may use. Every bound has a default, so a host without any configuration is safe.
+//! Limits of modules. Every limit has a default, so that a host without any configuration is safe.
 
 use std::time::Duration;
 
+/// The limits of every module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Of a component's file.
+    /// Largest size of a component's file.
     pub component_bytes: u64,
-    /// For compiling one component.
+    /// Longest time of compiling one component.
     pub compile_time: Duration,
-    /// Of linear memory, for each instance.
+    /// Largest linear memory of each instance.
     pub memory_bytes: usize,
-    /// An instance that has grown beyond this is thrown away after its call instead of waiting for the next.
+    /// An instance whose memory is larger is discarded after its call instead of being reused.
     pub idle_memory_bytes: usize,
-    /// Of WebAssembly stack, for each call.
+    /// Size of the WebAssembly stack.
     pub stack_bytes: usize,
-    /// Elements of one table.
+    /// Largest number of elements of one table.
     pub table_elements: usize,
-    /// For one call, not counting what a translator spends in `next`.
+    /// Longest time of one call, not counting the time that a translator spends in `next`.
     pub call_time: Duration,
-    /// Of everything that one call gives back.
+    /// Largest total size of one call's result.
     pub answer_bytes: usize,
-    /// That a translator may make in one call.
+    /// Most calls of `next` during one call.
     pub next_calls: u32,
-    /// That one call may write.
+    /// Most log lines during one call.
     pub log_lines: u32,
-    /// Of one line; the rest is cut off.
+    /// Largest length of a log line in bytes; longer lines are truncated.
     pub log_line_bytes: usize,
-    /// Of one module. A call beyond them waits for one to come back.
+    /// Most concurrent instances of one module; further calls wait.
     pub instances: usize,
-    /// For an instance to come back.
+    /// Longest time that a call waits for an instance.
     pub instance_wait: Duration,
 }
 

@@ -1,28 +1,28 @@
-//! What modules say: bounded in length and number, and marked with who said it. Owns no subscriber.
+//! The `log` import: log lines of modules, limited in length and number, and marked with the module's name.
 
 use std::sync::Arc;
 
 use super::limits::Limits;
-use crate::quiet::gets_a_line;
+use crate::log_sampling::is_sampled;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum GuestLogLevel {
     Debug,
     Info,
     Warn,
 }
 
-/// Lines of one instance, after which only now and then one is kept: a migration calls it once for each batch, and the
-/// log is not to grow with the table.
-const PLENTY: u64 = 1000;
+/// Lines of one instance after which lines are sampled: a migration is called once per batch, and the log must not grow
+/// with the table.
+const SAMPLED_AFTER: u64 = 1000;
 
-/// What is left of one call's lines.
+/// The remaining log lines of a call.
 pub(super) struct LogBudget {
     module: Arc<str>,
     lines: u32,
     left: u32,
-    /// In all calls.
-    said: u64,
+    /// Lines of all calls.
+    total: u64,
     line_bytes: usize,
 }
 
@@ -32,7 +32,7 @@ impl LogBudget {
             module: Arc::clone(module),
             lines: limits.log_lines,
             left: limits.log_lines,
-            said: 0,
+            total: 0,
             line_bytes: limits.log_line_bytes,
         }
     }
@@ -41,31 +41,35 @@ impl LogBudget {
         self.left = self.lines;
     }
 
-    /// Writes one line; the last that the budget allows says that the rest is left out.
-    pub(super) fn write(&mut self, level: Level, message: &str) {
+    /// Writes one line. The last line that the limit allows is followed by a warning.
+    pub(super) fn write(&mut self, level: GuestLogLevel, message: &str) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
-        self.said += 1;
-        if self.said > PLENTY && !gets_a_line(self.said) {
+        self.total += 1;
+        if self.total > SAMPLED_AFTER && !is_sampled(self.total) {
             return;
         }
         let module = &*self.module;
         let message = cut(message, self.line_bytes);
         match level {
-            Level::Debug => tracing::debug!(module, "{message}"),
-            Level::Info => tracing::info!(module, "{message}"),
-            Level::Warn => tracing::warn!(module, "{message}"),
+            GuestLogLevel::Debug => tracing::debug!(module, "{message}"),
+            GuestLogLevel::Info => tracing::info!(module, "{message}"),
+            GuestLogLevel::Warn => tracing::warn!(module, "{message}"),
         }
-        if self.said == PLENTY {
-            tracing::warn!(module, "said {PLENTY} lines; from now on only a few of its lines are kept");
+        if self.total == SAMPLED_AFTER {
+            tracing::warn!(module, "this module has logged {SAMPLED_AFTER} lines; from now on its lines are sampled");
         }
         if left == 0 {
-            tracing::warn!(module, "said {} lines in one call; the rest of them is left out", self.lines);
+            tracing::warn!(
+                module,
+                "this module has logged {} lines in one call; the rest of the call's lines are dropped",
+                self.lines
+            );
         }
     }
 }
 
-/// The beginning of a line, at most so many bytes, and without anything that would make it look like two.
+/// Truncates a line to `bytes`, and replaces control characters, so that a message cannot forge further lines.
 fn cut(message: &str, bytes: usize) -> String {
     let end = (0..=bytes.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     let mut line: String = message[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_between_characters_and_says_so() {
+    fn long_line_is_truncated_between_characters_and_marked() {
         assert_eq!(cut("short", 10), "short");
         assert_eq!(cut("exact", 5), "exact");
         assert_eq!(cut("longer", 5), "longe…");
@@ -89,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line() {
+    fn control_characters_are_replaced() {
         assert_eq!(cut("all good\n2026-01-01 ERROR forged\u{1b}[31m", 100), "all good 2026-01-01 ERROR forged [31m");
     }
 }

@@ -1,4 +1,4 @@
-//! A migration as a sandboxed component: the `Transform` that the lens runs in production.
+//! A migration as a sandboxed component; the lens's [`Transform`] in production.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,18 +11,19 @@ use crate::layout::columns::{Batch, Outcome, RunArguments};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::lens::transform::{Transform, TransformError};
 
+/// A loaded migration.
 pub struct MigrationModule {
     file: Arc<str>,
     digest: String,
     manifest: Manifest,
-    /// Known once the catalog has folded the layouts.
-    written: OnceLock<Written>,
+    /// Set once the catalog has built the layout history.
+    written: OnceLock<WrittenDefinitions>,
     instances: Instances<Migration>,
 }
 
 /// The definitions of the columns that each direction writes.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenDefinitions {
     pub(super) up: WrittenColumns,
     pub(super) down: WrittenColumns,
 }
@@ -39,23 +40,24 @@ impl MigrationModule {
         Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, written: OnceLock::new(), instances })
     }
 
+    /// The name of its file.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Instances that wait for the next call.
+    /// The number of idle instances.
     pub fn idle_instances(&self) -> usize {
         self.instances.idle()
     }
 
-    /// Makes the next call run in a fresh instance.
+    /// Discards all idle instances, so that the next call runs in a fresh one.
     pub fn refresh(&self) {
         self.instances.refresh();
     }
 
-    /// Tells the types of the columns it writes; from here on they are checked.
-    pub(super) fn expect(&self, written: Written) {
-        self.written.set(written).expect("a catalog folds its layouts once");
+    /// Sets the definitions of the written columns, against which outcomes are validated from then on.
+    pub(super) fn expect(&self, written: WrittenDefinitions) {
+        self.written.set(written).expect("a catalog builds its layout history once");
     }
 
     fn check(&self, direction: Direction, batch: &Batch, outcome: &Outcome) -> Result<(), CallError> {
@@ -79,7 +81,7 @@ impl Transform for MigrationModule {
     }
 
     fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
-        // A direction that only changes the layout runs nothing.
+        // A direction without row function only changes the layout.
         if self.manifest.accesses(direction).is_empty() {
             return Ok(Outcome::default());
         }

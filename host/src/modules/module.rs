@@ -1,5 +1,4 @@
-//! One component's file become a module: read, hashed, compiled, recognised, asked what it is. Owns the
-//! order of these; each later step trusts the earlier ones.
+//! Loads a module from its file: reads, hashes, compiles, links and describes it. Owns the order of these steps.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,17 +22,23 @@ pub enum Module {
     Translator(Arc<TranslatorModule>),
 }
 
-/// What can be told of a file without a catalog, as `bbs module inspect` shows it.
+/// The properties of a module that need no catalog; printed by `bbs module inspect`.
 #[derive(Debug, Serialize)]
 pub struct Inspection {
+    /// The path of the file.
     pub file: PathBuf,
+    /// The digest of the file, in lower-case hexadecimal.
     pub sha256: String,
+    /// The size of the file.
     pub bytes: usize,
+    /// The imported functions, as `interface#function`.
     pub imports: Vec<String>,
+    /// The manifest that the module returns.
     #[serde(flatten)]
     pub manifest: AnyManifest,
 }
 
+/// The manifest of a module of either kind.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", content = "manifest", rename_all = "lowercase")]
 pub enum AnyManifest {
@@ -41,27 +46,28 @@ pub enum AnyManifest {
     Translator(TranslatorManifest),
 }
 
+/// Why a file cannot be loaded as a module.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     #[error(transparent)]
     Component(#[from] ComponentError),
-    #[error("{file} (sha256 {digest}) is refused before anything of it runs")]
+    #[error("{file} (sha256 {digest}) is refused before any of its code runs")]
     Contract { file: String, digest: String, source: ContractError },
-    #[error("{file} (sha256 {digest}) does not say what it is")]
+    #[error("{file} (sha256 {digest}) did not return a manifest")]
     Describe { file: String, digest: String, source: CallError },
-    #[error("{file} (sha256 {digest}) says something of itself that cannot be")]
+    #[error("{file} (sha256 {digest}) has an invalid manifest")]
     Manifest { file: String, digest: String, source: ManifestError },
 }
 
-/// A file that has been read and has the digest one expects of it, if any.
-pub(super) struct Source {
+/// The content of a module's file.
+pub(super) struct ModuleSource {
     path: PathBuf,
     file: Arc<str>,
     pub(super) bytes: Vec<u8>,
     pub(super) digest: String,
 }
 
-impl Source {
+impl ModuleSource {
     pub(super) fn read(path: &Path, sandbox: &Sandbox) -> Result<Self, ComponentError> {
         let bytes = sandbox.read(path)?;
         let digest = sandbox::digest(&bytes);
@@ -77,18 +83,18 @@ impl Source {
             let (file, digest) = named();
             ModuleError::Contract { file, digest, source }
         })?;
-        let mute = |source| {
+        let undescribed = |source| {
             let (file, digest) = named();
             ModuleError::Describe { file, digest, source }
         };
         let (module, checked) = match contract {
             Contract::Migration(linked) => {
-                let module = MigrationModule::load(file, digest, linked, sandbox).map_err(mute)?;
+                let module = MigrationModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
                 let checked = rules::check_migration(module.manifest());
                 (Module::Migration(Arc::new(module)), checked)
             }
             Contract::Translator(linked) => {
-                let module = TranslatorModule::load(file, digest, linked, sandbox).map_err(mute)?;
+                let module = TranslatorModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
                 let checked = rules::check_translator(module.manifest());
                 (Module::Translator(Arc::new(module)), checked)
             }
@@ -102,15 +108,22 @@ impl Source {
 }
 
 impl Module {
-    /// A module on its own, without a catalog to say what it should be.
+    /// Loads a module without a catalog, so that no digest is expected.
+    ///
+    /// # Errors
+    /// If the file is no component, implements no contract, or has an invalid manifest.
     pub fn open(path: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, ModuleError> {
-        Source::read(path, sandbox)?.load(sandbox)
+        ModuleSource::read(path, sandbox)?.load(sandbox)
     }
 }
 
 impl Inspection {
+    /// Reads the properties of a module.
+    ///
+    /// # Errors
+    /// As [`Module::open`].
     pub fn of(path: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, ModuleError> {
-        let source = Source::read(path, sandbox)?;
+        let source = ModuleSource::read(path, sandbox)?;
         let component = sandbox.compile(path, &source.bytes, &source.digest)?;
         let manifest = match source.load(sandbox)? {
             Module::Migration(module) => AnyManifest::Migration(module.manifest().clone()),

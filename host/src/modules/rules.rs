@@ -1,5 +1,5 @@
-//! What a manifest must satisfy on its own: a name that is one, a summary that fits a line, methods told apart.
-//! Owns no layout: whether changes and accesses fit is for the fold to say, which knows the layout before them.
+//! Rules that a manifest has to satisfy by itself: a valid name, a one-line summary, unique methods. Changes and accesses
+//! are validated by the layout history, which knows the layout before them.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,7 @@ use crate::layout::manifest::Manifest;
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;
 
+/// Why a manifest is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     #[error("its name is {name:?}; a name is lower-case words and digits joined by `-`, at most 64 bytes")]

@@ -1,5 +1,5 @@
-//! The sandbox: one engine with the fewest features, the thread that ends overruns, the bounds and the
-//! cache of compiled components. Owns how a component becomes runnable code; runs none.
+//! The sandbox: one engine with the fewest features, the thread that interrupts overruns, the limits, and the cache of
+//! compiled components. Owns compilation; runs no guest code.
 
 mod artifacts;
 mod ticker;
@@ -20,21 +20,22 @@ pub use self::artifacts::{CacheError, CacheFolders};
 use self::ticker::Ticker;
 pub use super::limits::Limits;
 
-/// How often running modules are looked at; the precision of every deadline.
+/// Interval of the epoch, and so the precision of every deadline.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Instances that may exist at once, over all modules. Each reserves address space, not memory.
+/// Most instances at once, over all modules. Each reserves address space, not memory.
 const INSTANCES: u32 = 1_000;
 
-/// Core modules inside one component: the guest and the two that join it to its imports.
+/// Core instances inside one component: the guest and two adapters for its imports.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 4;
 
-/// The first bytes of a WebAssembly file: its magic number, and which of the two formats it has.
+/// The first bytes of a WebAssembly file: the magic number, and the format's version and layer.
 const COMPONENT: &[u8; 8] = b"\0asm\x0d\0\x01\0";
 const CORE_MODULE: &[u8; 8] = b"\0asm\x01\0\0\0";
 
+/// The engine with its limits and its cache. One per process.
 pub struct Sandbox {
-    // Dropped first: it holds the engine weakly and must not outlive what it looks after.
+    // Dropped first: it holds a weak reference to the engine.
     _ticker: Ticker,
     engine: Engine,
     limits: Limits,
@@ -42,6 +43,7 @@ pub struct Sandbox {
     compiled: AtomicUsize,
 }
 
+/// Why the sandbox cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error(
@@ -52,13 +54,13 @@ pub enum SandboxError {
     Ticker(#[source] std::io::Error),
 }
 
-/// Why a file did not become a component.
+/// Why a file could not be compiled as a component.
 #[derive(Debug, thiserror::Error)]
 pub enum ComponentError {
-    #[error("{} cannot be read; check that it is there and readable", .path.display())]
+    #[error("{} cannot be read; check that it exists and is readable", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error(
-        "{} is larger than {limit} bytes; build it with `bbs module build`, which leaves out what only a debugger needs",
+        "{} is larger than {limit} bytes; build it with `bbs module build`, which removes debug information",
         .path.display()
     )]
     TooLarge { path: PathBuf, limit: u64 },
@@ -77,7 +79,10 @@ pub enum ComponentError {
 }
 
 impl Sandbox {
-    /// With `cache`, compiled components are looked for and kept in these folders.
+    /// Creates a sandbox. With `cache`, compiled components are loaded from and stored in these folders.
+    ///
+    /// # Errors
+    /// If wasmtime or its interrupting thread cannot start.
     pub fn new(limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
         let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
         let artifacts = cache.map(|folders| Artifacts::open(folders, &engine));
@@ -85,16 +90,17 @@ impl Sandbox {
         Ok(Self { _ticker: ticker, engine, limits, artifacts, compiled: AtomicUsize::new(0) })
     }
 
-    /// How many components were compiled, and not found in the cache.
+    /// The number of components that were compiled, because they were not in the cache.
     pub fn compiled(&self) -> usize {
         self.compiled.load(Ordering::Relaxed)
     }
 
-    /// Why what was compiled could not be kept, if it could not.
+    /// Why compiled components could not be stored, if any could not.
     pub fn cache_failure(&self) -> Option<&CacheError> {
         self.artifacts.as_ref().and_then(Artifacts::failure)
     }
 
+    /// The limits of modules.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -103,13 +109,13 @@ impl Sandbox {
         &self.engine
     }
 
-    /// Ticks after which a call that may take `time` is over.
+    /// The number of epoch ticks after which a call of at most `time` is interrupted.
     pub(super) fn ticks(time: Duration) -> u64 {
-        // One more, because the first tick may be about to come.
+        // One more, because the first tick may be imminent.
         u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// The bytes of a component's file, as long as it is not too large.
+    /// Reads a component's file, unless it is larger than the limit.
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
         let failed = |source| ComponentError::Read { path: path.to_owned(), source };
         let limit = self.limits.component_bytes;
@@ -117,7 +123,7 @@ impl Sandbox {
         let size = file.metadata().map_err(failed)?.len();
         let mut bytes = Vec::new();
         if size > limit {
-            // What else the file is matters more than its size.
+            // A wrong file format is reported in preference to the size.
             file.take(COMPONENT.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
             refuse_other_files(path, &bytes)?;
             return Err(ComponentError::TooLarge { path: path.to_owned(), limit });
@@ -126,7 +132,7 @@ impl Sandbox {
         Ok(bytes)
     }
 
-    /// Compiles a component, or takes it from the cache. `path` is for the error's sake.
+    /// Compiles a component, or loads it from the cache. `path` is only used in errors.
     pub(super) fn compile(&self, path: &Path, bytes: &[u8], digest: &str) -> Result<Component, ComponentError> {
         if let Some(component) = self.artifacts.as_ref().and_then(|artifacts| artifacts.load(&self.engine, digest)) {
             return Ok(component);
@@ -140,14 +146,14 @@ impl Sandbox {
         Ok(component)
     }
 
-    /// A compiler cannot be interrupted, so it works on a thread of its own. One that overruns is left behind:
-    /// the host refuses the module and ends.
+    /// Compiles on a thread of its own, since the compiler cannot be interrupted. A thread that exceeds the limit is
+    /// abandoned: the host refuses the module and ends.
     fn compile_within_limit(&self, path: &Path, bytes: &[u8]) -> Result<Component, ComponentError> {
         let limit = self.limits.compile_time;
         let (sender, compiled) = mpsc::channel();
         let (engine, bytes) = (self.engine.clone(), bytes.to_vec());
         std::thread::spawn(move || {
-            // Nobody listens any more when the time is over.
+            // Fails if the receiver has timed out.
             let _ = sender.send(Component::from_binary(&engine, &bytes));
         });
         match compiled.recv_timeout(limit) {
@@ -156,14 +162,14 @@ impl Sandbox {
             Err(mpsc::RecvTimeoutError::Timeout) => Err(ComponentError::CompileTime { path: path.to_owned(), limit }),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(ComponentError::Compile {
                 path: path.to_owned(),
-                reason: "the compiler broke off; please report it with the file".to_owned(),
+                reason: "the compiler panicked; please report it with the file".to_owned(),
             }),
         }
     }
 }
 
-/// Refuses what is no component by its first bytes, since the compiler takes other bytes for WebAssembly text and
-/// repeats them in its error.
+/// Rejects files that are no component by their first bytes: the compiler would parse other bytes as WebAssembly text and
+/// quote them in its error.
 fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
     let path = path.to_owned();
     match bytes.first_chunk::<8>() {
@@ -183,7 +189,7 @@ impl std::fmt::Debug for Sandbox {
     }
 }
 
-/// The name a file has everywhere: the sha256 of its bytes, in hexadecimal.
+/// The digest of a file: the sha256 of its bytes, in lower-case hexadecimal.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -208,14 +214,14 @@ fn config(limits: &Limits) -> Config {
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
         .max_wasm_stack(limits.stack_bytes)
-        // Nothing a module calls can suspend it, and without the machinery for that a call costs a quarter.
+        // No import suspends a module; without the support for that, a call costs a quarter.
         .concurrency_support(false)
         .wasm_component_model(true)
         .wasm_memory64(false)
         .wasm_multi_memory(false)
         .wasm_tail_call(false)
         .gc_support(false)
-        // The same input gives the same bytes on every machine.
+        // Deterministic results on every machine.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
         .wasm_backtrace_max_frames(None)

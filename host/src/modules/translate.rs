@@ -1,9 +1,9 @@
-//! The seam between the translator chain and whatever runs a translator: in production a
-//! sandboxed component. Owns the shapes; knows no sandbox and no HTTP.
+//! The interface between the translator chain and an implementation of a translator, which in production is a sandboxed
+//! component. Owns the types; independent of sandbox and HTTP.
 
 use serde::{Deserialize, Serialize};
 
-/// `major.minor`, semantic.
+/// A semantic API version, `major.minor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ApiVersion {
@@ -12,14 +12,14 @@ pub struct ApiVersion {
 }
 
 impl ApiVersion {
-    /// Reads `major.minor`, each in plain decimal digits without leading zeros.
+    /// Parses `major.minor`, each in plain decimal digits without leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
         Some(Self { major: number(major)?, minor: number(minor)? })
     }
 
-    /// Reads what a client sends: `major.minor`, or a whole semantic version such as `0.9.3`. Its patch part is dropped,
-    /// since an API is the same in every patch of a minor version.
+    /// Parses what a client sends: `major.minor`, or a full semantic version such as `0.9.3`, whose patch part is dropped, since
+    /// all patches of a minor version have the same API.
     pub fn parse_semantic(text: &str) -> Option<Self> {
         let Some((version, patch)) = text.rsplit_once('.').filter(|(version, _)| version.contains('.')) else {
             return Self::parse(text);
@@ -54,53 +54,57 @@ impl std::fmt::Display for ApiVersion {
     }
 }
 
-/// What a translator says about itself.
+/// The description that a translator returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TranslatorManifest {
-    /// The version that clients of this translator speak.
+    /// The version that its clients use.
     pub serves: ApiVersion,
-    /// The version it is written in terms of.
+    /// The newer version in terms of which it is written.
     pub onto: ApiVersion,
     pub name: String,
     pub summary: String,
     pub methods: Vec<Method>,
-    /// Methods of the newer version that a client of the older one does not have.
+    /// Methods of the newer version that the older one does not have.
     pub hides: Vec<String>,
-    /// Whether event batches are to be passed to it.
+    /// Whether it translates batches of events.
     pub events: bool,
 }
 
 /// A method of the older API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Method {
-    /// Named with its revision where it has one, such as `ListDesiredLRPs_0_9`.
+    /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
-    /// Below the API root, such as `desired_lrps/list`.
+    /// The path below the API's root, such as `desired_lrps/list`.
     pub path: String,
-    /// Whether the host runs it page by page.
+    /// Whether the host runs it once per page of a list.
     pub paged: bool,
 }
 
-/// Why a call was not answered at all.
+/// A call failed without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct TranslateError {
-    /// What went wrong, naming the module and its digest where a module is at fault.
+    /// The cause; names the module and its digest if the module is at fault.
     pub reason: String,
 }
 
-/// The next newer version of the API, ending in the host's own handlers.
+/// The next newer version of the API: the next translator, or the host's own handlers.
 pub type Next<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError>;
 
-/// One translator, ready to run. Blocking: the chain runs off the async threads.
+/// A translator that is ready to run. Calls block, so the chain runs outside the async threads.
 pub trait Translate: Send + Sync {
+    /// The translator's manifest.
     fn manifest(&self) -> &TranslatorManifest;
 
-    /// How many calls it can answer at once; one more waits for one of them.
+    /// The number of calls that it can answer concurrently; further calls wait.
     fn instances(&self) -> usize;
 
-    /// Answers one method of the older API by calling the next newer one through `next`.
-    /// The time spent inside `next` does not count against the translator's deadline.
+    /// Answers one method of the older API by calling the next newer version through `next`. The time spent in `next` does
+    /// not count against the translator's deadline.
+    ///
+    /// # Errors
+    /// If the translator returns a fault, traps or exceeds a limit.
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;
 }
 
@@ -109,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_two_plain_numbers() {
+    fn version_is_two_plain_numbers() {
         let version = |major, minor| Some(ApiVersion { major, minor });
         assert_eq!(ApiVersion::parse("0.9"), version(0, 9));
         assert_eq!(ApiVersion::parse("1.10"), version(1, 10));

@@ -1,4 +1,4 @@
-//! A translator as a sandboxed component: the `Translate` that the chain runs in production.
+//! A translator as a sandboxed component; the chain's [`Translate`] in production.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use super::instance::Instances;
 use super::sandbox::Sandbox;
 use super::translate::{Next, Translate, TranslateError, TranslatorManifest};
 
+/// A loaded translator.
 pub struct TranslatorModule {
     file: Arc<str>,
     digest: String,
@@ -27,15 +28,17 @@ impl TranslatorModule {
         Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, instances })
     }
 
+    /// The name of its file.
     pub fn file(&self) -> &str {
         &self.file
     }
 
+    /// The digest of its file, in lower-case hexadecimal.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Instances that wait for the next call.
+    /// The number of idle instances.
     pub fn idle_instances(&self) -> usize {
         self.instances.idle()
     }

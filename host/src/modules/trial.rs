@@ -1,11 +1,11 @@
-//! Made-up rows for a migration's row functions: whether they give the same answer to the same rows, in a fresh
-//! instance and in one that has run before. Owns the rows; whether the answers are right is for the author's tests.
+//! Runs a migration's row functions on generated rows: checks that they return the same result for the same rows, in a
+//! fresh and in a reused instance. Owns the rows; the author's tests check that results are right.
 
 use serde::Serialize;
 
 use super::migration::MigrationModule;
 use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
-use crate::layout::fold::{Line, access, travel};
+use crate::layout::history::{LayoutHistory, access, directed_changes};
 use crate::layout::manifest::{Access, Direction};
 use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -13,18 +13,21 @@ use crate::lens::transform::{Transform, TransformError};
 
 const UNITS: u32 = 32;
 
-/// How one direction did.
+/// The result for one direction.
 #[derive(Debug, Serialize)]
 pub struct Trial {
+    /// The direction that was run.
     pub direction: Direction,
+    /// The number of generated units.
     pub units: u32,
+    /// How many of them were refused.
     pub refused: usize,
-    /// What is wrong and what to do, if anything is.
+    /// The problem and what to do about it, if there is one.
     pub problem: Option<String>,
 }
 
-/// Tries each direction that has a row function. The line is that of the catalog the module is in.
-pub fn run(module: &MigrationModule, line: &Line) -> Vec<Trial> {
+/// Runs each direction that has a row function. `line` is the layout history of the module's catalog.
+pub fn run(module: &MigrationModule, line: &LayoutHistory) -> Vec<Trial> {
     [Direction::Up, Direction::Down]
         .into_iter()
         .filter(|direction| !module.manifest().accesses(*direction).is_empty())
@@ -47,32 +50,34 @@ fn same_answers(module: &MigrationModule, direction: Direction, batch: &Batch) -
     module.refresh();
     let fresh = apply()?;
     if first != again || first != fresh {
-        return Err("it gives two answers to the same rows; keep nothing between calls, and no order that differs \
+        return Err(
+            "it returns different results for the same rows; keep no state between calls, and no order that differs \
                     from run to run (such as a HashMap's)"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(first)
 }
 
-/// A few rows for each unit and none for some; every column takes its values in turn.
-fn batch(module: &MigrationModule, direction: Direction, line: &Line) -> Batch {
+/// Generates a few rows for most units and none for some; every column cycles through its sample values.
+fn batch(module: &MigrationModule, direction: Direction, line: &LayoutHistory) -> Batch {
     let manifest = module.manifest();
     let before = line.before(manifest.version);
-    let near = match direction {
+    let source = match direction {
         Direction::Up => before,
-        Direction::Down => line.at(manifest.version).expect("the line was folded from this manifest"),
+        Direction::Down => line.at(manifest.version).expect("the layout history was built from this manifest"),
     };
-    let changes = travel(before, manifest, direction);
+    let changes = directed_changes(before, manifest, direction);
     let tables = manifest.accesses(direction).iter().map(|access| {
         let name = access::name_before(&changes, &access.table);
-        table(near, access, name.as_deref())
+        table(source, access, name.as_deref())
     });
     Batch { tables: tables.collect(), residue: Vec::new() }
 }
 
-fn table(near: &Layout, access: &Access, name: Option<&str>) -> TableData {
-    // A table that the step creates has no rows yet.
-    let Some(table) = name.and_then(|name| near.tables.get(name)) else {
+fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
+    // A table that the step creates has no rows in the source layout.
+    let Some(table) = name.and_then(|name| source.tables.get(name)) else {
         return TableData { unit_offsets: vec![0; UNITS as usize + 1], columns: Vec::new() };
     };
     let alone = table.partition_key.as_ref().is_some_and(|key| table.primary_key == [key.clone()]);
@@ -83,7 +88,7 @@ fn table(near: &Layout, access: &Access, name: Option<&str>) -> TableData {
             Some(*rows)
         }))
         .collect();
-    let column = |name: &String| table.column(name).expect("the fold checked what is read");
+    let column = |name: &String| table.column(name).expect("the layout history was checked for the read columns");
     let columns = access.reads.iter().enumerate().map(|(index, name)| {
         values(column(name), *unit_offsets.last().expect("it has a first"), index, table.primary_key.contains(name))
     });
@@ -96,7 +101,7 @@ fn values(column: &Column, rows: u32, shift: usize, key: bool) -> ColumnData {
     let samples = samples(column);
     for row in 0..rows as usize {
         let key_text = format!("key-{row}");
-        // Neighbouring columns step at different rates, so that their values meet in many ways.
+        // Columns cycle at different rates, so that their values occur in many combinations.
         let sample = samples[(row / (shift + 1) + shift) % samples.len()];
         data.push(match (encoding, key) {
             (Encoding::Text, true) => Value::Text(key_text.as_bytes()),
@@ -115,7 +120,7 @@ fn samples(column: &Column) -> Vec<Value<'static>> {
             vec![0, 1, -1, i32::MAX.into(), i32::MIN.into()].into_iter().map(Value::Integer).collect()
         }
         (ColumnType::BigInteger, _) => vec![0, 1, -1, i64::MAX, i64::MIN].into_iter().map(Value::Integer).collect(),
-        // A message with nothing set, one field, an unknown field of a high number, and none at all.
+        // A message without fields, with one field, with an unknown high field, and an invalid one.
         (_, Sealing::Enveloped) => text(&[b"", b"\x0a\x01a", b"\xfa\xff\x07\x02hi", b"\xff"]),
         (_, Sealing::Sealed) => text(&[b"{}", b"null", b"[]", b"{\"a\":[1,\"\\u00e4\"]}", b"", b"{"]),
         (_, Sealing::Plain) => text(&[b"", b"text", "größer 東京".as_bytes(), b"{\"a\":1}", &[b'x'; 250]]),

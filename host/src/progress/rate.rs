@@ -1,12 +1,12 @@
-//! How fast work goes now. An average since the beginning would hide that it has become slow, and estimate an end that
-//! does not come; so only the last seconds count.
+//! The current rate of work, over the last seconds. An average since the start would hide a slowdown and give a wrong
+//! estimate of the time left.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Long enough to even out batches of a second, short enough to show a change.
 const WINDOW: Duration = Duration::from_secs(15);
-/// Between two points that are remembered, so that there are few however small the steps.
+/// Least distance between two stored points, so that they stay few however small the steps are.
 const RESOLUTION: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Rate {
         }
     }
 
-    /// Nothing while there is nothing to tell it from.
+    /// Units per second over the window; `None` without progress in it.
     pub(super) fn per_second(&self, now: Instant) -> Option<f64> {
         let (then, count) = self.points.front()?;
         let seconds = now.saturating_duration_since(*then).as_secs_f64();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_seconds_count() {
+    fn rate_covers_the_last_seconds_only() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut rate = Rate::from(0, start);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_has_stopped_becomes_slower_and_slower() {
+    fn rate_of_stopped_work_decays() {
         let start = Instant::now();
         let mut rate = Rate::from(0, start);
         rate.reached(100, start + Duration::from_secs(1));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_runs_did_is_no_speed() {
+    fn work_of_earlier_runs_does_not_count_towards_the_rate() {
         let start = Instant::now();
         let mut rate = Rate::from(1_000_000, start);
         rate.reached(1_000_010, start + Duration::from_secs(1));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn few_points_are_kept_however_small_the_steps() {
+    fn number_of_points_is_bounded() {
         let start = Instant::now();
         let mut rate = Rate::default();
         for step in 0..1_000_000 {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{RowsError, UnitKey};
+use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::record::{Keyring, RecordError};
 
 /// The rows of some units over some tables.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +50,7 @@ impl BatchColumn {
         &self,
         rows: usize,
         keyring: &Keyring,
-        mut failed: impl FnMut(usize, RecordError),
+        mut failed: impl FnMut(usize, EncryptionError),
     ) -> Cow<'_, ColumnData> {
         if self.sealing == Sealing::Plain {
             return Cow::Borrowed(&self.data);
@@ -97,7 +97,7 @@ pub(super) fn open<'a>(
     value: Value<'a>,
     sealing: Sealing,
     keyring: &Keyring,
-) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
+) -> Result<Option<Cow<'a, [u8]>>, EncryptionError> {
     match value {
         Value::Text(text) if text.is_empty() || sealing == Sealing::Plain => Ok(Some(Cow::Borrowed(text))),
         Value::Text(text) => keyring.open(sealing, text).map(|plain| Some(Cow::Owned(plain))),

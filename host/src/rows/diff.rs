@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::batch::{BatchColumn, TableRows, UnitBatch, open};
+use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Value;
-use crate::record::Keyring;
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole row was added or
 /// removed.

@@ -10,11 +10,11 @@ use sea_query::{Cond, Expr, ExprTrait, Query};
 use super::RowsError;
 use super::digest::{digest_of, from_hex, signed, to_hex};
 use crate::database::{Row, Transaction, bulk};
+use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Value};
 use crate::lens::{ResidueEntry, ResidueValue};
-use crate::record::Keyring;
 
 pub const TABLE: &str = "bbs_residue";
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::batch::{BatchColumn, TableRows, UnitBatch};
 use super::{RowsError, WantedColumns};
+use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::{
     AppliedTable, Arguments, Composed, InputTable, Lens, LensInput, Provenance, Residue, ResidueEntry, Search,
 };
-use crate::record::Keyring;
 
 /// A way through a lens for units of some of its groups.
 #[derive(Debug, Clone, Copy)]

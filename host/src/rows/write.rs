@@ -8,10 +8,10 @@ use super::diff::{Matched, matched, same};
 use super::key::{UnitKey, is_unit, key_columns, operand, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
 use crate::database::{Dialect, SqlError, Transaction, bulk, schema};
+use crate::encryption::Keyring;
 use crate::layout::schema::{Column, ColumnType, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::Provenance;
-use crate::record::Keyring;
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column of the layout. Of a
 /// row that stays only the columns that changed are written.

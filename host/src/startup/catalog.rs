@@ -1,5 +1,5 @@
-//! The catalog as a host takes it: every reason for which a host would not start with a folder of modules. What checks a
-//! folder before a host gets it goes the same way.
+//! Loads the catalog with every check that a host makes before it starts. `bbs module check` and `bbs module build` use the
+//! same function.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,10 @@ use crate::api::NATIVE;
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::Sandbox;
 
-/// Loads a folder, or says why no host starts with it. Compiles what is not cached, which takes a while.
+/// Loads a folder. Compiles modules that are not in the cache, which takes seconds.
+///
+/// # Errors
+/// Any reason for which a host does not start with this folder.
 pub fn load(folder: &Path, sandbox: &Arc<Sandbox>) -> Result<Catalog, StartupError> {
     let refused = |source| StartupError::Catalog { folder: folder.to_owned(), source };
     let catalog = Catalog::load(folder, sandbox).map_err(refused)?;

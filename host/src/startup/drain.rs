@@ -1,6 +1,6 @@
-//! What a host that was asked to stop does before it releases the lock: with `rollback_on_drain_to_version` it takes the
-//! database back to the version of the older host that follows, while nothing else writes; without, it completes a key
-//! rotation, so that an operator who removes the old key after a clean stop finds it unused.
+//! The end of a host, between the first signal and the release of the lock. With `rollback_on_drain_to_version` it takes
+//! the database back to the version of the older host that takes over, while nothing else writes; without, it completes a
+//! key rotation, so that an operator who removes the old key after a clean stop finds it unused.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::keys::Unfinished;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
 
-/// How often to look whether the requests under way have ended.
+/// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a key rotation may go on after the first signal. bpm kills a process 15 s after it, and the lock has to be
+/// Longest time of a key rotation after the first signal. bpm kills a process 15 s after the signal, and the lock has to be
 /// released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
 
-/// Completes a key rotation, unless an operator has paused it, a second signal comes or it takes too long. What is left
-/// is no failure: the next start goes on with it. Until then the other keys are in use, which the log says.
+/// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes too long. An incomplete
+/// rotation is no failure: the next start continues it. Until then the old keys are in use, which is logged.
 pub(super) async fn finish_rotation(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
     match try_to_finish_rotation(prepared, fence, signals).await {
         Err(error) if is_lost(&error) => return Err(error),
-        // The next start goes on with the migration first.
+        // The next start finishes the migration first.
         Ok(()) | Err(StartupError::MigrationUnderWay) => {}
         Err(error) => warn_of_failure(&error),
     }
@@ -33,7 +33,7 @@ pub(super) async fn finish_rotation(prepared: &Prepared, fence: &Fence, signals:
             name: "encryptor.unfinished",
             keep = ?labels,
             rewritten,
-            "the key rotation is not complete: keep these keys in `encryption_keys`. The next start goes on with it, or \
+            "the key rotation is not complete: keep these keys in `encryption_keys`. The next start continues it, or \
              `bbs keys rotate`; `bbs keys verify --label LABEL` succeeds once a key may be removed"
         ),
         Err(error) => warn_of_failure(&error.into()),
@@ -42,12 +42,12 @@ pub(super) async fn finish_rotation(prepared: &Prepared, fence: &Fence, signals:
 }
 
 async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
-    if prepared.unfinished_rotation().await?.is_none() || prepared.pace.wanted().paused {
+    if prepared.unfinished_rotation().await?.is_none() || prepared.throttle.settings().paused {
         return Ok(());
     }
     tracing::info!(
         name: "encryptor.finishing",
-        "a key rotation is under way; this host ends when it is complete, or after {ROTATION:?}"
+        "a key rotation is in progress; this host ends when it is complete, or after {ROTATION:?}"
     );
     tokio::select! {
         rotated = prepared.rotate(fence) => rotated.map(drop),
@@ -61,14 +61,14 @@ fn warn_of_failure(error: &StartupError) {
     tracing::warn!(%error, source, "the key rotation failed while this host was stopping");
 }
 
-/// Takes the database back, until it is there or a second signal ends the host at once.
+/// Takes the database back, unless a second signal ends the host.
 pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
     let Some(to) = prepared.config.migration.rollback_on_drain_to else { return Ok(()) };
     prepared.gate.close();
-    // Being told to end is the later word.
-    prepared.pace.resume();
+    // A signal overrides an earlier pause.
+    prepared.throttle.resume();
     let work = async {
-        prepared.progress.enter("drain", "waiting for the requests under way", None);
+        prepared.progress.enter("drain", "waiting for requests in flight", None);
         requests_end(prepared).await;
         tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
@@ -76,7 +76,7 @@ pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Sign
                 tracing::info!(name: "drain.went-back", to, ?decision, "the database is where the older host expects it")
             }
             Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
-                tracing::info!(to, current, "the database is below that already");
+                tracing::info!(to, current, "the database is already at or below that version");
             }
             Err(error) => return Err(error),
         }
@@ -88,8 +88,8 @@ pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Sign
     }
 }
 
-/// Answers under way may still write, and the copy must not miss it. A client that does not take its answer is
-/// waited for no longer than any other drain.
+/// Waits until no request is in flight, since it may still write, and the copy must include it. Waits no longer than any
+/// other drain for a client that does not read its answer.
 async fn requests_end(prepared: &Prepared) {
     let ended = async {
         while prepared.gate.has_calls() {
@@ -97,6 +97,6 @@ async fn requests_end(prepared: &Prepared) {
         }
     };
     if tokio::time::timeout(DRAIN, ended).await.is_err() {
-        tracing::warn!("a client takes longer over its answer than this host waits");
+        tracing::warn!("a request was still in flight after the longest wait; continuing without it");
     }
 }

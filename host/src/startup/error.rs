@@ -1,4 +1,4 @@
-//! Why a host did not start, or serves no more, and what that means to its supervisor.
+//! Why a host did not start or stopped serving, and its exit codes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use crate::admin::AdminError;
 use crate::api;
 use crate::clients::ClientsError;
 use crate::database::DatabaseError;
+use crate::encryption::KeyringError;
 use crate::http::{AccessLogError, TlsError};
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
@@ -16,8 +17,8 @@ use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
 use crate::modules::catalog::CatalogError;
 use crate::modules::sandbox::SandboxError;
-use crate::record::KeyringError;
 
+/// Why a host did not start, or stopped serving.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
     #[error("the encryption keys cannot be used")]
@@ -58,7 +59,7 @@ pub enum StartupError {
     #[error(transparent)]
     Keys(#[from] KeysError),
     #[error(
-        "a migration of this database has not ended, so records are in two places; finish it with `bbs migrate up` or \
+        "a migration of this database is not finished, so records are in two places; finish it with `bbs migrate up` or \
          `bbs serve`, then rotate"
     )]
     MigrationUnderWay,
@@ -71,28 +72,28 @@ pub enum StartupError {
     RollbackCutShort { to: DataVersion },
     #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
     Tls(#[from] TlsError),
-    #[error("the rest of Diego cannot be spoken to as the configuration says")]
+    #[error("a client of another Diego component cannot be set up as configured")]
     Clients(#[from] ClientsError),
     #[error(transparent)]
     AccessLog(#[from] AccessLogError),
     #[error(
-        "the database did not do what it was asked as a probe, and this host serves no more; its supervisor may start it \
-         again. It said: {attempts}"
+        "the database failed the health check, and this host serves no more; its supervisor may start it \
+         again. Its errors: {attempts}"
     )]
     Unhealthy { attempts: String },
     #[error(transparent)]
     Api(#[from] api::ApiError),
 }
 
-/// What a supervisor is told of a host that never got as far as its first stage.
+/// Exit code of a host that cannot start before an operator has corrected something.
 pub const COULD_NOT_BEGIN: u8 = 2;
 const FAILED: u8 = 1;
 
 impl StartupError {
-    /// 2 where something has to be put right before another start can succeed, as for Diego's BBS; 1 otherwise.
+    /// The exit code: 2 if something has to be corrected before another start can succeed, as in Diego's BBS; 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
-            // Of its metrics Diego's fails later than of all else.
+            // Diego's BBS sets up its metrics last, when its other failures are no longer possible, and exits with 1.
             Self::Clients(ClientsError::Loggregator(_)) => FAILED,
             Self::Keyring(_)
             | Self::Sandbox(_)
@@ -122,7 +123,7 @@ impl StartupError {
         }
     }
 
-    /// The last line but one of a log.
+    /// Logs the failure under the name that Diego's BBS gives it.
     pub(super) fn log(&self) {
         let error: &dyn std::error::Error = self;
         match self {

@@ -1,74 +1,83 @@
-//! Key rotation as part of a start: what is sealed in this database, when the label's promise is taken back, and the
-//! rotation beside the served API. Owns what a failure of it means to the host; the work is `keys`'s.
+//! Key rotation within a start: the scope of sealed data in this database, the withdrawal of the label in `configurations`,
+//! and the rotation in the background of the served API. Owns the consequences of a failure; the work is done by `keys`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable};
 
-use super::report::Report;
+use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
-use crate::keys::{self, KeysError, Rotated, Scope, Unfinished, WrongKey};
+use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
 use crate::progress::SERVING;
 
-/// A rotation that fails is tried again after this long, then after twice as long, and so on.
+/// Pause before the first retry of a rotation; doubles up to [`LONGEST_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// About half an hour: what has not gone by then is left to the next start.
+/// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;
 
 impl Prepared {
-    /// What is sealed in the database as it is now.
-    pub async fn sealed_as_found(&self) -> Result<Scope, StartupError> {
+    /// The sealed data of the database at its present version.
+    pub async fn sealed_as_found(&self) -> Result<SealedScope, StartupError> {
         match migrate::found(&self.database).await? {
             Found::Versioned { current, .. } => self.sealed_at(current).await,
             Found::Fresh | Found::Unversioned { .. } => self.sealed_in(0, &Layout::default()).await,
         }
     }
 
-    /// What is sealed once the database is at a version.
-    async fn sealed_at(&self, version: DataVersion) -> Result<Scope, StartupError> {
-        match self.catalog.line().at(version) {
+    /// The sealed data of a database at a version.
+    async fn sealed_at(&self, version: DataVersion) -> Result<SealedScope, StartupError> {
+        match self.catalog.layout_history().at(version) {
             Some(layout) => self.sealed_in(version, layout).await,
-            // The migration refuses such a database, and says why.
+            // The migration refuses such a database with a specific error.
             None => self.sealed_in(version, &Layout::default()).await,
         }
     }
 
-    async fn sealed_in(&self, version: DataVersion, layout: &Layout) -> Result<Scope, StartupError> {
+    async fn sealed_in(&self, version: DataVersion, layout: &Layout) -> Result<SealedScope, StartupError> {
         let replays = Some(self.config.replay_dir.clone());
-        Ok(Scope::find(&self.database, version, layout, &migrate::own_tables(), replays).await?)
+        Ok(SealedScope::find(&self.database, version, layout, &migrate::own_tables(), replays).await?)
     }
 
-    fn keys_context(&self, scope: Scope) -> keys::Context {
-        keys::Context {
+    fn keys_context(&self, scope: SealedScope) -> keys::RotationContext {
+        keys::RotationContext {
             database: self.database.clone(),
             keyring: Arc::clone(&self.keyring),
             scope,
             progress: self.progress.clone(),
-            pace: self.pace.clone(),
+            throttle: self.throttle.clone(),
             clock: Arc::new(SystemClock),
         }
     }
 
-    /// The keys of the configuration that open nothing of what is under their labels, as far as was tried.
+    /// The configured keys that do not open a sample of the texts under their labels.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
     pub async fn wrong_keys(&self) -> Result<Vec<WrongKey>, StartupError> {
         let scope = self.sealed_as_found().await?;
         Ok(keys::wrong_keys(&self.database, &self.keyring, &scope).await?)
     }
 
-    /// Refuses a database of which something is under a key that this host does not have, or has wrong. Writes nothing.
+    /// Checks that the configured keys can open the database. Reads only.
+    ///
+    /// # Errors
+    /// If a text is sealed under a key that is not configured, or is wrong; or the database cannot be read.
     pub async fn check_keys(&self) -> Result<(), StartupError> {
         let scope = self.sealed_as_found().await?;
         Ok(keys::check(&self.database, &self.keyring, &scope).await?)
     }
 
-    /// Refuses a rotation for which the database or the keys are not ready. Reads only.
+    /// Checks that database and keys are ready for a rotation. Reads only.
+    ///
+    /// # Errors
+    /// [`StartupError::MigrationUnderWay`], or as [`check_keys`](Self::check_keys).
     pub async fn may_rotate(&self) -> Result<(), StartupError> {
         if migrate::is_between(&self.database).await? {
             return Err(StartupError::MigrationUnderWay);
@@ -76,21 +85,24 @@ impl Prepared {
         self.check_keys().await
     }
 
-    /// Before anything is sealed under the active key: the database promises no other one any more.
+    /// Withdraws the label in `configurations` before the first record is sealed under the active key.
     pub(super) async fn begin_rotation(&self, fence: &Fence) -> Result<(), StartupError> {
         let context = self.keys_context(self.sealed_as_found().await?);
         keys::begin(&context, fence).await?;
         Ok(())
     }
 
-    /// Brings everything under the active key, in a database that is not between two versions.
+    /// Re-seals everything under the active key. The database must not be between two versions.
+    ///
+    /// # Errors
+    /// As [`may_rotate`](Self::may_rotate); or if the database fails, or the fence is lost.
     pub async fn rotate(&self, fence: &Fence) -> Result<Rotated, StartupError> {
         self.may_rotate().await?;
         let active = self.keyring.active_label();
         if let Some(Unfinished { labels, rewritten }) = self.unfinished_rotation().await? {
             tracing::info!(
                 name: "encryptor.encryption-started",
-                active, ?labels, rewritten, "bringing everything under the active key; keep the other keys until it is done"
+                active, ?labels, rewritten, "re-sealing everything under the active key; keep the other keys until it is complete"
             );
         }
         let context = self.keys_context(self.sealed_as_found().await?);
@@ -101,14 +113,14 @@ impl Prepared {
                 rewritten = rotated.rewritten,
                 unreadable = rotated.unreadable,
                 examples = ?rotated.examples,
-                "records that do not open were kept under their old key; repair or remove them and start again"
+                "records that cannot be decrypted stay under their old key; repair or remove them and start again"
             );
         } else {
             tracing::info!(
                 name: "encryptor.finished",
                 active,
                 rewritten = rotated.rewritten,
-                "everything is under the active key"
+                "everything is sealed under the active key"
             );
         }
         Ok(rotated)
@@ -118,9 +130,13 @@ impl Prepared {
         keys::unfinished(&self.database, &self.keyring).await
     }
 
-    /// The same beside the served API. A host that is not the master any more has to end; whatever else goes wrong
-    /// is told and tried again, and then left to the next start.
-    pub(super) async fn rotate_beside(&self, fence: &Fence, report: &Report) -> Result<(), StartupError> {
+    /// Rotates while the API is served. Returns an error only if this host is no longer the master; other failures are logged
+    /// and retried, and then left to the next start.
+    pub(super) async fn rotate_in_background(
+        &self,
+        fence: &Fence,
+        report: &MetricsReporter,
+    ) -> Result<(), StartupError> {
         let began = Instant::now();
         let backoff = ExponentialBuilder::default()
             .with_min_delay(FIRST_RETRY)
@@ -131,7 +147,7 @@ impl Prepared {
             .when(|error| !is_lost(error))
             .notify(|error, delay| {
                 let source = std::error::Error::source(error).map(ToString::to_string);
-                tracing::warn!(%error, source, ?delay, "the key rotation failed and will be tried again");
+                tracing::warn!(%error, source, ?delay, "the key rotation failed and is retried");
             })
             .await;
         self.progress.enter(SERVING, "", None);
@@ -144,7 +160,7 @@ impl Prepared {
             }
             Err(error) if is_lost(&error) => Err(error),
             Err(error) => {
-                tracing::error!(%error, "the key rotation is left to the next start; records open under every key");
+                tracing::error!(%error, "the key rotation failed too often and is left to the next start; records open under every configured key");
                 Ok(())
             }
         }

@@ -1,5 +1,5 @@
-//! What the master does from taking the lock to giving it up: the API port, the migration, the gate, the rotation. Owns
-//! the order of these, and what ends them.
+//! The master, from taking the lock to releasing it: the API port, the migration, the gate, the rotation. Owns their order
+//! and what ends them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::doors::Front;
-use super::report::Report;
+use super::listeners::Front;
+use super::report::MetricsReporter;
 use super::signals::Signals;
 use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::layout::manifest::DataVersion;
-use crate::lock::Held;
+use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{Online, Start};
 use crate::migrate::{Decision, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
 use crate::store::Store;
 
-/// How often a host that does not serve yet writes to its log how far it has come.
+/// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn serve_as_master(
     prepared: &Prepared,
     front: &Front,
-    lock: &Held,
+    lock: &HeldLock,
     signals: &Signals,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
@@ -47,12 +47,12 @@ pub(super) async fn serve_as_master(
     let server = tokio::spawn(http::serve_clients(listener, certificates, router, stopped(server_stop), DRAIN));
 
     let close_port = || {
-        // They would never end of themselves.
+        // Event streams do not end by themselves.
         gate.end_streams();
-        // Without a receiver the server has ended first, and that is the reason to stop.
+        // Fails only if the server has ended already.
         let _ = end_server.send(true);
     };
-    prepared.progress.enter("fence", "taking over from the host before", None);
+    prepared.progress.enter("fence", "taking over from the previous master", None);
     let work = async {
         prepared.may_serve().await?;
         let fence = Fence::raise(&prepared.database).await?;
@@ -83,8 +83,8 @@ pub(super) async fn serve_as_master(
     outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
 }
 
-/// Ends only with a failure, or when nothing more can succeed, or when the database was found on its way back and is
-/// there now.
+/// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback that an earlier host had
+/// begun.
 async fn work_and_serve(
     prepared: &Prepared,
     front: &Front,
@@ -92,17 +92,17 @@ async fn work_and_serve(
     address: SocketAddr,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
-    let (report, began) = (Report::new(prepared, front), Instant::now());
+    let (report, began) = (MetricsReporter::new(prepared, front), Instant::now());
     let started = match prepared.config.migration.mode {
         MigrationMode::Online => prepared.begin_to(fence).await,
         MigrationMode::Offline => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
     };
-    let (following, data_version) = match started {
-        // What this host, or one with the same setting, had begun when it was ended.
+    let (online, data_version) = match started {
+        // This host, or one with the same setting, was ended during its rollback.
         Err(StartupError::ShutDown(Reason::GoingDown { to }))
             if prepared.config.migration.rollback_on_drain_to == Some(to) =>
         {
-            tracing::info!(to, "the database was on its way back; this host finishes that and ends");
+            tracing::info!(to, "an earlier host had begun a rollback; this host has finished it and ends");
             return Ok(());
         }
         Ok(Start::Done(decision)) => {
@@ -115,7 +115,7 @@ async fn work_and_serve(
         }
         Err(fault) => return Err(fault),
     };
-    let store = match &following {
+    let store = match &online {
         None => {
             let stays = prepared.is_pinned(data_version) || data_version < prepared.wanted();
             prepared.store(fence, prepared.access(fence, data_version, stays).await?)
@@ -124,7 +124,7 @@ async fn work_and_serve(
     };
     let service = prepared.service(store.clone(), front.clients.clone());
     prepared.gate.open(Arc::new(prepared.api(service.clone())?));
-    if following.is_none() {
+    if online.is_none() {
         prepared.progress.enter(SERVING, "", None);
     }
     let served = Served {
@@ -136,53 +136,53 @@ async fn work_and_serve(
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
     tokio::select! {
-        outcome = finish_beside(prepared, fence, &report, following.as_ref().map(|online| (online, began)), &store) => outcome,
-        never = report.of_master() => match never {},
+        outcome = finish_in_background(prepared, fence, &report, online.as_ref().map(|online| (online, began)), &store) => outcome,
+        never = report.publish_master_metrics() => match never {},
         never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
         failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {
-            tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and may be started again");
+            tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(())
         }
     }
 }
 
-/// Where a host serves that has nothing more to migrate.
+/// The version that a host serves after its migration.
 fn version_after(prepared: &Prepared, decision: &Decision) -> DataVersion {
     let Decision::Stay { at } = *decision else { return prepared.wanted() };
     tracing::warn!(
         name: "migration-manager.stays", data_version = at, wanted = prepared.wanted(),
-        "an earlier rollback left the database here, and `rollback_on_drain_to_version` says to keep it so; remove that \
+        "an earlier rollback left the database at this version, and `rollback_on_drain_to_version` keeps it there; remove that \
          key and restart, or run `bbs migrate up`, to migrate again"
     );
     at
 }
 
-fn finished_migrations(report: &Report, began: Instant) {
+fn finished_migrations(report: &MetricsReporter, began: Instant) {
     report.migrated(began.elapsed());
-    tracing::info!(name: "migration-manager.finished-migrations", "the database is at the version wanted");
+    tracing::info!(name: "migration-manager.finished-migrations", "the database is at the wanted version");
 }
 
-/// What is left to do while the API is served.
-async fn finish_beside(
+/// The background work while the API is served: the online migration, then a key rotation.
+async fn finish_in_background(
     prepared: &Prepared,
     fence: &Fence,
-    report: &Report,
-    following: Option<(&Online, Instant)>,
+    report: &MetricsReporter,
+    online: Option<(&Online, Instant)>,
     store: &Store,
 ) -> Result<(), StartupError> {
-    if let Some((online, began)) = following {
+    if let Some((online, began)) = online {
         if !prepared.follow(fence, online, store).await? {
             return std::future::pending().await;
         }
         finished_migrations(report, began);
         prepared.progress.enter(SERVING, "", None);
     }
-    prepared.rotate_beside(fence, report).await?;
+    prepared.rotate_in_background(fence, report).await?;
     std::future::pending().await
 }
 
-/// A line now and then while there is work: as many as it takes time, however many records there are.
+/// Logs the progress at an interval while there is work, independent of the number of records.
 async fn log_progress(progress: &Progress) -> std::convert::Infallible {
     loop {
         tokio::time::sleep(LOG_INTERVAL).await;
@@ -192,13 +192,13 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
             tracing::info!(
                 name: "migration-manager.progress",
-                phase, detail, done, total, units_per_second, eta_seconds, waits_for, "still at work"
+                phase, detail, done, total, units_per_second, eta_seconds, waits_for, "in progress"
             );
         }
     }
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // A sender that is gone can say nothing more, so there is nothing more to wait for.
+    // An error means that the sender is gone, which also ends the server.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -1,5 +1,5 @@
-//! Serving while a migration runs: from one second after the lock is held. Owns what clients see meanwhile, when they
-//! wait, and what happens to them if the migration does not get to its end: nothing.
+//! Serving while a migration runs, from about one second after the lock is taken. Owns the store that clients use
+//! meanwhile, when they wait, and the return to the original tables if the migration fails.
 
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,17 @@ use crate::migrate::{self, Context, Decision, Found, MigrateError};
 use crate::progress::STOPPED;
 use crate::store::Store;
 
-/// How long writing a batch may take while clients write, too: whoever wants a unit of the batch waits about this long.
+/// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
-/// Before something that waited for somebody else's lock is tried again.
+/// Pause before the retry of a step that met another transaction's lock.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Prepared {
-    /// As bringing the database to the version wanted, but for the copying, during which it can be served.
+    /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database can be served.
     pub(super) async fn begin_to(&self, fence: &Fence) -> Result<Start, StartupError> {
         let intent = self.intent();
         if migrate::found(&self.database).await? == Found::Fresh {
-            // There is nothing to serve meanwhile, and no table that a client could write to.
+            // There is no table to serve, and none that clients could write to.
             return Ok(Start::Done(self.bring_to(fence, intent).await?));
         }
         self.announce(intent).await?;
@@ -33,9 +33,9 @@ impl Prepared {
         }
     }
 
-    /// The entities at the version that a migration leaves, with the migration following along.
+    /// The store at the source version of the migration, with dual writes.
     pub(super) async fn store_following(&self, fence: &Fence, online: &Online) -> Result<Store, StartupError> {
-        let access = self.access(fence, online.from(), false).await?.writing_also(online.dual_write());
+        let access = self.access(fence, online.from(), false).await?.with_dual_write(online.dual_write());
         Ok(self.store(fence, access))
     }
 
@@ -47,8 +47,8 @@ impl Prepared {
         context
     }
 
-    /// Migrates beside the served API, and says whether it got there. A migration that cannot be finished costs no client
-    /// anything: the originals are served as before, and the next start tries again.
+    /// Copies and cuts over while the API is served. Returns whether the migration is complete. A failed migration has no
+    /// effect on clients: the originals are served as before, and the next start retries.
     pub(super) async fn follow(&self, fence: &Fence, online: &Online, store: &Store) -> Result<bool, StartupError> {
         let context = self.online_context();
         let span = tracing::info_span!("migration-manager", from = online.from(), to = online.to());
@@ -69,7 +69,7 @@ impl Prepared {
         }
     }
 
-    /// The cut-over: clients wait from when the last of them has what it asked for until the names have changed.
+    /// The cut-over. Clients wait from the end of the last call in progress until the tables are renamed.
     async fn switch(
         &self,
         context: &Context,
@@ -77,7 +77,7 @@ impl Prepared {
         online: &Online,
         store: &Store,
     ) -> Result<(), StartupError> {
-        // Everything that can be got ready without keeping anybody waiting.
+        // Prepared before clients have to wait.
         let next = self.access(fence, online.to(), self.is_pinned(online.to())).await?;
         loop {
             let mut access = store.switch().await;
@@ -94,7 +94,7 @@ impl Prepared {
                     drop(access);
                     tracing::info!(
                         name: "cut-over-waits",
-                        reason = %fault, "the cut-over waits for somebody else's lock and is tried again"
+                        reason = %fault, "the cut-over met another transaction's lock and is retried"
                     );
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
@@ -114,11 +114,11 @@ impl Prepared {
         tracing::error!(
             name: "migration-failed",
             reason,
-            "the migration ends here; the API goes on at the version found, and the next start tries again"
+            "the migration failed; the API continues at the version found, and the next start retries"
         );
         let access = self.access(fence, online.from(), false).await?;
         let mut current = store.switch().await;
-        // Only once the database says that the copies are given up may a write leave them out.
+        // Writes may skip the copies only after the database records that the copies are abandoned.
         online.give_up(&self.online_context(), fence).await?;
         *current = access;
         self.progress.enter(STOPPED, reason, None);
@@ -126,14 +126,14 @@ impl Prepared {
     }
 }
 
-/// As often as clients, or whoever reads what is removed, are in the way: they are served meanwhile.
+/// Removes the replaced tables; retries while clients or others hold locks on them.
 async fn clean_up(context: &Context, fence: &Fence, online: &Online) -> Result<(), MigrateError> {
     loop {
         match online.clean_up(context, fence).await {
             Err(fault) if fault.is_transient() => {
                 tracing::info!(
                     name: "clean-up-waits",
-                    reason = %fault, "the clean-up waits for somebody else's lock and is tried again"
+                    reason = %fault, "the clean-up met another transaction's lock and is retried"
                 );
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }

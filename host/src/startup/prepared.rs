@@ -1,5 +1,5 @@
-//! What stands before the lock is taken, and what a master makes of it: the catalog, the keys, the database and the
-//! entities in it. Owns which part is built from which; runs nothing by itself.
+//! The parts that exist before the lock is taken, and those that a master builds from them: catalog, keys, database, store,
+//! service, API. Owns how they are built from each other; runs nothing by itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
 use crate::database::Database;
 use crate::domain::{Policy, Service};
+use crate::encryption::Keyring;
 use crate::events::Events;
 use crate::http::Gate;
 use crate::layout::manifest::DataVersion;
@@ -27,20 +28,25 @@ use crate::migrate::{self, Context, Decision, Intent, MigrateError, RefusedUnits
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use crate::modules::translate::Translate;
-use crate::pace::Pace;
 use crate::progress::Progress;
-use crate::record::Keyring;
 use crate::rows::RecordVersions;
-use crate::store::{Access, Lenses, Store};
+use crate::store::{Lenses, Store, TableAccess};
+use crate::throttle::Throttle;
 
-/// What stands before the lock is taken: everything that can be wrong with files and configuration.
+/// The parts that exist before the lock is taken; building them detects every fault in files and configuration.
 pub struct Prepared {
+    /// The validated configuration.
     pub config: Config,
+    /// The loaded modules.
     pub catalog: Catalog,
+    /// The encryption keys.
     pub keyring: Arc<Keyring>,
+    /// The open database.
     pub database: Database,
+    /// The progress of this process's work.
     pub progress: Progress,
-    pub pace: Pace,
+    /// The throttle of this process's work.
+    pub throttle: Throttle,
     pub(super) metrics: Metrics,
     pub(super) gate: Gate,
 }
@@ -51,14 +57,17 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// The sandbox of a host with this configuration, which looks for compiled modules where such a host does.
+/// The sandbox of a host with this configuration, with the same folders of compiled modules.
+///
+/// # Errors
+/// If wasmtime cannot start.
 pub fn sandbox(config: &Config) -> Result<Arc<Sandbox>, StartupError> {
     let shipped = vec![shipped_module_cache(&config.modules_dir)];
     let cache = CacheFolders { own: config.module_caches.clone(), shipped };
     Ok(Arc::new(Sandbox::new(Limits::default(), Some(&cache))?))
 }
 
-/// One warning, however many modules it concerns.
+/// Logs one warning, independent of the number of modules.
 fn warn_of_compiling_again(sandbox: &Sandbox) {
     let compiled = sandbox.compiled();
     if let (1.., Some(error)) = (compiled, sandbox.cache_failure()) {
@@ -70,13 +79,13 @@ fn warn_of_compiling_again(sandbox: &Sandbox) {
     }
 }
 
-/// Every version of the configuration is one that this catalog, or this host's API, has.
+/// Checks that the catalog has every data version of the configuration, and the API every API version.
 fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
     let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
     for (what, version) in [("`pin_data_version`", pin), ("`rollback_on_drain_to_version`", back_to)] {
         version.map_or(Ok(()), |version| check_version(catalog, what, version))?;
     }
-    let wanted = pin.unwrap_or_else(|| catalog.line().newest());
+    let wanted = pin.unwrap_or_else(|| catalog.layout_history().newest());
     if let Some(to) = back_to {
         let manifests = catalog.migrations().iter().map(|module| module.manifest());
         migrate::check_way_back(manifests, wanted, to).map_err(|source| StartupError::NoWayBack { to, source })?;
@@ -89,36 +98,41 @@ fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
 }
 
 impl Prepared {
+    /// Loads the modules and opens the database.
+    ///
+    /// # Errors
+    /// If keys, modules, versions or the database cannot be used.
     pub async fn new(config: Config) -> Result<Self, StartupError> {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
         let folder = config.modules_dir.clone();
-        // Compiling takes a while when nothing is cached, and a signal or a question about health does not wait for it.
+        // On another thread: compiling takes seconds, during which signals and health checks are handled.
         let loading = Arc::clone(&sandbox);
         let loaded = tokio::task::spawn_blocking(move || catalog::load(&folder, &loading)).await;
         let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         warn_of_compiling_again(&sandbox);
         check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
-        let (progress, pace) = (Progress::default(), Pace::new(config.migration.units_per_second));
+        let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
         let advanced = &config.clients.advanced_metrics;
         let advanced =
             AdvancedRoutes { counted: advanced.request_count.clone(), timed: advanced.request_latency.clone() };
         let measures = Measures::new(database.clone(), &advanced);
-        let metrics = Metrics::new(progress.clone(), pace.clone(), measures);
+        let metrics = Metrics::new(progress.clone(), throttle.clone(), measures);
         let gate = Gate::new(progress.clone());
-        Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, pace, metrics, gate, config })
+        Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, throttle, metrics, gate, config })
     }
 
-    /// The version to be at: the operator's pin, or the newest of the catalog.
+    /// The data version to migrate to: the operator's pin, or the newest of the catalog.
     pub fn wanted(&self) -> DataVersion {
-        self.config.pin_data_version.unwrap_or_else(|| self.catalog.line().newest())
+        self.config.pin_data_version.unwrap_or_else(|| self.catalog.layout_history().newest())
     }
 
     pub(super) fn is_pinned(&self, version: DataVersion) -> bool {
         self.config.pin_data_version == Some(version)
     }
 
+    /// The parts that `migrate` works with, with the present time.
     pub fn context(&self) -> Context {
         let migrations = self.catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>);
         Context {
@@ -126,7 +140,7 @@ impl Prepared {
             migrations: migrations.collect(),
             keyring: Arc::clone(&self.keyring),
             progress: self.progress.clone(),
-            pace: self.pace.clone(),
+            throttle: self.throttle.clone(),
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
             tuning: self.tuning(),
@@ -143,13 +157,19 @@ impl Prepared {
         Tuning { batch_time, refused_units, ..default }
     }
 
-    /// Lets an operator look at this process and steer it.
+    /// Opens the admin socket of this process.
+    ///
+    /// # Errors
+    /// As [`admin::Socket::open`].
     pub async fn open_admin(&self) -> Result<admin::Socket, AdminError> {
-        let host = admin::Host { progress: self.progress.clone(), pace: self.pace.clone() };
+        let host = admin::Host { progress: self.progress.clone(), throttle: self.throttle.clone() };
         admin::Socket::open(&self.config.admin_socket, host).await
     }
 
-    /// Migrates as intended. From then on nothing is sealed under another key than the active one.
+    /// Migrates to the end. From then on, records are sealed under the active key only.
+    ///
+    /// # Errors
+    /// As [`bring_part`](Self::bring_part).
     pub async fn bring_to(&self, fence: &Fence, intent: Intent) -> Result<Decision, StartupError> {
         match self.bring_part(fence, intent, None).await? {
             RunOutcome::Done(decision) => Ok(decision),
@@ -157,7 +177,10 @@ impl Prepared {
         }
     }
 
-    /// The same for at most so many units.
+    /// Migrates at most `most` units, or all if absent.
+    ///
+    /// # Errors
+    /// [`StartupError::ShutDown`] if the state of the database does not allow it; otherwise the failure of a step.
     pub async fn bring_part(
         &self,
         fence: &Fence,
@@ -181,41 +204,41 @@ impl Prepared {
     }
 
     fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {
-        Ok(self.catalog.line().at(version).ok_or(MigrateError::UnknownTarget { version })?)
+        Ok(self.catalog.layout_history().at(version).ok_or(MigrateError::UnknownTarget { version })?)
     }
 
-    /// What new records are marked with at the version served.
+    /// The record versions that new records are stamped with at a data version.
     fn record_versions(&self, version: DataVersion) -> RecordVersions {
         RecordVersions::at(self.catalog.migrations().iter().map(|module| module.manifest()), version)
     }
 
-    /// How entities are got at in tables of a version: as they are, or through a lens. A version that the database stays
-    /// at takes nothing that its layout cannot hold.
+    /// How the store accesses tables of a version: directly, or through a lens. With `stays`, the database remains at that
+    /// version, and writes that its layout cannot hold are rejected.
     pub(super) async fn access(
         &self,
         fence: &Fence,
         version: DataVersion,
         stays: bool,
-    ) -> Result<Access, StartupError> {
+    ) -> Result<TableAccess, StartupError> {
         let dialect = self.database.dialect();
         let context = self.context();
-        let line = self.catalog.line();
+        let line = self.catalog.layout_history();
         if Lenses::are_needed(line, &context.migrations, version) {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
             let lenses =
                 Lenses::new(line, &context.migrations, version, self.record_versions(version), arguments).pinned(stays);
             tracing::info!(data_version = version, "records are read and written through a lens");
-            return Ok(Access::through(lenses, dialect));
+            return Ok(TableAccess::through_lenses(lenses, dialect));
         }
         let layout = self.layout(version)?;
         let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new());
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
-        let access = Access::direct(layout, dialect, &self.record_versions(version));
+        let access = TableAccess::direct(layout, dialect, &self.record_versions(version));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
-        Ok(with_places.fold(access, |access, (table, places)| access.forgetting(table, places)))
+        Ok(with_places.fold(access, |access, (table, places)| access.with_residue_places(table, places)))
     }
 
-    pub(super) fn store(&self, fence: &Fence, access: Access) -> Store {
+    pub(super) fn store(&self, fence: &Fence, access: TableAccess) -> Store {
         let (keyring, clock) = (Arc::clone(&self.keyring), Arc::new(SystemClock));
         Store::new(self.database.clone(), fence.clone(), keyring, clock, access)
     }
@@ -233,7 +256,7 @@ impl Prepared {
         }
     }
 
-    /// What calls and convergence work with, over these entities.
+    /// The service over a store, for calls and convergence.
     pub(super) fn service(&self, store: Store, clients: Clients) -> Service {
         Service::new(store, Events::default(), clients, self.policy(), self.metrics.measures().clone())
     }

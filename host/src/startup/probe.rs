@@ -1,5 +1,4 @@
-//! Whether the database still does what it is asked: a row that is written and read back now and then. Owns when that
-//! has failed for good; what is in the row means nothing.
+//! The health check of the database: periodically writes a row and reads it back. Owns when the failures end the host.
 
 use std::convert::Infallible;
 
@@ -10,7 +9,7 @@ use crate::database::{SqlError, sql, upsert};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 
-/// Diego's, from the version on that made it.
+/// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";
 
 #[derive(Debug, thiserror::Error)]
@@ -19,14 +18,15 @@ enum ProbeError {
     Fence(#[from] FenceError),
     #[error(transparent)]
     Statement(#[from] SqlError),
-    #[error("what was written was not there to be read")]
+    #[error("the row that was written could not be read back")]
     Lost,
 }
 
-/// Returns when the database has failed as often in a row as the configuration allows. Without a probe it never does.
+/// Returns an error when the database has failed the configured number of attempts in a row; never returns otherwise.
 pub(super) async fn watch(prepared: &Prepared, fence: &Fence, served: DataVersion) -> Result<Infallible, StartupError> {
     let Some(check) = &prepared.config.listeners.health_check else { return std::future::pending().await };
-    let has_table = prepared.catalog.line().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE));
+    let has_table =
+        prepared.catalog.layout_history().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE));
     loop {
         tokio::time::sleep(check.interval).await;
         probe(fence, has_table, check).await.map_err(|attempts| StartupError::Unhealthy { attempts })?;
@@ -41,13 +41,13 @@ async fn probe(fence: &Fence, has_table: bool, check: &HealthCheck) -> Result<()
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("timed out after {:?} while executing DB health check", check.timeout),
         };
-        tracing::error!(name: "db-healthcheck.failed", error = attempt, "the database did not do what it was asked");
+        tracing::error!(name: "db-healthcheck.failed", error = attempt, "an attempt of the health check failed");
         attempts.push(attempt);
     }
     Err(attempts.join(", "))
 }
 
-/// As the master writes everything. A database that is kept at a version without the table is only read from.
+/// Writes under the fence, as every write of the master. If the pinned version lacks the table, only begins and commits.
 async fn ask(fence: &Fence, has_table: bool) -> Result<(), ProbeError> {
     let mut transaction = fence.begin().await?;
     if has_table {

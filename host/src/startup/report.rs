@@ -1,16 +1,16 @@
-//! What Loggregator is told of this host, as often as Diego tells it: some of it from the start, the rest as the master.
-//! Owns when; what is told is the registry's, and where to the client's.
+//! Publishes metrics to Loggregator, at Diego's intervals: some from the start, the rest while this host is the master.
+//! Owns the schedule; the metrics come from the registry, and the client delivers them.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use super::Prepared;
-use super::doors::Front;
+use super::listeners::Front;
 use crate::clients::Loggregator;
 use crate::metrics::{Measures, Point, Points};
 
 #[derive(Debug, Clone)]
-pub(super) struct Report {
+pub(super) struct MetricsReporter {
     measures: Measures,
     loggregator: Loggregator,
     interval: Duration,
@@ -18,7 +18,7 @@ pub(super) struct Report {
     database_interval: Duration,
 }
 
-impl Report {
+impl MetricsReporter {
     pub(super) fn new(prepared: &Prepared, front: &Front) -> Self {
         let clients = &prepared.config.clients;
         Self {
@@ -30,13 +30,13 @@ impl Report {
         }
     }
 
-    /// Of a host, be it the master or not.
-    pub(super) async fn of_host(self) -> Infallible {
+    /// Publishes the metrics of every host, master or not.
+    pub(super) async fn publish_host_metrics(self) -> Infallible {
         self.repeatedly(self.interval, Points::host).await
     }
 
-    /// Of the master that this host has just become.
-    pub(super) async fn of_master(&self) -> Infallible {
+    /// Publishes the metrics of a new master.
+    pub(super) async fn publish_master_metrics(&self) -> Infallible {
         self.measures.elected();
         self.once(Points::election);
         let (never, _, _) = tokio::join!(
@@ -61,12 +61,12 @@ impl Report {
         self.loggregator.send(points(&mut Points::new(self.measures.clone())));
     }
 
-    /// The first time after one interval.
+    /// Publishes at an interval; the first time after one interval.
     async fn repeatedly(&self, interval: Duration, points: impl Fn(&mut Points) -> Vec<Point>) -> Infallible {
-        let mut told = Points::new(self.measures.clone());
+        let mut points_of_host = Points::new(self.measures.clone());
         loop {
             tokio::time::sleep(interval).await;
-            self.loggregator.send(points(&mut told));
+            self.loggregator.send(points(&mut points_of_host));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The signals by which a supervisor ends the host: the first asks it to finish what has begun, the second to end now.
+//! The signals that end the host: the first starts a graceful shutdown, the second ends the process at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How many there were. Clones count the same ones.
+/// The number of signals received so far. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Signals(watch::Receiver<u32>);
 
@@ -27,7 +27,7 @@ impl Signals {
         Ok(Self(receiver))
     }
 
-    /// Returns once there were this many.
+    /// Returns once `count` signals were received.
     pub(super) async fn reach(&self, count: u32) {
         // The sender outlives every receiver, so the wait cannot fail.
         let _ = self.0.clone().wait_for(|seen| *seen >= count).await;

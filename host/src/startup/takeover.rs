@@ -1,9 +1,9 @@
-//! Becoming the master without a trace: the database is looked at before anything is written to it, and the fence, the
-//! first thing that is, is raised once the host knows that it may go on. Owns this order for hosts and for commands.
+//! Becoming the master without writing: the database is examined before the first write, and the fence, which is that
+//! write, is raised only once the host may continue. Owns this order for hosts and for commands.
 //!
-//! Under a lock file or Locket, taking the lock writes nothing to the database, so one look under the lock is enough. A
-//! lease is a row of the database: where no host holds it, the look comes before it is taken, and again after, since
-//! another host may have had it in between.
+//! With a lock file or Locket, taking the lock writes nothing to the database, so one examination under the lock is enough.
+//! A lease is a row of the database: if no host holds it, the examination comes before the lease is taken, and again
+//! after, since another host may have been the master in between.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use super::{Prepared, StartupError};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
-use crate::lock::{Held, LockError, MasterLock, Purpose};
+use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
 use crate::migrate::{self, Decision, Intent, Reason};
 use crate::modules::catalog::Catalog;
 use crate::progress::Wait;
 
-/// Far above what it takes on a large database.
+/// Far above the time of an examination of a large database.
 const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);
-/// A host that has not got the lock by then is waiting for another one.
+/// A host that waits longer for the lock is a standby.
 const BEFORE_FIRST_LINE: Duration = Duration::from_millis(500);
-/// Until the next line; doubled with each, up to the longest.
+/// Time until the second line; doubles with each line, up to [`LONGEST_SILENCE`].
 const BEFORE_NEXT_LINE: Duration = Duration::from_secs(5);
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 impl Prepared {
-    /// What a host with this configuration is to do.
+    /// The intent of a host with this configuration.
     pub fn intent(&self) -> Intent {
         let wanted = self.wanted();
         match self.config.migration.rollback_on_drain_to {
@@ -35,7 +35,10 @@ impl Prepared {
         }
     }
 
-    /// Refuses a database that this intent, or these keys, are not for. Reads only.
+    /// Checks that database and keys allow this intent. Reads only.
+    ///
+    /// # Errors
+    /// [`StartupError::ShutDown`] with the reason, or an error of [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
         match migrate::look(&self.context(), intent).await? {
@@ -44,7 +47,7 @@ impl Prepared {
         }
     }
 
-    /// The same for a host, which also finishes the way back that its configuration names.
+    /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its configuration names.
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
         match self.may_begin(self.intent()).await {
@@ -53,13 +56,15 @@ impl Prepared {
         }
     }
 
-    /// Takes the lock and the fence unless another host has them: for commands, which do not wait. `look` refuses what
-    /// is not to be begun.
+    /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the work may begin.
+    ///
+    /// # Errors
+    /// [`StartupError::Locked`] if another host holds the lock; otherwise the error of `look`, of the lock or of the fence.
     pub async fn lock_now(
         &self,
         look: impl AsyncFn() -> Result<(), StartupError>,
-    ) -> Result<(Held, Fence), StartupError> {
-        let lock = self.lock(Purpose::Command).await?;
+    ) -> Result<(HeldLock, Fence), StartupError> {
+        let lock = self.lock(LockPurpose::Command).await?;
         if lock.is_free_lease().await? {
             for_a_while(look()).await?;
         }
@@ -77,11 +82,11 @@ impl Prepared {
         }
     }
 
-    /// Waits for the lock as a host does, and says so.
-    pub(super) async fn wait_for_lock(&self) -> Result<Held, StartupError> {
+    /// Waits for the lock as a host does, and logs the holder.
+    pub(super) async fn wait_for_lock(&self) -> Result<HeldLock, StartupError> {
         self.progress.enter("lock", "another host may have it", None);
         let _waiting = self.progress.wait(Wait::Lock);
-        let lock = self.lock(Purpose::Serve).await?;
+        let lock = self.lock(LockPurpose::Serve).await?;
         let ttl_in_seconds = self.config.lock.ttl.as_secs();
         tracing::info!(name: "locket-lock.started", ttl_in_seconds, "taking the lock, or waiting for it");
         if lock.is_free_lease().await? {
@@ -89,15 +94,15 @@ impl Prepared {
         }
         tokio::select! {
             taken = lock.take() => Ok(taken?),
-            never = say_what_it_waits_for(&lock) => match never {},
+            never = log_the_wait(&lock) => match never {},
         }
     }
 
-    async fn lock(&self, purpose: Purpose) -> Result<MasterLock, LockError> {
+    async fn lock(&self, purpose: LockPurpose) -> Result<MasterLock, LockError> {
         MasterLock::new(&self.config.lock, &self.config.database, purpose).await
     }
 
-    /// Says what is about to be migrated.
+    /// Logs the migration that is about to run.
     pub(super) async fn announce(&self, intent: Intent) -> Result<(), StartupError> {
         if let Decision::Begin { from: current_version, to: migration_version }
         | Decision::Continue { from: current_version, to: migration_version } =
@@ -111,7 +116,10 @@ impl Prepared {
         Ok(())
     }
 
-    /// Refuses a version that the catalog does not have. `what` names where it was given.
+    /// Checks that the catalog has a version. `what` names where it was configured.
+    ///
+    /// # Errors
+    /// [`StartupError::UnknownVersion`] with the versions of the catalog.
     pub fn check_version(&self, what: &'static str, version: DataVersion) -> Result<(), StartupError> {
         check_version(&self.catalog, what, version)
     }
@@ -125,16 +133,16 @@ pub(super) fn check_version(catalog: &Catalog, what: &'static str, version: Data
     Err(StartupError::UnknownVersion { what, version, known: versions.collect() })
 }
 
-/// A look that takes longer, because a table is locked, comes once the lock is held: until then clients learn nothing.
+/// Ends an examination that takes too long, because a table is locked; it is repeated once the lock is held.
 async fn for_a_while(look: impl Future<Output = Result<(), StartupError>>) -> Result<(), StartupError> {
     tokio::time::timeout(LONGEST_FIRST_LOOK, look).await.unwrap_or(Ok(()))
 }
 
-/// A line when it begins to wait, and then ever more seldom.
-async fn say_what_it_waits_for(lock: &MasterLock) -> Infallible {
+/// Logs one line when the wait begins, and then at growing intervals.
+async fn log_the_wait(lock: &MasterLock) -> Infallible {
     let began = Instant::now();
     tokio::time::sleep(BEFORE_FIRST_LINE).await;
-    let name = |holder: Option<String>| holder.unwrap_or_else(|| "a host that is not known".to_owned());
+    let name = |holder: Option<String>| holder.unwrap_or_else(|| "unknown".to_owned());
     tracing::info!(name: "lock.waiting", holder = name(lock.holder().await), "waiting for the lock");
     let mut pause = BEFORE_NEXT_LINE;
     loop {

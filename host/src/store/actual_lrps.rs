@@ -1,18 +1,18 @@
-//! The table `actual_lrps`: the instances of desired LRPs, up to three rows a slot.
+//! The table `actual_lrps`: the instances of desired LRPs. A slot, one index of a process guid, has up to three rows.
 
 mod converge;
 mod slots;
 
-pub use slots::Seen;
+pub use slots::ReadableSlot;
 
 use super::filter::Filter;
 use super::reader::{Key, Listed, Range, Reader};
-use super::record::{Record, RecordProblem};
-use super::{StoreError, Table, Writer};
+use super::record::{Record, RecordReadError};
+use super::{EntityTable, StoreError, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use crate::model::tags;
 
-const TABLE: Table = Table {
+const TABLE: EntityTable = EntityTable {
     name: "actual_lrps",
     key: "process_guid",
     primary_key: &["process_guid", "instance_index", "presence"],
@@ -41,11 +41,12 @@ const COLUMNS: [&str; 18] = [
 ];
 
 impl Reader {
-    /// Where a page of instances ends, without them.
+    /// The last key of a page of instances; reads no instances.
     pub async fn instances_page_end(&mut self, after: Option<&Key>, units: u32) -> Result<Option<Key>, StoreError> {
         self.page_end(TABLE, &Filter::everything(), after, units).await
     }
 
+    /// Lists instances.
     pub async fn actual_lrps(
         &mut self,
         filter: &ActualLrpFilter,
@@ -56,7 +57,7 @@ impl Reader {
 }
 
 impl Writer {
-    /// Deletes the instances from an index on that run nowhere.
+    /// Deletes the unclaimed and crashed instances from an index upwards.
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
         let waiting = Filter::everything()
             .at_least("instance_index", from_index)
@@ -74,7 +75,7 @@ fn condition(filter: &ActualLrpFilter) -> Filter {
     filter.index.into_iter().fold(condition, |condition, index| condition.is("instance_index", index))
 }
 
-fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordProblem> {
+fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
     Ok(ActualLrp {
         process_guid: record.text("process_guid")?,
         index: record.number("instance_index")?,

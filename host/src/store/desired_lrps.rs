@@ -1,4 +1,4 @@
-//! The table `desired_lrps`: the one place that knows which part of a desired LRP rests where.
+//! The table `desired_lrps`. Owns the mapping between desired LRPs and columns.
 
 mod converge;
 
@@ -7,14 +7,14 @@ use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 use super::column_values::{ColumnValues, json, message, number};
 use super::filter::Filter;
 use super::reader::{Listed, Range, Reader};
-use super::record::{Record, RecordProblem};
+use super::record::{Record, RecordReadError};
 use super::writer::Conflict;
-use super::{StoreError, Table, Writer};
+use super::{EntityTable, StoreError, Writer};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;
 use crate::model::{Text, tags};
 
-const TABLE: Table = Table {
+const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",
     key: "process_guid",
     primary_key: &["process_guid"],
@@ -61,6 +61,7 @@ const ROUTING: [&str; 8] = [
 ];
 
 impl Reader {
+    /// Lists desired LRPs.
     pub async fn desired_lrps(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -69,6 +70,7 @@ impl Reader {
         self.list(TABLE, &WHOLE, &condition(filter), range, whole).await
     }
 
+    /// Lists the scheduling part of desired LRPs; does not decrypt the run information.
     pub async fn scheduling_infos(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -77,6 +79,7 @@ impl Reader {
         self.list(TABLE, &SCHEDULING, &condition(filter), range, scheduling).await
     }
 
+    /// Lists the routing part of desired LRPs.
     pub async fn routing_infos(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -85,32 +88,36 @@ impl Reader {
         self.list(TABLE, &ROUTING, &condition(filter), range, routing).await
     }
 
+    /// The desired LRP of a process guid.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(TABLE, &WHOLE, process_guid, whole).await
     }
 
+    /// The scheduling part of the desired LRP of a process guid.
     pub async fn scheduling_info(&mut self, process_guid: &[u8]) -> Result<Option<SchedulingInfo>, StoreError> {
         self.get(TABLE, &SCHEDULING, process_guid, scheduling).await
     }
 }
 
 impl Writer {
+    /// The desired LRP of a process guid, locked until the transaction ends.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(TABLE, &WHOLE, process_guid, whole).await
     }
 
-    /// How many instances are desired, whether or not the rest of the record can be read.
+    /// The desired number of instances, also of a record that is otherwise unreadable.
     pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
         self.get(TABLE, &[TABLE.key, "instances"], process_guid, |record| record.number("instances")).await
     }
 
-    /// How many instances are desired, and the number of how they are replaced, whether or not the rest of the record
-    /// can be read.
+    /// The desired number of instances and the number of the update strategy, also of a record that is otherwise
+    /// unreadable.
     pub async fn desired_replacement(&mut self, process_guid: &[u8]) -> Result<Option<(i32, i32)>, StoreError> {
         let read = |record: &Record<'_>| Ok((record.number("instances")?, record.number("update_strategy")?));
         self.get(TABLE, &[TABLE.key, "instances", "update_strategy"], process_guid, read).await
     }
 
+    /// Inserts a desired LRP.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
@@ -127,7 +134,7 @@ impl Writer {
             ("disk_mb", number(info.disk_mb)),
             ("max_pids", number(info.max_pids)),
             ("rootfs", self.plain(TABLE, "rootfs", &info.root_fs)?),
-            ("routes", json(routes_at_rest(info.routes.as_ref())?)),
+            ("routes", json(routes_to_json(info.routes.as_ref())?)),
             ("modification_tag_epoch", self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?),
             ("modification_tag_index", number(info.tag.index)),
             ("volume_placement", message(&placement)),
@@ -136,7 +143,7 @@ impl Writer {
         self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails).await
     }
 
-    /// Writes what the update names, and `run_info` where it changed with it.
+    /// Writes the fields of the update, and `run_info` if given.
     pub async fn update_desired_lrp(
         &mut self,
         process_guid: &[u8],
@@ -152,7 +159,7 @@ impl Writer {
             values.push(("annotation", self.plain(TABLE, "annotation", annotation)?));
         }
         if let Some(routes) = &update.routes {
-            values.push(("routes", json(routes_at_rest(Some(routes))?)));
+            values.push(("routes", json(routes_to_json(Some(routes))?)));
         }
         if let Some(metric_tags) = &update.metric_tags {
             values.push(("metric_tags", json(tags::metric_tags_to_json(metric_tags))));
@@ -163,7 +170,7 @@ impl Writer {
         self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
     }
 
-    /// Deletes it and gives what it was, as far as that can be read; nothing where there is none.
+    /// Deletes a desired LRP and returns it, or the error if it was unreadable; none if there was none.
     pub async fn take_desired_lrp(
         &mut self,
         process_guid: &[u8],
@@ -179,11 +186,11 @@ fn condition(filter: &DesiredLrpFilter) -> Filter {
         .like_one_of(TABLE.key, &filter.app_guids)
 }
 
-fn routes_at_rest(routes: Option<&Routes>) -> Result<Vec<u8>, StoreError> {
+fn routes_to_json(routes: Option<&Routes>) -> Result<Vec<u8>, StoreError> {
     Routes::to_json(routes).map_err(|source| StoreError::NotJson { table: TABLE.name, column: "routes", source })
 }
 
-fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordProblem> {
+fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordReadError> {
     Ok(DesiredLrp {
         scheduling: scheduling(record)?,
         metric_tags: record.optional_json("metric_tags", tags::metric_tags_from_json)?,
@@ -192,7 +199,7 @@ fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordProblem> {
     })
 }
 
-fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordProblem> {
+fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
     let placement: VolumePlacement = record.message("volume_placement")?;
     let placement_tags: Vec<Text> = record.plain_json("placement_tags", tags::texts_from_json)?;
     Ok(SchedulingInfo {
@@ -212,7 +219,7 @@ fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordProblem> {
     })
 }
 
-fn routing(record: &Record<'_>) -> Result<RoutingInfo, RecordProblem> {
+fn routing(record: &Record<'_>) -> Result<RoutingInfo, RecordReadError> {
     Ok(RoutingInfo {
         process_guid: record.text("process_guid")?,
         domain: record.text("domain")?,

@@ -1,5 +1,5 @@
-//! Rows in the database at the layout that the handlers speak: filters, ranges and changes as statements. Owns the SQL
-//! of the direct way; nothing here is transformed.
+//! Direct access: rows of a database at the native layout, without transformation. Owns the SQL of filters, ranges and
+//! changes.
 
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
@@ -8,15 +8,15 @@ use super::column_values::{ColumnValue, ColumnValues};
 use super::filter::Filter;
 use super::reader::{Key, PageEnd, Range};
 use super::writer::Conflict;
-use super::{StoreError, Table, failed};
+use super::{EntityTable, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::record::Keyring;
+use crate::encryption::Keyring;
 use crate::rows::operand;
 
-/// The rows of a table in a range of keys, in the order of keys.
+/// The rows of a table in a range of keys, in key order.
 pub(super) async fn scan(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     columns: &[&'static str],
     filter: &Filter,
     range: &Range,
@@ -25,10 +25,10 @@ pub(super) async fn scan(
     rows(tx, &select(table, columns, filter, range, tx.dialect()), filter, what).await
 }
 
-/// The same, none of which anybody else changes before this transaction ends.
+/// All matching rows, locked against changes by other transactions until this one ends.
 pub(super) async fn scan_to_change(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     columns: &[&'static str],
     filter: &Filter,
     what: &'static str,
@@ -38,11 +38,17 @@ pub(super) async fn scan_to_change(
     rows(tx, &select, filter, what).await
 }
 
-fn select(table: Table, columns: &[&'static str], filter: &Filter, range: &Range, dialect: Dialect) -> SelectStatement {
+fn select(
+    table: EntityTable,
+    columns: &[&'static str],
+    filter: &Filter,
+    range: &Range,
+    dialect: Dialect,
+) -> SelectStatement {
     Query::select()
         .columns(columns.iter().map(|column| Alias::new(*column)))
         .from(Alias::new(table.name))
-        .cond_where(filter.said(dialect))
+        .cond_where(filter.to_sql(dialect))
         .cond_where(within(table.key, range, dialect))
         .order_by(Alias::new(table.key), Order::Asc)
         .to_owned()
@@ -54,9 +60,9 @@ async fn rows(
     filter: &Filter,
     what: &'static str,
 ) -> Result<Vec<Row>, StoreError> {
-    let said_whole = filter.is_said_whole(tx.dialect());
+    let is_complete = filter.is_complete_in_sql(tx.dialect());
     let mut rows = tx.fetch(select).await.map_err(failed(what))?;
-    if !said_whole {
+    if !is_complete {
         rows.retain(|row| filter.holds(row));
     }
     Ok(rows)
@@ -70,11 +76,11 @@ pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
     Cond::all().add_option(after).add_option(through)
 }
 
-/// The rows of a page that begins after a key, and where it ends. Rows come in the order of keys and are counted as they
-/// come; where it cannot be told from them where the page ends, the database is asked.
+/// The rows of a page after a key, and its last key unless the page is the last. The rows are streamed in key order and
+/// counted; if they do not determine the end of the page, another query does.
 pub(super) async fn page(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     columns: &[&'static str],
     filter: &Filter,
     after: Option<&Key>,
@@ -83,12 +89,12 @@ pub(super) async fn page(
     const WHAT: &str = "list the records of a page";
     let dialect = tx.dialect();
     let beyond = Range { after: after.cloned(), ..Range::default() };
-    if filter.is_said_whole(dialect) {
-        // One more than there are units: so the last row is of a unit beyond the page, or some units have many rows.
+    if filter.is_complete_in_sql(dialect) {
+        // One row more than units: the last row belongs to a unit beyond the page, unless some units have several rows.
         let limit = u64::from(units) + 1;
         let select = select(table, columns, filter, &beyond, dialect).limit(limit).to_owned();
         let heavy: Vec<_> = table.heavy.iter().copied().filter(|column| columns.contains(column)).collect();
-        let mut found = Found { dialect, rows: Vec::new(), last_begins_at: 0, end: PageEnd::new(units), over: None };
+        let mut found = PageRows { dialect, rows: Vec::new(), last_begins_at: 0, end: PageEnd::new(units), over: None };
         let mut rows = tx.stream(&select);
         while let Some(row) = rows.try_next().await.map_err(failed(WHAT))? {
             if found.take(row, table, &heavy).map_err(failed(WHAT))? {
@@ -106,23 +112,23 @@ pub(super) async fn page(
     Ok((rows, range.through))
 }
 
-/// The rows of a page so far.
-struct Found {
+/// The rows of a page read so far.
+struct PageRows {
     dialect: Dialect,
     rows: Vec<Row>,
-    /// Where the rows of the last unit begin.
+    /// The index of the first row of the last unit.
     last_begins_at: usize,
     end: PageEnd,
-    /// Whether a row came for which there is no room, and if so whether it surely is of another unit.
+    /// Whether a row beyond the page was read, and if so, whether it is certain to belong to another unit.
     over: Option<bool>,
 }
 
-/// Rows, and the key that they end with unless they are the last.
-type Ended = (Vec<Row>, Option<Key>);
+/// The rows of a page, and its last key unless the page is the last.
+type RowsAndEnd = (Vec<Row>, Option<Key>);
 
-impl Found {
-    /// Whether that is enough.
-    fn take(&mut self, row: Row, table: Table, heavy: &[&'static str]) -> Result<bool, SqlError> {
+impl PageRows {
+    /// Adds a row. Returns true if it is beyond the page.
+    fn take(&mut self, row: Row, table: EntityTable, heavy: &[&'static str]) -> Result<bool, SqlError> {
         let key = row.bytes(table.key)?;
         let last = self.rows.last().map(|last| last.bytes(table.key)).transpose()?;
         if last != Some(key) {
@@ -140,12 +146,12 @@ impl Found {
         Ok(false)
     }
 
-    /// The rows and where they end, if that can be told.
-    fn page(mut self, table: Table, limit: u64) -> Result<Option<Ended>, SqlError> {
+    /// The page; none if the rows read do not determine its end.
+    fn page(mut self, table: EntityTable, limit: u64) -> Result<Option<RowsAndEnd>, SqlError> {
         let key = |row: &Row| Ok::<_, SqlError>(row.bytes(table.key)?.unwrap_or_default().to_vec());
         match self.over {
             None if (self.rows.len() as u64) < limit => return Ok(Some((self.rows, None))),
-            // There may be more of the last unit, and nothing after it. What is before it is whole.
+            // The last unit may have more rows, and nothing may follow it. The units before it are complete.
             None => {
                 let Some(row) = self.rows.get(self.last_begins_at) else { return Ok(None) };
                 let beyond = key(row)?;
@@ -162,8 +168,8 @@ impl Found {
     }
 }
 
-/// Whether two keys that are not the same bytes are two for the database as well. A collation of MySQL's may take
-/// letters for each other; it takes none of these for another.
+/// Whether two keys with different bytes are certain to be different for the database. A collation of MySQL may treat
+/// characters as equal; ASCII letters (apart from case), digits, `-` and `_` are always different.
 fn surely_differ(one: Option<&[u8]>, other: Option<&[u8]>, dialect: Dialect) -> bool {
     let is_plain = |key: &[u8]| key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
     match (dialect, one, other) {
@@ -175,10 +181,10 @@ fn surely_differ(one: Option<&[u8]>, other: Option<&[u8]>, dialect: Dialect) -> 
     }
 }
 
-/// Where a page ends that begins after a key.
+/// The last key of a page after a key; none if the page is the last.
 pub(super) async fn page_end(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     filter: &Filter,
     after: Option<&Key>,
     units: u32,
@@ -192,7 +198,7 @@ pub(super) async fn page_end(
         .column(Alias::new(table.key))
         .expr(Expr::from(Func::sum(size)).cast_as(Alias::new(dialect.integer_cast())))
         .from(Alias::new(table.name))
-        .cond_where(filter.said(dialect))
+        .cond_where(filter.to_sql(dialect))
         .cond_where(within(table.key, &beyond, dialect))
         .group_by_col(Alias::new(table.key))
         .order_by(Alias::new(table.key), Order::Asc)
@@ -209,7 +215,7 @@ pub(super) async fn page_end(
     Ok(None)
 }
 
-/// How long a text is at rest, without reading it where the database knows.
+/// The stored length of a text in bytes; 0 for NULL.
 pub(super) fn bytes_of(column: Expr) -> Expr {
     let length = Func::cust(Alias::new("octet_length")).arg(column);
     Func::coalesce([Expr::from(length), Expr::val(0)]).into()
@@ -218,7 +224,7 @@ pub(super) fn bytes_of(column: Expr) -> Expr {
 pub(super) async fn insert(
     tx: &mut Transaction,
     keyring: &Keyring,
-    (table, stamp): (Table, Option<(&'static str, i64)>),
+    (table, stamp): (EntityTable, Option<(&'static str, i64)>),
     rows: Vec<ColumnValues>,
     conflict: Conflict,
     what: &'static str,
@@ -233,7 +239,7 @@ pub(super) async fn insert(
     }
     match conflict {
         Conflict::Fails => {}
-        Conflict::Takes(column) => {
+        Conflict::Updates(column) => {
             let keys = table.primary_key.iter().map(|column| Alias::new(*column));
             insert.on_conflict(OnConflict::columns(keys).update_column(Alias::new(column)).to_owned());
         }
@@ -241,45 +247,45 @@ pub(super) async fn insert(
     tx.execute(&insert).await.map_err(failed(what)).map(drop)
 }
 
-/// How many rows were meant.
+/// Updates the matching rows and returns their number.
 pub(super) async fn update(
     tx: &mut Transaction,
     keyring: &Keyring,
-    table: Table,
+    table: EntityTable,
     filter: &Filter,
     values: ColumnValues,
     what: &'static str,
 ) -> Result<u64, StoreError> {
     let mut update = Query::update();
-    update.table(Alias::new(table.name)).cond_where(filter.said(tx.dialect()));
+    update.table(Alias::new(table.name)).cond_where(filter.to_sql(tx.dialect()));
     for (column, value) in values {
         update.value(Alias::new(column), operand_of(value, keyring));
     }
     tx.execute(&update).await.map_err(failed(what))
 }
 
-/// How many rows were meant.
+/// Deletes the matching rows and returns their number.
 pub(super) async fn delete(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     filter: &Filter,
     what: &'static str,
 ) -> Result<u64, StoreError> {
-    let delete = Query::delete().from_table(Alias::new(table.name)).cond_where(filter.said(tx.dialect())).to_owned();
+    let delete = Query::delete().from_table(Alias::new(table.name)).cond_where(filter.to_sql(tx.dialect())).to_owned();
     tx.execute(&delete).await.map_err(failed(what))
 }
 
-/// Deletes the rows of a unit and gives what they were.
+/// Deletes the matching rows and returns them.
 pub(super) async fn take(
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     columns: &[&'static str],
     filter: &Filter,
     what: &'static str,
 ) -> Result<Vec<Row>, StoreError> {
     let dialect = tx.dialect();
     if dialect == Dialect::Mysql {
-        // MariaDB has `RETURNING`, MySQL has not.
+        // MySQL, unlike MariaDB, has no `RETURNING`.
         let rows = scan_to_change(tx, table, columns, filter, what).await?;
         if !rows.is_empty() {
             delete(tx, table, filter, what).await?;
@@ -288,7 +294,7 @@ pub(super) async fn take(
     }
     let returned = Query::returning().columns(columns.iter().map(|column| Alias::new(*column)));
     let mut delete = Query::delete();
-    delete.from_table(Alias::new(table.name)).cond_where(filter.said(dialect)).returning(returned);
+    delete.from_table(Alias::new(table.name)).cond_where(filter.to_sql(dialect)).returning(returned);
     tx.fetch(&delete).await.map_err(failed(what))
 }
 
@@ -309,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_a_collation_might_take_for_one_are_not_told_apart_here() {
+    fn keys_that_a_collation_may_treat_as_equal_are_not_surely_different() {
         let differ = |one: &str, other: &str| {
             [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql]
                 .map(|dialect| surely_differ(Some(one.as_bytes()), Some(other.as_bytes()), dialect))

@@ -1,16 +1,16 @@
-//! The table `domains`: which domains are fresh, and until when.
+//! The table `domains`: the fresh domains and their expiry times.
 
 use super::column_values::number;
 use super::filter::Filter;
 use super::reader::{Range, Reader};
 use super::writer::Conflict;
-use super::{StoreError, Table, Writer};
+use super::{EntityTable, StoreError, Writer};
 use crate::model::Text;
 
-const TABLE: Table = Table { name: "domains", key: "domain", primary_key: &["domain"], heavy: &[] };
+const TABLE: EntityTable = EntityTable { name: "domains", key: "domain", primary_key: &["domain"], heavy: &[] };
 
 impl Reader {
-    /// The domains that expire after this moment.
+    /// The domains that expire after a time.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
         let columns = ["domain", "expire_time"];
@@ -20,12 +20,13 @@ impl Reader {
 }
 
 impl Writer {
+    /// Inserts a domain, or updates its expiry time.
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
         let values = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
-        self.insert(TABLE, domain, vec![values], Conflict::Takes("expire_time")).await
+        self.insert(TABLE, domain, vec![values], Conflict::Updates("expire_time")).await
     }
 
-    /// Deletes it unless somebody has spoken for it again.
+    /// Deletes a domain unless it has been refreshed in the meantime.
     pub async fn delete_expired_domain(&mut self, domain: &[u8], now_ns: i64) -> Result<(), StoreError> {
         self.delete(TABLE, domain, Filter::everything().at_most("expire_time", now_ns)).await.map(drop)
     }

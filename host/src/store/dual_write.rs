@@ -1,17 +1,20 @@
-//! The seam between the store and a migration that runs while it serves: every change is carried over to the tables
-//! that are being filled, in the change's own transaction.
+//! The interface between the store and an online migration: every change is also applied to the copies, in the change's
+//! own transaction.
 
 use futures_util::future::BoxFuture;
 
 use crate::database::Transaction;
 
-/// The side of the migration.
+/// The dual writes of an online migration.
 pub trait DualWrite: Send + Sync + std::fmt::Debug {
-    /// Keeps the copier away from the units of this key, in whichever of these tables, until what is given is dropped.
-    /// Asked for before the transaction begins, so that whoever waits here holds nothing that the copier needs.
+    /// Excludes the copier from the units of this key in these tables until the returned guard is dropped. Called before
+    /// the transaction begins, so that a waiting caller holds no database lock that the copier needs.
     fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
 
-    /// Carries over what the transaction has changed: tables at the layout of the database, and keys of units.
+    /// Applies the transaction's changes to the copies. `touched` are stored tables and unit keys.
+    ///
+    /// # Errors
+    /// If the change cannot be applied to the copies. The caller then rolls back.
     fn changed<'a>(
         &'a self,
         tx: &'a mut Transaction,
@@ -19,10 +22,11 @@ pub trait DualWrite: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'a, Result<(), DualWriteError>>;
 }
 
+/// A change that cannot be applied to the copies.
 #[derive(Debug, thiserror::Error)]
 #[error("the change cannot be carried over to the tables of the migration under way, so it was not made")]
 pub struct DualWriteError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
-    /// Whether the same change, made again from its start, may succeed.
+    /// Whether the change may succeed when retried from its start.
     pub is_transient: bool,
 }

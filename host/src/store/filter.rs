@@ -1,8 +1,8 @@
-//! Which rows of a table are meant: a conjunction of plain conditions on single columns. Owns how each is said to
-//! each database, and the same judgement on a row in memory.
+//! Filters: conjunctions of conditions on single plain columns. Owns their SQL in each dialect, and their evaluation on a
+//! row in memory.
 //!
-//! Texts are compared as bytes. One that a database cannot even hold (no UTF-8, or with a NUL on PostgreSQL) equals
-//! nothing that it holds. How a database compares the others (MySQL's collations may ignore case) is its own affair.
+//! Texts are compared as bytes in memory. A text that a database cannot store (not UTF-8, or with a NUL on PostgreSQL)
+//! matches no row. Other texts are compared as the database does, where a MySQL collation may ignore case.
 
 use sea_query::extension::postgres::PgFunc;
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
@@ -11,14 +11,14 @@ use super::record::Columns;
 use crate::database::Dialect;
 use crate::rows::operand;
 
-/// MySQL takes no list as one parameter, and no more than 65,535 parameters. What is longer is judged in memory.
+/// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists are evaluated in memory.
 const MOST_IN_LIST: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     Equals(Vec<u8>),
     OneOf(Vec<Vec<u8>>),
-    /// Begins with one of these patterns of SQL's `LIKE`, in its case-sensitive reading, without an escape.
+    /// Begins with one of these SQL `LIKE` patterns, case-sensitive and without an escape character.
     LikeOneOf(Vec<Vec<u8>>),
     Is(i64),
     AtLeast(i64),
@@ -26,7 +26,7 @@ pub(super) enum Condition {
     Above(i64),
 }
 
-/// All of its conditions hold.
+/// A conjunction of conditions; without any, every row matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter(Vec<(&'static str, Condition)>);
 
@@ -39,17 +39,17 @@ impl Filter {
         self.and(column, Condition::Equals(text.into()))
     }
 
-    /// An empty text does not restrict.
+    /// An empty text adds no condition.
     pub(super) fn equals_if_any(self, column: &'static str, text: &[u8]) -> Self {
         if text.is_empty() { self } else { self.equals(column, text) }
     }
 
-    /// An empty list does not restrict.
+    /// An empty list adds no condition.
     pub(super) fn one_of(self, column: &'static str, texts: &[Vec<u8>]) -> Self {
         if texts.is_empty() { self } else { self.and(column, Condition::OneOf(texts.to_vec())) }
     }
 
-    /// An empty list does not restrict.
+    /// An empty list adds no condition.
     pub(super) fn like_one_of(self, column: &'static str, patterns: &[Vec<u8>]) -> Self {
         if patterns.is_empty() { self } else { self.and(column, Condition::LikeOneOf(patterns.to_vec())) }
     }
@@ -79,37 +79,37 @@ impl Filter {
         self.0.iter()
     }
 
-    /// Whether the database judges all of it.
-    pub(super) fn is_said_whole(&self, dialect: Dialect) -> bool {
-        self.0.iter().all(|(_, condition)| condition.can_be_said(dialect))
+    /// Whether the database evaluates all conditions.
+    pub(super) fn is_complete_in_sql(&self, dialect: Dialect) -> bool {
+        self.0.iter().all(|(_, condition)| condition.has_sql(dialect))
     }
 
-    /// What the database is told.
-    pub(super) fn said(&self, dialect: Dialect) -> Cond {
-        self.0.iter().fold(Cond::all(), |all, (column, condition)| all.add_option(condition.said(column, dialect)))
+    /// The conditions that the database evaluates.
+    pub(super) fn to_sql(&self, dialect: Dialect) -> Cond {
+        self.0.iter().fold(Cond::all(), |all, (column, condition)| all.add_option(condition.to_sql(column, dialect)))
     }
 
-    /// Whether a row that has the filter's columns is meant.
+    /// Whether a row matches. It must have the filter's columns.
     pub(super) fn holds(&self, row: &impl Columns) -> bool {
         self.0.iter().all(|(column, condition)| condition.holds(column, row))
     }
 }
 
 impl Condition {
-    fn can_be_said(&self, dialect: Dialect) -> bool {
+    fn has_sql(&self, dialect: Dialect) -> bool {
         match self {
             Self::OneOf(texts) | Self::LikeOneOf(texts) => dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST,
             Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::AtMost(_) | Self::Above(_) => true,
         }
     }
 
-    /// None where it cannot be said.
-    pub(super) fn said(&self, column: &str, dialect: Dialect) -> Option<Expr> {
+    /// The SQL expression; none if it is evaluated in memory.
+    pub(super) fn to_sql(&self, column: &str, dialect: Dialect) -> Option<Expr> {
         let col = Expr::col(Alias::new(column));
-        self.can_be_said(dialect).then(|| match self {
+        self.has_sql(dialect).then(|| match self {
             Self::Equals(text) => operand(text, dialect).map_or_else(never, |text| col.eq(text)),
-            Self::OneOf(texts) => one_of(col, &holdable(texts, dialect), dialect),
-            Self::LikeOneOf(patterns) => like_one_of(col, &holdable(patterns, dialect), dialect),
+            Self::OneOf(texts) => one_of(col, &storable(texts, dialect), dialect),
+            Self::LikeOneOf(patterns) => like_one_of(col, &storable(patterns, dialect), dialect),
             Self::Is(number) => col.eq(*number),
             Self::AtLeast(number) => col.gte(*number),
             Self::AtMost(number) => col.lte(*number),
@@ -118,8 +118,8 @@ impl Condition {
     }
 
     fn holds(&self, column: &'static str, row: &impl Columns) -> bool {
-        let text = |judge: &dyn Fn(&[u8]) -> bool| matches!(row.bytes(column), Ok(Some(text)) if judge(text));
-        let number = |judge: &dyn Fn(i64) -> bool| matches!(row.integer(column), Ok(Some(number)) if judge(number));
+        let text = |test: &dyn Fn(&[u8]) -> bool| matches!(row.bytes(column), Ok(Some(text)) if test(text));
+        let number = |test: &dyn Fn(i64) -> bool| matches!(row.integer(column), Ok(Some(number)) if test(number));
         match self {
             Self::Equals(wanted) => text(&|text| text == wanted),
             Self::OneOf(wanted) => text(&|text| wanted.iter().any(|wanted| text == wanted)),
@@ -136,8 +136,8 @@ fn never() -> Expr {
     Expr::cust("1 = 0")
 }
 
-/// Those that any row of the database may equal.
-fn holdable(texts: &[Vec<u8>], dialect: Dialect) -> Vec<String> {
+/// The texts that the database can store.
+fn storable(texts: &[Vec<u8>], dialect: Dialect) -> Vec<String> {
     let texts = texts.iter().filter_map(|text| std::str::from_utf8(text).ok());
     texts.filter(|text| dialect != Dialect::Postgres || !text.contains('\0')).map(str::to_owned).collect()
 }
@@ -159,7 +159,7 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
             column.binary(BinOper::Like, PgFunc::any(Expr::val(patterns)))
         }
         Dialect::Mysql => {
-            // As bytes: `_` would then be one byte of a character, so case alone is taken from the collation.
+            // A binary collation, not bytes: in bytes, `_` would match a part of a character.
             let exact = Expr::cust_with_exprs(
                 "? COLLATE utf8mb4_bin",
                 [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
@@ -181,12 +181,12 @@ fn json_list(texts: &[String]) -> Expr {
     Expr::val(serde_json::to_string(texts).expect("a list of strings is JSON"))
 }
 
-/// PostgreSQL and MySQL take a backslash for an escape.
+/// A `LIKE` pattern for texts with this prefix. Backslash is the escape character of PostgreSQL and MySQL.
 fn prefix_pattern(pattern: &str) -> String {
     format!("{}%", pattern.replace('\\', r"\\"))
 }
 
-/// SQLite's own `LIKE` ignores case, its `GLOB` does not.
+/// A `GLOB` pattern for texts with this prefix: SQLite's `LIKE` ignores case.
 fn glob(like: &str) -> String {
     let mut glob = String::with_capacity(like.len() + 1);
     for character in like.chars() {
@@ -201,9 +201,9 @@ fn glob(like: &str) -> String {
     glob
 }
 
-/// Whether a text begins like a pattern, `%` being any text and `_` any one character.
+/// Whether a text has a prefix that matches a pattern: `%` is any text and `_` any one character.
 fn begins_like<'a>(mut text: &'a [u8], mut pattern: &'a [u8]) -> bool {
-    // Where to go on, in text and pattern, if what follows the last `%` does not fit.
+    // Positions in text and pattern for backtracking to the last `%`.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         let rest = match (pattern.split_first(), text) {

@@ -1,8 +1,8 @@
-//! The way through a lens, for data of another version than the handlers': newer, because modules were shipped ahead of
-//! the host, or older, because it is pinned. Owns which units have to be taken together, and taking them to the
-//! handlers' layout; what is then read or written is as on the direct way.
+//! Access through a lens, for data of another version than the handlers': newer, because modules were shipped before the
+//! host, or older, because it is pinned. Owns the groups of tables whose units are transformed together, and their
+//! transformation between the stored layout and the native one, which the handlers are compiled for.
 //!
-//! A unit that the lens cannot take is a record that cannot be read, with all its rows.
+//! If the lens cannot transform a unit, all its records count as unreadable.
 
 mod keys;
 mod pin;
@@ -14,154 +14,167 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub(super) use read::{get, list, page_end};
-pub(super) use write::Session;
+pub(super) use write::LensSession;
 
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::Transaction;
-use crate::layout::fold::Line;
+use crate::encryption::Keyring;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, Provenance, Residue, ResidueEntry};
-use crate::record::Keyring;
 use crate::rows::{
     self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
 };
 
-/// Both ways between the data and the handlers.
+/// The lenses in both directions between the stored layout and the native one.
 pub struct Lenses {
     version: DataVersion,
     is_pinned: bool,
-    /// From the data to the handlers.
-    lift: Lens,
-    /// From the handlers to the data.
-    lower: Lens,
+    /// From the stored layout to the native one.
+    to_native: Lens,
+    /// From the native layout to the stored one.
+    to_stored: Lens,
     arguments: Arguments,
     place: Place,
-    clusters: Vec<Cluster>,
+    table_groups: Vec<MergedTableGroup>,
 }
 
-/// Tables whose units are taken together, whichever the way.
+/// A table group of either lens, merged with all that share a table with it: their units are transformed together in both
+/// directions.
 #[derive(Debug, Clone, Default)]
-struct Cluster {
-    /// At the handlers' layout.
+struct MergedTableGroup {
+    /// Its tables in the native layout.
     native: BTreeSet<String>,
-    /// At the data's.
+    /// Its tables in the stored layout.
     stored: BTreeSet<String>,
-    lift: Vec<usize>,
-    lower: Vec<usize>,
-    /// Where lowering may keep something that lifting gives back.
-    keeps: residue::Places,
+    /// The indices of its groups in `Lenses::to_native`.
+    to_native: Vec<usize>,
+    /// The indices of its groups in `Lenses::to_stored`.
+    to_stored: Vec<usize>,
+    /// The places of residue that the transformation to the stored layout may leave.
+    residue_places: residue::Places,
 }
 
-/// Units at the handlers' layout.
+/// Units at the native layout.
 #[derive(Debug, Default)]
-struct Lifted {
+struct NativeUnits {
     batch: UnitBatch,
-    /// What lifting lost, for the way back.
-    kept: Vec<ResidueEntry>,
+    /// The residue of the transformation to the native layout, which the opposite direction needs.
+    residue: Vec<ResidueEntry>,
+    /// The units that could not be transformed.
     damaged: Vec<(UnitKey, RowsError)>,
 }
 
 impl std::fmt::Debug for Lenses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lenses").field("lift", &self.lift).field("lower", &self.lower).finish_non_exhaustive()
+        f.debug_struct("Lenses")
+            .field("to_native", &self.to_native)
+            .field("to_stored", &self.to_stored)
+            .finish_non_exhaustive()
     }
 }
 
 impl Lenses {
-    /// Whether the handlers cannot work on the data as it is: a table or column that they know is not there under its
-    /// name, or went through a row function, or what they do not know asks something of them.
-    pub fn are_needed(line: &Line, migrations: &[Arc<dyn Transform>], version: DataVersion) -> bool {
-        !is_nothing(&Lens::restoring(line, migrations, version, NATIVE))
+    /// Whether data of a version cannot be accessed directly: a native table or column is absent, has another name or is
+    /// computed by a row function, or the stored layout has a column of which every new row needs a value.
+    ///
+    /// # Panics
+    /// If the layout history does not have `version` and [`NATIVE`].
+    pub fn are_needed(layouts: &LayoutHistory, migrations: &[Arc<dyn Transform>], version: DataVersion) -> bool {
+        !is_identity(&Lens::restoring(layouts, migrations, version, NATIVE))
     }
 
-    /// Both versions are of the line. `record_versions` is what rows that are written are marked with.
+    /// Lenses between `version` and [`NATIVE`]. Rows that are written are stamped with `record_versions`.
+    ///
+    /// # Panics
+    /// If the layout history does not have both versions.
     pub fn new(
-        line: &Line,
+        layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
         version: DataVersion,
         record_versions: RecordVersions,
         arguments: Arguments,
     ) -> Self {
-        let lift = Lens::restoring(line, migrations, version, NATIVE);
-        let lower = Lens::restoring(line, migrations, NATIVE, version);
-        let place = Place::new(lift.source.clone()).stamping(record_versions);
-        let clusters = clusters(&lift, &lower);
+        let to_native = Lens::restoring(layouts, migrations, version, NATIVE);
+        let to_stored = Lens::restoring(layouts, migrations, NATIVE, version);
+        let place = Place::new(to_native.source.clone()).stamping(record_versions);
+        let table_groups = table_groups(&to_native, &to_stored);
         let is_pinned = version < NATIVE;
-        Self { version, is_pinned, lift, lower, arguments, place, clusters }
+        Self { version, is_pinned, to_native, to_stored, arguments, place, table_groups }
     }
 
-    /// The versions of the migrations in between, whose run arguments the lenses need.
+    /// The versions of the migrations between `version` and [`NATIVE`], whose run arguments the lenses need.
     pub fn versions(version: DataVersion) -> RangeInclusive<DataVersion> {
         version.min(NATIVE) + 1..=version.max(NATIVE)
     }
 
-    /// Whether what the data's layout has no place for is refused. Otherwise it is kept beside the record, for when
-    /// the data comes to the handlers' version: on the way there, nobody is refused anything.
+    /// Sets whether a write that the stored layout cannot hold is rejected. Otherwise the excess is stored as residue until
+    /// the data reaches the native version: while a migration is under way, no write is rejected for it.
     #[must_use]
     pub fn pinned(mut self, is_pinned: bool) -> Self {
         self.is_pinned = is_pinned && self.version < NATIVE;
         self
     }
 
-    /// The tables of the database that hold what entities are made of.
+    /// The stored tables that hold the entities.
     pub(super) fn stored_tables(&self) -> Vec<&str> {
         let tables: BTreeSet<_> = TABLES.iter().flat_map(|table| self.stored_for(table)).collect();
         tables.into_iter().collect()
     }
 
-    /// The tables of the database that hold a unit of this table.
+    /// The stored tables that hold a unit of a native table.
     pub(super) fn stored_for(&self, table: &str) -> Vec<&str> {
-        self.clusters[self.cluster(table)].stored.iter().map(String::as_str).collect()
+        self.table_groups[self.group(table)].stored.iter().map(String::as_str).collect()
     }
 
     pub(super) fn native(&self) -> &Layout {
-        &self.lift.target
+        &self.to_native.target
     }
 
     fn table(&self, name: &str) -> &Table {
         &self.native().tables[name]
     }
 
-    fn cluster(&self, table: &str) -> usize {
-        let found = self.clusters.iter().position(|cluster| cluster.native.contains(table));
-        found.expect("every table of the handlers is in a cluster")
+    fn group(&self, table: &str) -> usize {
+        let found = self.table_groups.iter().position(|group| group.native.contains(table));
+        found.expect("every native table is in a group")
     }
 
-    /// Reads units and takes them to the handlers' layout. With `columns`, only those of `table` are wanted.
+    /// Loads units and transforms them to the native layout: all columns, or only the given columns of a table.
     async fn load(
         self: &Arc<Self>,
         tx: &mut Transaction,
         keyring: &Arc<Keyring>,
-        cluster: usize,
+        group: usize,
         units: Vec<UnitKey>,
         columns: Option<(&str, &[&'static str])>,
-    ) -> Result<Lifted, RowsError> {
-        let wanted = self.wanted(cluster, columns);
+    ) -> Result<NativeUnits, RowsError> {
+        let wanted = self.wanted(group, columns);
         let stored = rows::load(tx, &self.place, &wanted, &units, RowLock::None, ByteLimits::NONE).await?;
-        let left = self.left(tx, keyring, cluster, &stored).await?;
-        self.lifted(keyring, cluster, stored, left).await
+        let residue_before = self.load_residue(tx, keyring, group, &stored).await?;
+        self.transform_loaded(keyring, group, stored, residue_before).await
     }
 
-    async fn lifted(
+    async fn transform_loaded(
         self: &Arc<Self>,
         keyring: &Arc<Keyring>,
-        cluster: usize,
+        group: usize,
         stored: UnitBatch,
-        left: Vec<ResidueEntry>,
-    ) -> Result<Lifted, RowsError> {
+        residue_before: Vec<ResidueEntry>,
+    ) -> Result<NativeUnits, RowsError> {
         let (lenses, keyring) = (Arc::clone(self), Arc::clone(keyring));
-        let work = move || lenses.lift_readable(&keyring, cluster, &stored, left);
+        let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
         tokio::task::spawn_blocking(work).await.map_err(|_| RowsError::Interrupted)
     }
 
-    /// The columns that have to be read: what the lens has to see, and what the wanted ones are made of.
-    fn wanted(&self, cluster: usize, columns: Option<(&str, &[&'static str])>) -> WantedColumns {
-        let cluster = &self.clusters[cluster];
+    /// The stored columns to load: those that the lens reads, and those that hold the wanted native columns.
+    fn wanted(&self, group: usize, columns: Option<(&str, &[&'static str])>) -> WantedColumns {
+        let group = &self.table_groups[group];
         let mut wanted = WantedColumns::new();
-        for name in &cluster.stored {
-            let needed = self.lift.needed.get(name).cloned().unwrap_or_default();
+        for name in &group.stored {
+            let needed = self.to_native.needed.get(name).cloned().unwrap_or_default();
             let table = &self.place.layout.tables[name];
             let all = || table.columns.iter().map(|column| column.name.clone()).collect();
             let mut names = if columns.is_some() { needed } else { all() };
@@ -169,7 +182,7 @@ impl Lenses {
             wanted.insert(name.clone(), names);
         }
         let Some((table, columns)) = columns else { return wanted };
-        for (column, provenance) in &self.lift.tables[table].columns {
+        for (column, provenance) in &self.to_native.tables[table].columns {
             if let Provenance::Raw { table, column: name } = provenance
                 && columns.contains(&column.name.as_str())
             {
@@ -179,55 +192,63 @@ impl Lenses {
         wanted
     }
 
-    /// What was kept of the units when they were last taken the other way.
-    async fn left(
+    /// The residue that the last transformation to the stored layout left of these units.
+    async fn load_residue(
         &self,
         tx: &mut Transaction,
         keyring: &Keyring,
-        cluster: usize,
+        group: usize,
         batch: &UnitBatch,
     ) -> Result<Vec<ResidueEntry>, RowsError> {
-        let keeps = &self.clusters[cluster].keeps;
-        if keeps.is_empty() || batch.units.is_empty() {
+        let residue_places = &self.table_groups[group].residue_places;
+        if residue_places.is_empty() || batch.units.is_empty() {
             return Ok(Vec::new());
         }
         let versions = Self::versions(self.version);
-        let mut kept = residue::load(tx, keyring, self.lower.direction, &versions, &batch.names()).await?;
-        kept.retain(|kept| keeps.contains(&(kept.version, kept.table.clone())));
-        Ok(kept)
+        let mut residue_entries =
+            residue::load(tx, keyring, self.to_stored.direction, &versions, &batch.names()).await?;
+        residue_entries.retain(|entry| residue_places.contains(&(entry.version, entry.table.clone())));
+        Ok(residue_entries)
     }
 
-    /// Takes to the handlers' layout the units that can be taken.
-    fn lift_readable(&self, keyring: &Keyring, cluster: usize, stored: &UnitBatch, left: Vec<ResidueEntry>) -> Lifted {
-        let groups = &self.clusters[cluster].lift;
-        let sifted = self.passage(&self.lift, groups, keyring).sift(stored, &Residue::from(left));
-        let damaged = sifted.refused.into_iter().map(|(unit, fault)| (stored.units[unit].clone(), fault));
-        Lifted { batch: sifted.transformed.batch, kept: sifted.transformed.residue, damaged: damaged.collect() }
-    }
-
-    fn lift(
+    /// Transforms units to the native layout. Those that cannot be transformed are returned as damaged.
+    fn transform_readable(
         &self,
         keyring: &Keyring,
-        cluster: usize,
+        group: usize,
         stored: &UnitBatch,
-        left: Vec<ResidueEntry>,
-    ) -> Result<UnitBatch, RowsError> {
-        let groups = &self.clusters[cluster].lift;
-        let lifted = self.passage(&self.lift, groups, keyring).all(stored, &Residue::from(left));
-        lifted.map(|lifted| lifted.batch).map_err(|(_, fault)| fault)
+        residue_before: Vec<ResidueEntry>,
+    ) -> NativeUnits {
+        let groups = &self.table_groups[group].to_native;
+        let sifted = self.passage(&self.to_native, groups, keyring).sift(stored, &Residue::from(residue_before));
+        let damaged = sifted.refused.into_iter().map(|(unit, fault)| (stored.units[unit].clone(), fault));
+        NativeUnits { batch: sifted.transformed.batch, residue: sifted.transformed.residue, damaged: damaged.collect() }
     }
 
-    /// What the units of a cluster are at the data's layout, and what has to be kept of them.
-    fn lower(
+    fn transform_to_native(
         &self,
         keyring: &Keyring,
-        cluster: usize,
+        group: usize,
+        stored: &UnitBatch,
+        residue_before: Vec<ResidueEntry>,
+    ) -> Result<UnitBatch, RowsError> {
+        let groups = &self.table_groups[group].to_native;
+        let transformed = self.passage(&self.to_native, groups, keyring).all(stored, &Residue::from(residue_before));
+        transformed.map(|transformed| transformed.batch).map_err(|(_, fault)| fault)
+    }
+
+    /// Transforms units to the stored layout; also returns their residue.
+    fn transform_to_stored(
+        &self,
+        keyring: &Keyring,
+        group: usize,
         native: &UnitBatch,
-        kept: Vec<ResidueEntry>,
+        residue_entries: Vec<ResidueEntry>,
     ) -> Result<(UnitBatch, Vec<ResidueEntry>), RowsError> {
-        let groups = &self.clusters[cluster].lower;
-        let lowered = self.passage(&self.lower, groups, keyring).all(native, &Residue::from(kept).of_edited());
-        lowered.map(|lowered| (lowered.batch, lowered.residue)).map_err(|(_, fault)| fault)
+        let groups = &self.table_groups[group].to_stored;
+        let transformed =
+            self.passage(&self.to_stored, groups, keyring).all(native, &Residue::from(residue_entries).of_edited());
+        transformed.map(|transformed| (transformed.batch, transformed.residue)).map_err(|(_, fault)| fault)
     }
 
     fn passage<'a>(&'a self, lens: &'a Lens, groups: &'a [usize], keyring: &'a Keyring) -> Passage<'a> {
@@ -235,10 +256,10 @@ impl Lenses {
     }
 }
 
-/// Whether the target can be read and written in the tables of the source as they are.
-fn is_nothing(lift: &Lens) -> bool {
+/// Whether the native tables can be read and written directly in the stored ones.
+fn is_identity(to_native: &Lens) -> bool {
     let serves = |name: &&str| {
-        let (Some(composed), Some(stored)) = (lift.tables.get(*name), lift.source.tables.get(*name)) else {
+        let (Some(composed), Some(stored)) = (to_native.tables.get(*name), to_native.source.tables.get(*name)) else {
             return false;
         };
         let as_it_is = composed.columns.iter().all(|(column, provenance)| {
@@ -253,36 +274,36 @@ fn is_nothing(lift: &Lens) -> bool {
     TABLES.iter().all(serves)
 }
 
-/// The groups of both lenses that have a table in common, together.
-fn clusters(lift: &Lens, lower: &Lens) -> Vec<Cluster> {
-    let of_lift = lift.groups.iter().enumerate().map(|(at, group)| Cluster {
+/// Merges the groups of both lenses that have a table in common.
+fn table_groups(to_native: &Lens, to_stored: &Lens) -> Vec<MergedTableGroup> {
+    let of_to_native = to_native.groups.iter().enumerate().map(|(at, group)| MergedTableGroup {
         native: group.targets.iter().cloned().collect(),
         stored: group.sources.iter().cloned().collect(),
-        lift: vec![at],
-        ..Cluster::default()
+        to_native: vec![at],
+        ..MergedTableGroup::default()
     });
-    let of_lower = lower.groups.iter().enumerate().map(|(at, group)| Cluster {
+    let of_to_stored = to_stored.groups.iter().enumerate().map(|(at, group)| MergedTableGroup {
         native: group.sources.iter().cloned().collect(),
         stored: group.targets.iter().cloned().collect(),
-        lower: vec![at],
-        keeps: group.keeps.clone(),
-        ..Cluster::default()
+        to_stored: vec![at],
+        residue_places: group.keeps.clone(),
+        ..MergedTableGroup::default()
     });
-    let mut clusters: Vec<Cluster> = Vec::new();
-    for mut cluster in of_lift.chain(of_lower) {
-        let meets = |other: &mut Cluster| {
-            !other.native.is_disjoint(&cluster.native) || !other.stored.is_disjoint(&cluster.stored)
+    let mut table_groups: Vec<MergedTableGroup> = Vec::new();
+    for mut group in of_to_native.chain(of_to_stored) {
+        let meets = |other: &mut MergedTableGroup| {
+            !other.native.is_disjoint(&group.native) || !other.stored.is_disjoint(&group.stored)
         };
-        for other in clusters.extract_if(.., meets).collect::<Vec<_>>() {
-            cluster.native.extend(other.native);
-            cluster.stored.extend(other.stored);
-            cluster.lift.extend(other.lift);
-            cluster.lower.extend(other.lower);
-            cluster.keeps.extend(other.keeps);
+        for other in table_groups.extract_if(.., meets).collect::<Vec<_>>() {
+            group.native.extend(other.native);
+            group.stored.extend(other.stored);
+            group.to_native.extend(other.to_native);
+            group.to_stored.extend(other.to_stored);
+            group.residue_places.extend(other.residue_places);
         }
-        clusters.push(cluster);
+        table_groups.push(group);
     }
-    clusters
+    table_groups
 }
 
 fn failed(what: &'static str) -> impl Fn(RowsError) -> StoreError {

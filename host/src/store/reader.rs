@@ -1,34 +1,36 @@
-//! Reading: one short transaction, and scans by ranges of partition keys.
+//! Readers: one short transaction, with lists by ranges of partition keys.
 
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::filter::Filter;
-use super::record::{Read, Record};
-use super::{Access, Store, StoreError, Table, direct, failed, lensed};
+use super::record::{ReadRecord, Record};
+use super::{EntityTable, Store, StoreError, TableAccess, direct, failed, lensed};
 use crate::database::{Dialect, Transaction, sql};
 
-/// A partition key. Databases differ in how they order keys, so they are never compared here.
+/// A partition key. Databases differ in the order of keys, so the host never compares them by order.
 pub type Key = Vec<u8>;
 
-/// The keys after one and up to another; without either, all.
+/// A range of partition keys in the database's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Range {
+    /// Exclusive lower bound.
     pub after: Option<Key>,
+    /// Inclusive upper bound.
     pub through: Option<Key>,
-    /// At most so many of them that have records, and fewer where those are large.
+    /// The most units; fewer if their records are large, see [`Listed::last`].
     pub most: Option<u32>,
 }
 
-/// The records of a range that can be read, in the order of keys.
+/// The readable records of a range, in key order.
 #[derive(Debug)]
 pub struct Listed<T> {
     pub records: Vec<T>,
-    /// The last key that the range has room for; none where it has room for all.
+    /// The last key of the page, after which the next one begins; none if no records follow.
     pub last: Option<Key>,
 }
 
-/// What a page's large columns may come to. A page ends with the unit that reaches it, so that the memory
-/// of a list, and of a translator on its way, does not depend on how large records are.
+/// Bytes of large columns at which a page ends, after the unit that reaches them. Bounds the memory of a list, and of a
+/// translator that processes it, whatever the size of records.
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// Counts units until a page is full.
@@ -52,12 +54,12 @@ impl PageEnd {
         self.bytes += bytes;
     }
 
-    /// Whether the page ends with the units that it has.
+    /// Whether the page is full.
     pub(super) fn is_reached(&self) -> bool {
         self.bytes >= PAGE_BYTES || self.units >= self.most
     }
 
-    /// Whether the page ends with one more unit of this size.
+    /// Adds a unit of this size; returns whether the page is then full.
     pub(super) fn reached_by(&mut self, bytes: u64) -> bool {
         self.begin_unit();
         self.add(bytes);
@@ -65,20 +67,25 @@ impl PageEnd {
     }
 }
 
+/// A transaction that reads entities.
+///
+/// # Errors
+/// Every list and get fails if the database does. An unreadable record fails a get with [`StoreError::Unreadable`]; lists
+/// leave it out.
 #[derive(Debug)]
 pub struct Reader {
     store: Store,
-    access: OwnedRwLockReadGuard<Access>,
+    access: OwnedRwLockReadGuard<TableAccess>,
     tx: Transaction,
 }
 
 impl Reader {
-    /// Fixes the state that is seen, and makes the connection look at the tables as they now are. SQLite
-    /// takes the quoted name of a column that it does not know for text, so a connection that has not
-    /// noticed a migration would otherwise give the name of a new column instead of its value.
+    /// Begins the snapshot and refreshes the connection's view of the schema. SQLite reads the quoted name of an unknown
+    /// column as a text literal, so a connection with the schema before a migration would return a column's name instead
+    /// of its value.
     pub(super) async fn begin(
         store: Store,
-        access: OwnedRwLockReadGuard<Access>,
+        access: OwnedRwLockReadGuard<TableAccess>,
         mut tx: Transaction,
     ) -> Result<Self, StoreError> {
         if tx.dialect() == Dialect::Sqlite {
@@ -87,15 +94,15 @@ impl Reader {
         Ok(Self { store, access, tx })
     }
 
+    /// The present time in nanoseconds since 1970.
     pub fn now_ns(&self) -> i64 {
         self.store.now_ns()
     }
 
-    /// The last key of a page that begins after a key and has at most this many. `None` where the page
-    /// takes all that is left.
+    /// The last key of a page of at most `units` units after a key; none if the page is the last.
     pub(super) async fn page_end(
         &mut self,
-        table: Table,
+        table: EntityTable,
         filter: &Filter,
         after: Option<&Key>,
         units: u32,
@@ -106,14 +113,15 @@ impl Reader {
         }
     }
 
-    /// Where the range is bounded it says where it ends; whoever reads it again is to say so.
+    /// Lists the records of a range. With [`Range::most`], the result has the last key of the page, from which the next
+    /// range begins.
     pub(super) async fn list<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         filter: &Filter,
         range: &Range,
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Listed<T>, StoreError> {
         let (store, tx) = (&self.store, &mut self.tx);
         if let Some(lenses) = &self.access.lenses {
@@ -132,14 +140,14 @@ impl Reader {
         Ok(Listed { records, last })
     }
 
-    /// All records of a unit, those that cannot be read among them.
+    /// All matching records of a unit, including errors for the unreadable ones.
     pub(super) async fn rows<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         key: &[u8],
         filter: Filter,
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let (store, tx, all) = (&self.store, &mut self.tx, Range::default());
         let filter = filter.equals(table.key, key);
@@ -152,10 +160,10 @@ impl Reader {
 
     pub(super) async fn get<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         key: &[u8],
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Option<T>, StoreError> {
         let (store, tx) = (&self.store, &mut self.tx);
         if let Some(lenses) = &self.access.lenses {

@@ -1,83 +1,84 @@
-//! One row as a record: columns by name, opened where they are sealed. NULL in a plain column reads
-//! as empty or zero; in a sealed one it is a problem unless the column may be empty.
+//! A row as a record: values of columns by name, decrypted. NULL in a plain column reads as empty or zero; in a sealed
+//! column it is an error unless the column is optional.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use prost::Message;
 
-use super::{Store, StoreError, Table};
+use super::{EntityTable, Store, StoreError};
 use crate::database::{Row, SqlError};
+use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
 use crate::model::{ModificationTag, Text};
-use crate::record::{Keyring, RecordError};
 use crate::rows::RowsError;
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordProblem {
-    #[error("{column} is not stored as it should be")]
+pub enum RecordReadError {
+    #[error("{column} has an unexpected type")]
     Column { column: &'static str, source: SqlError },
     #[error("{column} holds the number {number}, which is out of range")]
     OutOfRange { column: &'static str, number: i64 },
     #[error("{column} is empty")]
     Empty { column: &'static str },
-    #[error("{column} does not open")]
-    Sealed { column: &'static str, source: RecordError },
-    #[error("{column} is not the message it should be")]
+    #[error("{column} cannot be decrypted")]
+    Sealed { column: &'static str, source: EncryptionError },
+    #[error("{column} is not a valid protobuf message")]
     Message { column: &'static str, source: prost::DecodeError },
-    #[error("{column} is not the JSON it should be")]
+    #[error("{column} is not valid JSON for this column")]
     Json { column: &'static str, source: Malformed },
-    #[error("it cannot be taken to the layout that the handlers speak")]
+    #[error("the lens cannot transform its unit")]
     Lens { source: Arc<RowsError> },
 }
 
-/// Columns by name, as they rest.
+/// The columns of a row by name, as they are stored.
 pub(super) trait Columns {
-    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem>;
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError>;
 
-    /// A boolean is 0 or 1.
-    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem>;
+    /// A number; a boolean is 0 or 1.
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError>;
 
-    /// What a sealed column holds.
+    /// The plaintext of a sealed column; none if it is NULL or empty.
     fn open(
         &self,
         column: &'static str,
         sealing: Sealing,
         keyring: &Keyring,
-    ) -> Result<Option<Cow<'_, [u8]>>, RecordProblem> {
+    ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
         let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else { return Ok(None) };
-        let opened = keyring.open(sealing, text).map_err(|source| RecordProblem::Sealed { column, source })?;
+        let opened = keyring.open(sealing, text).map_err(|source| RecordReadError::Sealed { column, source })?;
         Ok(Some(Cow::Owned(opened)))
     }
 }
 
 impl Columns for Row {
-    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem> {
-        self.bytes(column).map_err(|source| RecordProblem::Column { column, source })
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError> {
+        self.bytes(column).map_err(|source| RecordReadError::Column { column, source })
     }
 
-    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem> {
-        self.integer(column).map_err(|source| RecordProblem::Column { column, source })
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError> {
+        self.integer(column).map_err(|source| RecordReadError::Column { column, source })
     }
 }
 
+/// A row with the keys that open its sealed columns.
 pub(super) struct Record<'a> {
     columns: &'a dyn Columns,
     keyring: &'a Keyring,
 }
 
-/// How an entity is made of a record.
-pub(super) type Read<T> = fn(&Record<'_>) -> Result<T, RecordProblem>;
+/// A function that reads an entity from a record.
+pub(super) type ReadRecord<T> = fn(&Record<'_>) -> Result<T, RecordReadError>;
 
 impl<'a> Record<'a> {
-    /// The record that `read` makes of the row, or an error that names it by its key.
+    /// Applies `read` to a row. An error names the record by its key.
     pub(super) fn read<T>(
         columns: &'a dyn Columns,
         store: &'a Store,
-        table: Table,
-        read: impl FnOnce(&Self) -> Result<T, RecordProblem>,
+        table: EntityTable,
+        read: impl FnOnce(&Self) -> Result<T, RecordReadError>,
     ) -> Result<T, StoreError> {
         let record = Self { columns, keyring: store.keyring() };
         read(&record).map_err(|source| {
@@ -86,72 +87,73 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// As bytes, so that text which is not UTF-8 can be read.
-    pub(super) fn text(&self, column: &'static str) -> Result<Text, RecordProblem> {
+    /// A text as bytes, which need not be UTF-8.
+    pub(super) fn text(&self, column: &'static str) -> Result<Text, RecordReadError> {
         Ok(self.columns.bytes(column)?.unwrap_or_default().to_vec())
     }
 
-    pub(super) fn long(&self, column: &'static str) -> Result<i64, RecordProblem> {
+    pub(super) fn long(&self, column: &'static str) -> Result<i64, RecordReadError> {
         Ok(self.columns.integer(column)?.unwrap_or(0))
     }
 
-    pub(super) fn number<N: TryFrom<i64>>(&self, column: &'static str) -> Result<N, RecordProblem> {
+    pub(super) fn number<N: TryFrom<i64>>(&self, column: &'static str) -> Result<N, RecordReadError> {
         let number = self.long(column)?;
-        N::try_from(number).map_err(|_| RecordProblem::OutOfRange { column, number })
+        N::try_from(number).map_err(|_| RecordReadError::OutOfRange { column, number })
     }
 
-    pub(super) fn flag(&self, column: &'static str) -> Result<bool, RecordProblem> {
+    pub(super) fn flag(&self, column: &'static str) -> Result<bool, RecordReadError> {
         Ok(self.long(column)? != 0)
     }
 
-    pub(super) fn tag(&self) -> Result<ModificationTag, RecordProblem> {
+    pub(super) fn tag(&self) -> Result<ModificationTag, RecordReadError> {
         Ok(ModificationTag {
             epoch: self.text("modification_tag_epoch")?,
             index: self.number("modification_tag_index")?,
         })
     }
 
-    /// A sealed message that must be there.
-    pub(super) fn message<M: Message + Default>(&self, column: &'static str) -> Result<M, RecordProblem> {
-        self.optional_message(column)?.ok_or(RecordProblem::Empty { column })
+    /// A sealed message. NULL and empty text are errors.
+    pub(super) fn message<M: Message + Default>(&self, column: &'static str) -> Result<M, RecordReadError> {
+        self.optional_message(column)?.ok_or(RecordReadError::Empty { column })
     }
 
-    /// A sealed message; NULL and empty text hold none.
+    /// A sealed message; none for NULL and empty text.
     pub(super) fn optional_message<M: Message + Default>(
         &self,
         column: &'static str,
-    ) -> Result<Option<M>, RecordProblem> {
+    ) -> Result<Option<M>, RecordReadError> {
         let Some(plain) = self.columns.open(column, Sealing::Enveloped, self.keyring)? else { return Ok(None) };
-        M::decode(&plain[..]).map(Some).map_err(|source| RecordProblem::Message { column, source })
+        M::decode(&plain[..]).map(Some).map_err(|source| RecordReadError::Message { column, source })
     }
 
-    /// Sealed JSON that must be there.
+    /// Sealed JSON. NULL and empty text are errors.
     pub(super) fn json<T>(
         &self,
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
-    ) -> Result<T, RecordProblem> {
+    ) -> Result<T, RecordReadError> {
         let plain = self.columns.open(column, Sealing::Sealed, self.keyring)?;
-        parse(&plain.ok_or(RecordProblem::Empty { column })?).map_err(|source| RecordProblem::Json { column, source })
+        parse(&plain.ok_or(RecordReadError::Empty { column })?)
+            .map_err(|source| RecordReadError::Json { column, source })
     }
 
-    /// Sealed JSON; NULL and empty text hold the default.
+    /// Sealed JSON; the default for NULL and empty text.
     pub(super) fn optional_json<T: Default>(
         &self,
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
-    ) -> Result<T, RecordProblem> {
+    ) -> Result<T, RecordReadError> {
         let Some(plain) = self.columns.open(column, Sealing::Sealed, self.keyring)? else { return Ok(T::default()) };
-        parse(&plain).map_err(|source| RecordProblem::Json { column, source })
+        parse(&plain).map_err(|source| RecordReadError::Json { column, source })
     }
 
-    /// JSON in plain sight; NULL holds the default.
+    /// Unencrypted JSON; the default for NULL.
     pub(super) fn plain_json<T: Default>(
         &self,
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
-    ) -> Result<T, RecordProblem> {
+    ) -> Result<T, RecordReadError> {
         let Some(plain) = self.columns.bytes(column)? else { return Ok(T::default()) };
-        parse(plain).map_err(|source| RecordProblem::Json { column, source })
+        parse(plain).map_err(|source| RecordReadError::Json { column, source })
     }
 }

@@ -1,15 +1,15 @@
-//! The table `tasks`.
+//! The table `tasks`. Owns the mapping between tasks and columns.
 
 use super::column_values::{ColumnValue, ColumnValues, message, number};
 use super::filter::Filter;
 use super::reader::{Listed, Range, Reader};
-use super::record::{Record, RecordProblem};
+use super::record::{Record, RecordReadError};
 use super::writer::Conflict;
-use super::{StoreError, Table, Writer};
+use super::{EntityTable, StoreError, Writer};
 use crate::model::task::{Task, TaskFilter};
 
-const TABLE: Table =
-    Table { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
+const TABLE: EntityTable =
+    EntityTable { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
 
 const COLUMNS: [&str; 13] = [
     "guid",
@@ -28,20 +28,24 @@ const COLUMNS: [&str; 13] = [
 ];
 
 impl Reader {
+    /// Lists tasks.
     pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Listed<Task>, StoreError> {
         self.list(TABLE, &COLUMNS, &condition(filter), range, task).await
     }
 
+    /// The task of a guid.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(TABLE, &COLUMNS, guid, task).await
     }
 }
 
 impl Writer {
+    /// The task of a guid, locked until the transaction ends.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(TABLE, &COLUMNS, guid, task).await
     }
 
+    /// Inserts a task.
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let mut values = vec![
             ("guid", self.plain(TABLE, "guid", &task.guid)?),
@@ -49,17 +53,17 @@ impl Writer {
             ("created_at", number(task.created_at_ns)),
             ("task_definition", message(&task.definition)),
         ];
-        values.extend(self.changing(task)?);
+        values.extend(self.mutable_columns(task)?);
         self.insert(TABLE, &task.guid, vec![values], Conflict::Fails).await
     }
 
-    /// Writes what may change of a task.
+    /// Writes the columns of a task that can change.
     pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
-        let values = self.changing(task)?;
+        let values = self.mutable_columns(task)?;
         self.update(TABLE, &task.guid, Filter::everything(), values).await.map(drop)
     }
 
-    fn changing(&self, task: &Task) -> Result<ColumnValues, StoreError> {
+    fn mutable_columns(&self, task: &Task) -> Result<ColumnValues, StoreError> {
         Ok(vec![
             ("updated_at", number(task.updated_at_ns)),
             ("first_completed_at", number(task.first_completed_at_ns)),
@@ -73,6 +77,7 @@ impl Writer {
         ])
     }
 
+    /// Deletes a task; returns whether there was one.
     pub async fn delete_task(&mut self, guid: &[u8]) -> Result<bool, StoreError> {
         Ok(self.delete(TABLE, guid, Filter::everything()).await? > 0)
     }
@@ -81,7 +86,8 @@ impl Writer {
 fn condition(filter: &TaskFilter) -> Filter {
     Filter::everything().equals_if_any("domain", &filter.domain).equals_if_any("cell_id", &filter.cell_id)
 }
-fn task(record: &Record<'_>) -> Result<Task, RecordProblem> {
+
+fn task(record: &Record<'_>) -> Result<Task, RecordReadError> {
     Ok(Task {
         guid: record.text("guid")?,
         domain: record.text("domain")?,

@@ -1,34 +1,40 @@
-//! Writing: one transaction in which this host is proven to be the master. Dropping it undoes it.
+//! Writers: one fenced transaction, which fails if this host is no longer the master. Rolled back if dropped.
 
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::column_values::ColumnValues;
 use super::filter::Filter;
-use super::lensed::Session;
+use super::lensed::LensSession;
 use super::reader::{Key, Range};
-use super::record::{Read, Record};
-use super::{Access, Store, StoreError, Table, direct};
+use super::record::{ReadRecord, Record};
+use super::{EntityTable, Store, StoreError, TableAccess, direct};
 use crate::database::Transaction;
 use crate::rows::{UnitKey, residue};
 
-/// What becomes of a row whose key is taken.
+/// What an insertion does if a row with the same primary key exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conflict {
     /// The whole insertion fails with [`StoreError::Exists`].
     Fails,
-    /// The row that is there takes the new value of this column.
-    Takes(&'static str),
+    /// The existing row gets the new value of this column.
+    Updates(&'static str),
 }
 
+/// A fenced transaction that reads and writes the entities of a unit. Rolled back if dropped.
+///
+/// # Errors
+/// Every method fails if the database does, with an error whose [`StoreError::is_transient`] says whether to retry. A get
+/// fails with [`StoreError::Unreadable`], an insertion with [`StoreError::Exists`], and a write of plain text with
+/// [`StoreError::NotText`] or [`StoreError::TooLong`] if its column cannot hold it.
 pub struct Writer {
     pub(super) store: Store,
-    pub(super) access: OwnedRwLockReadGuard<Access>,
+    pub(super) access: OwnedRwLockReadGuard<TableAccess>,
     pub(super) tx: Transaction,
-    /// Where records are reached through the lens: the units that were touched.
-    session: Option<Session>,
-    /// Tables and keys that were changed, for a migration that follows along.
+    /// The units loaded so far, if the tables are accessed through a lens.
+    session: Option<LensSession>,
+    /// The stored tables and keys that were changed, for dual writes.
     touched: Vec<(String, Key)>,
-    /// What keeps that migration away meanwhile. Dropped after the transaction.
+    /// Excludes the copier of the online migration. Dropped after the transaction.
     _held: Option<Box<dyn Send + Sync>>,
 }
 
@@ -41,18 +47,24 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     pub(super) fn new(
         store: Store,
-        access: OwnedRwLockReadGuard<Access>,
+        access: OwnedRwLockReadGuard<TableAccess>,
         held: Option<Box<dyn Send + Sync>>,
         tx: Transaction,
     ) -> Self {
-        let session = access.lenses.clone().map(Session::new);
+        let session = access.lenses.clone().map(LensSession::new);
         Self { store, access, tx, session, touched: Vec::new(), _held: held }
     }
 
+    /// The present time in nanoseconds since 1970.
     pub fn now_ns(&self) -> i64 {
         self.store.now_ns()
     }
 
+    /// Writes the changes of a lens session, applies dual writes, and commits.
+    ///
+    /// # Errors
+    /// If a write fails; then nothing is committed. [`StoreError::Commit`] if the database did not confirm the commit, which
+    /// may have succeeded.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         if let Some(session) = self.session.take() {
             session.write(&self.store, &mut self.tx).await?;
@@ -63,13 +75,13 @@ impl Writer {
         self.tx.commit().await.map_err(|source| StoreError::Commit { source })
     }
 
-    /// A record that is about to change: nobody else changes it before this transaction ends.
+    /// Reads a record in order to change it. It is locked until the transaction ends.
     pub(super) async fn get<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         key: &[u8],
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Option<T>, StoreError> {
         if let Some(session) = &mut self.session {
             return session.get(&self.store, &mut self.tx, table, key, read).await;
@@ -79,16 +91,16 @@ impl Writer {
         rows.first().map(|row| Record::read(row, &self.store, table, read)).transpose()
     }
 
-    /// Records of a unit that are about to change, those that cannot be read among them. They are not locked: where
-    /// there are none, MySQL would lock the gap that others are about to insert theirs into. Whoever writes names the
-    /// image that was read.
+    /// Reads records of a unit in order to change them, including errors for the unreadable ones. They are not locked, since
+    /// MySQL would lock the gap if there are none, and block insertions by others. So a write must have a filter that
+    /// matches only the row as it was read.
     pub(super) async fn rows<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         key: &[u8],
         filter: Filter,
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         if let Some(session) = &mut self.session {
             return session.rows(&self.store, &mut self.tx, (table, key), &filter, read).await;
@@ -99,10 +111,10 @@ impl Writer {
         Ok(rows.iter().map(|row| Record::read(row, &self.store, table, read)).collect())
     }
 
-    /// All rows have the same columns and belong to the same unit.
+    /// Inserts rows of one unit, all with the same columns.
     pub(super) async fn insert(
         &mut self,
-        table: Table,
+        table: EntityTable,
         key: &[u8],
         rows: Vec<ColumnValues>,
         conflict: Conflict,
@@ -115,10 +127,10 @@ impl Writer {
         direct::insert(&mut self.tx, self.store.keyring(), (table, stamp), rows, conflict, "insert records").await
     }
 
-    /// How many rows of a unit the filter meant.
+    /// Updates the matching rows of a unit and returns their number.
     pub(super) async fn update(
         &mut self,
-        table: Table,
+        table: EntityTable,
         key: &[u8],
         filter: Filter,
         values: ColumnValues,
@@ -131,27 +143,27 @@ impl Writer {
         direct::update(&mut self.tx, self.store.keyring(), table, &filter, values, "update a record").await
     }
 
-    /// How many rows of a unit the filter meant.
-    pub(super) async fn delete(&mut self, table: Table, key: &[u8], filter: Filter) -> Result<u64, StoreError> {
+    /// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's residue is deleted too.
+    pub(super) async fn delete(&mut self, table: EntityTable, key: &[u8], filter: Filter) -> Result<u64, StoreError> {
         self.touch(table, key);
         if let Some(session) = &mut self.session {
             return session.delete(&self.store, &mut self.tx, (table, key), &filter).await;
         }
         let whole_unit = filter.conditions().count() == 0;
-        let gone = direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await?;
+        let deleted = direct::delete(&mut self.tx, table, &filter.equals(table.key, key), "delete records").await?;
         if whole_unit {
-            self.forget(table, key).await?;
+            self.delete_residue(table, key).await?;
         }
-        Ok(gone)
+        Ok(deleted)
     }
 
-    /// Deletes the one record of a unit and gives it, as far as it can be read; nothing where there is none.
+    /// Deletes the only record of a unit and returns it, or the error if it was unreadable; none if there was none.
     pub(super) async fn take<T>(
         &mut self,
-        table: Table,
+        table: EntityTable,
         columns: &[&'static str],
         key: &[u8],
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Option<Result<T, StoreError>>, StoreError> {
         if self.session.is_some() {
             let taken = match self.get(table, columns, key, read).await {
@@ -169,18 +181,18 @@ impl Writer {
         let rows = direct::take(&mut self.tx, table, columns, &filter, "delete a record").await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let taken = Record::read(row, &self.store, table, read);
-        self.forget(table, key).await?;
+        self.delete_residue(table, key).await?;
         Ok(Some(taken))
     }
 
-    /// Removes what was kept of a unit whose rows are gone.
-    async fn forget(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
-        let Some(places) = self.access.kept(table.name) else { return Ok(()) };
-        let forgotten = residue::forget(&mut self.tx, places, &UnitKey::text(key.to_vec()).name()).await;
-        forgotten.map_err(|source| StoreError::Units { what: "forget what was kept", source: Box::new(source) })
+    /// Deletes the residue of a unit whose rows are deleted.
+    async fn delete_residue(&mut self, table: EntityTable, key: &[u8]) -> Result<(), StoreError> {
+        let Some(places) = self.access.residue_places(table.name) else { return Ok(()) };
+        let result = residue::forget(&mut self.tx, places, &UnitKey::text(key.to_vec()).name()).await;
+        result.map_err(|source| StoreError::Units { what: "delete the residue of a record", source: Box::new(source) })
     }
 
-    fn touch(&mut self, table: Table, key: &[u8]) {
+    fn touch(&mut self, table: EntityTable, key: &[u8]) {
         let Some(_) = &self.access.dual_write else { return };
         let tables = match &self.access.lenses {
             None => vec![table.name],

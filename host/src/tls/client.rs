@@ -1,5 +1,5 @@
-//! Who this host is to the components that it calls, and which of them it believes: a configuration of TLS from three
-//! files. Owns what is said of files that cannot be used; when they are read is for whoever calls.
+//! Client-side TLS: builds a configuration from the host's certificate, its key and the authority of the servers. The caller
+//! decides when the files are read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// A certificate and its key, and the authority of those at the other end.
+/// The paths of a certificate, its key, and the authority of the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     pub ca: PathBuf,
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
+/// Why the files cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
@@ -31,12 +32,16 @@ pub enum FilesError {
     Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
 }
 
-impl Files {
+impl TlsFiles {
+    /// All three paths.
     pub fn paths(&self) -> [&Path; 3] {
         [&self.ca, &self.cert, &self.key]
     }
 
-    /// `sessions` is how many servers a session is kept of; the library's own number where absent.
+    /// Reads the files. `sessions` is the number of servers whose session is cached; the library's default if absent.
+    ///
+    /// # Errors
+    /// A file cannot be read or parsed, or certificate and key do not match.
     pub fn config(&self, sessions: Option<usize>) -> Result<ClientConfig, FilesError> {
         let mut roots = RootCertStore::empty();
         for authority in certificates(&self.ca)? {
@@ -58,7 +63,10 @@ impl Files {
         Ok(config)
     }
 
-    /// The same for gRPC, whose library reads the files only when it connects and then says little of them.
+    /// The same for gRPC. Validates the files first, because tonic reads them only when it connects and reports little.
+    ///
+    /// # Errors
+    /// As of [`Self::config`].
     pub fn grpc_config(&self) -> Result<tonic::transport::ClientTlsConfig, FilesError> {
         self.config(None)?;
         let authority = tonic::transport::Certificate::from_pem(read(&self.ca)?);

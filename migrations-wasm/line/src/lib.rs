@@ -1,9 +1,9 @@
-//! All migrations of the default catalog in one place, in order, to look at what they add up to. Runs
-//! nothing and is no module: the host reads the line from the catalog.
+//! The manifests of all migrations of the default catalog, in order, for tests of the layout that they add up to. No module:
+//! the host reads manifests from the catalog.
 
 use bbs_sdk::{Manifest, Migration};
 
-/// The manifests of the line, oldest first.
+/// The manifests, oldest first.
 #[must_use]
 pub fn manifests() -> Vec<Manifest> {
     vec![

@@ -1,4 +1,4 @@
-//! The line against Diego's documented schema.
+//! The layout history against Diego's documented schema.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::schema::{ColumnType, Literal, Sealing};
@@ -6,7 +6,7 @@ use bbs_sdk::{Manifest, Table};
 
 use super::manifests;
 
-/// Diego's schema after its last migration, as its documentation lists it, and our column.
+/// Diego's schema after its last migration, as documented, with this project's column.
 const TABLES: &str = "
 domains: domain -
   domain                 varchar(255) not-null
@@ -85,7 +85,7 @@ bbs_health_check: id -
   time                   bigint       not-null
 ";
 
-/// A table as the list above shows it, without the padding.
+/// Formats a table as in the list above, without padding.
 fn shown(table: &Table) -> Vec<String> {
     let partition = table.partition_key.as_ref().map_or("-".to_owned(), |column| format!("partition {column}"));
     let mut lines = vec![format!("{}: {} {partition}", table.name, table.primary_key.join(","))];
@@ -117,7 +117,7 @@ fn shown(table: &Table) -> Vec<String> {
     lines
 }
 
-/// The listed tables, each with its lines, the padding taken out.
+/// The listed tables, one list of lines each, without padding.
 fn listed() -> Vec<Vec<String>> {
     let mut tables: Vec<Vec<String>> = Vec::new();
     for line in TABLES.lines().filter(|line| !line.is_empty()) {
@@ -136,7 +136,7 @@ fn after(manifests: &[Manifest]) -> Layout {
 }
 
 #[test]
-fn the_line_adds_up_to_the_documented_schema() {
+fn migrations_add_up_to_the_documented_schema() {
     let layout = after(&manifests());
     let mut tables: Vec<_> = layout.tables.values().map(shown).collect();
     tables.sort();
@@ -147,7 +147,7 @@ fn the_line_adds_up_to_the_documented_schema() {
 }
 
 #[test]
-fn the_first_version_is_as_narrow_as_it_was() {
+fn first_version_has_the_original_column_sizes() {
     let layout = after(&manifests()[..1]);
     let kind = |table: &str, column: &str| {
         let found = layout.tables[table].columns.iter().find(|found| found.name == column);
@@ -180,7 +180,7 @@ fn the_first_version_is_as_narrow_as_it_was() {
 }
 
 #[test]
-fn versions_rise_and_the_catalog_lists_the_same_line() {
+fn versions_ascend_and_match_the_catalog() {
     let manifests = manifests();
     assert_eq!(manifests.len(), 20);
     assert!(manifests.windows(2).all(|pair| pair[0].version < pair[1].version));
@@ -191,7 +191,7 @@ fn versions_rise_and_the_catalog_lists_the_same_line() {
 }
 
 #[test]
-fn only_the_first_has_no_way_back_and_only_three_touch_rows() {
+fn only_the_first_is_irreversible_and_only_three_transform_rows() {
     let manifests = manifests();
     let irreversible: Vec<_> = manifests.iter().filter(|manifest| !manifest.reversible).map(|m| m.version).collect();
     assert_eq!(irreversible, [1_461_790_966]);

@@ -1,22 +1,22 @@
-//! Diego's messages: the wire and what rests in encrypted columns. Owns names, numbers and types;
-//! refuses to know what is valid, which empty parts are always sent, or how anything looks as JSON.
+//! Diego's messages: those of the API, and those in encrypted columns. Owns names, numbers and types; validation, defaults
+//! and JSON are not part of it.
 //!
-//! Every string is bytes, because Go's clients may send what is not UTF-8. Every map is a list of
-//! entries, so that keys are bytes too and order is kept.
+//! Strings are `bytes`, because Go's clients may send invalid UTF-8. Maps are lists of entries, so that keys are bytes, too,
+//! and their order is preserved.
 
 #![allow(missing_docs, clippy::all, unreachable_pub, reason = "the messages below are generated")]
 
-/// The API of today.
+/// Diego's current API.
 pub mod models {
     include!(concat!(env!("OUT_DIR"), "/models.rs"));
 }
 
-/// The worked example before its split.
+/// The worked example's API before its split.
 pub mod v0_9 {
     include!(concat!(env!("OUT_DIR"), "/v0_9.rs"));
 }
 
-/// The worked example after its split.
+/// The worked example's API after its split.
 pub mod v0_10 {
     include!(concat!(env!("OUT_DIR"), "/v0_10.rs"));
 }

@@ -1,4 +1,4 @@
-//! Byte examples: what Diego's own encoder writes for the same values.
+//! Messages against the bytes that Diego's encoder writes for the same values.
 
 use crate::models::*;
 use prost::Message;
@@ -8,7 +8,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn empty_containers_that_are_always_present_encode_as_diego_encodes_them() {
+fn required_empty_messages_are_encoded_as_in_diego() {
     let lrp = ActualLrp {
         actual_lrp_key: Some(ActualLrpKey::default()),
         actual_lrp_instance_key: Some(ActualLrpInstanceKey::default()),
@@ -51,7 +51,7 @@ fn empty_containers_that_are_always_present_encode_as_diego_encodes_them() {
 }
 
 #[test]
-fn a_task_event_encodes_as_in_diegos_stream() {
+fn task_event_is_encoded_as_in_diegos_stream() {
     let event = TaskRemovedEvent {
         task: Some(Task {
             task_definition: Some(TaskDefinition::default()),
@@ -66,7 +66,7 @@ fn a_task_event_encodes_as_in_diegos_stream() {
 }
 
 #[test]
-fn repeated_numbers_are_written_unpacked_and_read_both_ways() {
+fn repeated_numbers_are_encoded_unpacked_and_decoded_either_way() {
     let lrp = DesiredLrp { ports: vec![8080, 0], ..Default::default() };
     assert_eq!(lrp.encode_to_vec(), [0x70, 0x90, 0x3f, 0x70, 0]);
     let packed = [0x72, 3, 0x90, 0x3f, 0];
@@ -74,7 +74,7 @@ fn repeated_numbers_are_written_unpacked_and_read_both_ways() {
 }
 
 #[test]
-fn presence_survives_for_fields_that_are_zero() {
+fn presence_of_zero_valued_fields_round_trips() {
     let update = DesiredLrpUpdate {
         instances: Some(0),
         routes: Some(ProtoRoutes::default()),
@@ -87,7 +87,7 @@ fn presence_survives_for_fields_that_are_zero() {
 }
 
 #[test]
-fn text_that_is_not_utf8_survives_in_fields_and_in_keys_of_maps() {
+fn invalid_utf8_round_trips_in_fields_and_map_keys() {
     let broken = vec![0xff, b'x', 0xc3];
     let lrp = DesiredLrp {
         annotation: broken.clone(),
@@ -101,7 +101,7 @@ fn text_that_is_not_utf8_survives_in_fields_and_in_keys_of_maps() {
 }
 
 #[test]
-fn every_number_of_an_unknown_enum_value_survives() {
+fn unknown_enum_values_round_trip() {
     let tag = MetricTagValue { dynamic: 77, ..Default::default() };
     assert_eq!(MetricTagValue::decode(&tag.encode_to_vec()[..]).unwrap().dynamic, 77);
 }

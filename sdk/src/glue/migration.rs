@@ -1,5 +1,4 @@
-//! The migration world's bindings and the moves from their records to the SDK's. Columns move as
-//! they are: nothing is copied.
+//! The migration world's bindings, and the conversion of their records. Columns are moved, not copied.
 
 use bindings::diego::migration::{columns as wire, log as host_log, manifest as wire_manifest};
 
@@ -21,14 +20,16 @@ pub mod bindings {
     });
 }
 
-/// What the export macro implements; the generated trait follows from it.
-pub trait Component {
+/// Implemented by the export macro; the generated `Guest` trait follows from it.
+pub trait MigrationComponent {
+    /// The exported migration.
     type Migration: Migration;
 
+    /// The migration's manifest, built once per instance.
     fn manifest() -> &'static Manifest;
 }
 
-impl<C: Component> bindings::Guest for C {
+impl<C: MigrationComponent> bindings::Guest for C {
     fn describe() -> wire_manifest::Manifest {
         crate::log::set_destination(log);
         manifest(C::manifest())
@@ -43,7 +44,11 @@ impl<C: Component> bindings::Guest for C {
     }
 }
 
-fn step<C: Component>(direction: Direction, run: wire::Run, given: wire::Batch) -> Result<wire::Outcome, wire::Fault> {
+fn step<C: MigrationComponent>(
+    direction: Direction,
+    run: wire::Run,
+    given: wire::Batch,
+) -> Result<wire::Outcome, wire::Fault> {
     crate::log::set_destination(log);
     let run = Run { started_at_ns: run.started_at_ns, namespace: run.namespace };
     match crate::transform::<C::Migration>(C::manifest(), direction, &run, &batch(given)) {

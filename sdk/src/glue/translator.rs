@@ -1,4 +1,4 @@
-//! The translator world's bindings and the moves from their records to the SDK's.
+//! The translator world's bindings, and the conversion of their records.
 
 use bindings::diego::translator::{log as host_log, next as host_next, types as wire};
 
@@ -17,12 +17,13 @@ pub mod bindings {
     });
 }
 
-/// What the export macro implements; the generated trait follows from it.
-pub trait Component {
+/// Implemented by the export macro; the generated `Guest` trait follows from it.
+pub trait TranslatorComponent {
+    /// The exported translator.
     type Translator: Translator;
 }
 
-/// The next newer version, as the host offers it.
+/// The next newer version, through the host's import.
 struct HostNext;
 
 impl Next for HostNext {
@@ -31,7 +32,7 @@ impl Next for HostNext {
     }
 }
 
-impl<C: Component> bindings::Guest for C {
+impl<C: TranslatorComponent> bindings::Guest for C {
     fn describe() -> wire::Manifest {
         crate::log::set_destination(log);
         manifest(C::Translator::manifest())

@@ -1,14 +1,14 @@
-//! Reads JSON as Go's decoder does: strict about structure, and forgiving about text that is no Unicode, which
-//! becomes U+FFFD. Numbers keep their spelling. Bounded in depth, because what it reads was written by others.
+//! Parses JSON as Go's decoder does: strict about structure, lenient about invalid Unicode, which becomes U+FFFD. Numbers
+//! keep their spelling. Nesting is limited, because the input is untrusted.
 
 use std::collections::BTreeMap;
 
-use super::{JsonError, Value};
+use super::{JsonError, JsonValue};
 
-/// How deep lists and objects may nest.
+/// Deepest nesting of arrays and objects.
 const DEPTH: usize = 128;
 
-pub(super) fn read(text: &[u8]) -> Result<Value, JsonError> {
+pub(super) fn read(text: &[u8]) -> Result<JsonValue, JsonError> {
     let mut reader = Reader { text, at: 0 };
     let value = reader.value(0)?;
     reader.skip_blanks();
@@ -46,7 +46,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn value(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         if depth > DEPTH {
             return Err(self.error());
         }
@@ -54,23 +54,23 @@ impl Reader<'_> {
         match self.peek() {
             Some(b'{') => self.object(depth),
             Some(b'[') => self.array(depth),
-            Some(b'"') => self.string().map(Value::String),
-            Some(b't') => self.word(b"true", Value::Bool(true)),
-            Some(b'f') => self.word(b"false", Value::Bool(false)),
-            Some(b'n') => self.word(b"null", Value::Null),
+            Some(b'"') => self.string().map(JsonValue::String),
+            Some(b't') => self.word(b"true", JsonValue::Bool(true)),
+            Some(b'f') => self.word(b"false", JsonValue::Bool(false)),
+            Some(b'n') => self.word(b"null", JsonValue::Null),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.error()),
         }
     }
 
-    fn word(&mut self, word: &[u8], value: Value) -> Result<Value, JsonError> {
+    fn word(&mut self, word: &[u8], value: JsonValue) -> Result<JsonValue, JsonError> {
         for byte in word {
             self.expect(*byte)?;
         }
         Ok(value)
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn object(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         let mut members = BTreeMap::new();
         self.list(b'}', |reader| {
             reader.skip_blanks();
@@ -80,19 +80,19 @@ impl Reader<'_> {
             members.insert(name, reader.value(depth + 1)?);
             Ok(())
         })?;
-        Ok(Value::Object(members))
+        Ok(JsonValue::Object(members))
     }
 
-    fn array(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn array(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         let mut items = Vec::new();
         self.list(b']', |reader| {
             items.push(reader.value(depth + 1)?);
             Ok(())
         })?;
-        Ok(Value::Array(items))
+        Ok(JsonValue::Array(items))
     }
 
-    /// What stands between brackets, separated by commas.
+    /// Parses comma-separated items up to the closing bracket.
     fn list(&mut self, end: u8, mut item: impl FnMut(&mut Self) -> Result<(), JsonError>) -> Result<(), JsonError> {
         self.at += 1;
         self.skip_blanks();
@@ -111,7 +111,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number(&mut self) -> Result<Value, JsonError> {
+    fn number(&mut self) -> Result<JsonValue, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -132,7 +132,7 @@ impl Reader<'_> {
             }
             self.digits()?;
         }
-        Ok(Value::Number(String::from_utf8_lossy(&self.text[start..self.at]).into_owned()))
+        Ok(JsonValue::Number(String::from_utf8_lossy(&self.text[start..self.at]).into_owned()))
     }
 
     fn digits(&mut self) -> Result<(), JsonError> {
@@ -181,7 +181,7 @@ impl Reader<'_> {
         Ok(character)
     }
 
-    /// An escaped character, or two that are halves of one. Half of one alone is no character.
+    /// Parses an escaped character, which may be a surrogate pair. A lone surrogate becomes U+FFFD.
     fn unicode(&mut self) -> Result<char, JsonError> {
         let first = self.unit()?;
         if (0xd800..0xdc00).contains(&first) && self.text[self.at..].starts_with(b"\\u") {
@@ -197,7 +197,7 @@ impl Reader<'_> {
         Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// `u` and four digits.
+    /// Parses `u` and four hexadecimal digits.
     fn unit(&mut self) -> Result<u32, JsonError> {
         self.at += 1;
         let mut unit = 0;

@@ -1,16 +1,16 @@
-//! JSON against what Go's encoder and decoder do.
+//! JSON against the behaviour of Go's encoder and decoder.
 
 use super::*;
 
 fn string(text: &[u8]) -> String {
     match parse(text) {
-        Ok(Value::String(string)) => string,
+        Ok(JsonValue::String(string)) => string,
         other => panic!("{}: {other:?}", text.escape_ascii()),
     }
 }
 
 #[test]
-fn strings_are_escaped_as_go_escapes_them() {
+fn strings_are_escaped_as_in_go() {
     let cases = [
         ("<a&b>", r#""\u003ca\u0026b\u003e""#),
         ("\u{2028}\u{2029}\u{2027}", "\"\\u2028\\u2029\u{2027}\""),
@@ -20,13 +20,13 @@ fn strings_are_escaped_as_go_escapes_them() {
         ("", "\"\""),
     ];
     for (plain, written) in cases {
-        assert_eq!(to_go_string(&Value::from(plain)), written);
+        assert_eq!(to_go_string(&JsonValue::from(plain)), written);
         assert_eq!(string(written.as_bytes()), plain);
     }
 }
 
 #[test]
-fn keys_are_sorted_and_nothing_is_padded() {
+fn keys_are_sorted_without_white_space() {
     let value =
         parse(b" { \"b\" : [ 1 , null, true ] , \"a\\u003c\" : { } ,\r\n\t\"B\": -2.50e+3, \"c\": false, \"d\":[] } ");
     let written = r#"{"B":-2.50e+3,"a\u003c":{},"b":[1,null,true],"c":false,"d":[]}"#;
@@ -36,7 +36,7 @@ fn keys_are_sorted_and_nothing_is_padded() {
 #[test]
 fn numbers_keep_their_spelling() {
     for spelling in ["0", "-0", "10", "1.0", "1e5", "1E-05", "123456789012345678901234567890", "0.1e+2"] {
-        assert_eq!(parse(spelling.as_bytes()), Ok(Value::Number(spelling.to_owned())));
+        assert_eq!(parse(spelling.as_bytes()), Ok(JsonValue::Number(spelling.to_owned())));
     }
     for wrong in ["01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "0x1", "1.e3"] {
         assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
@@ -44,7 +44,7 @@ fn numbers_keep_their_spelling() {
 }
 
 #[test]
-fn escapes_are_read_as_go_reads_them() {
+fn escapes_are_parsed_as_in_go() {
     assert_eq!(string(br#""\/\b\f\u00e9\uD83D\uDE80""#), "/\u{8}\u{c}é🚀");
     assert_eq!(string(br#""\ud83d""#), "\u{fffd}", "half a character");
     assert_eq!(string(br#""\ude80x""#), "\u{fffd}x", "the other half");
@@ -57,12 +57,12 @@ fn escapes_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn the_last_member_of_a_name_counts() {
+fn last_member_of_a_name_counts() {
     assert_eq!(to_go_string(&parse(br#"{"a":1,"a":2}"#).expect("JSON")), r#"{"a":2}"#);
 }
 
 #[test]
-fn what_is_not_json_says_where() {
+fn error_has_line_and_column() {
     let at = |text: &str| parse(text.as_bytes()).map_err(|error| (error.line, error.column)).expect_err(text);
     assert_eq!(at(""), (1, 1));
     assert_eq!(at("{"), (1, 2));
@@ -81,7 +81,7 @@ fn what_is_not_json_says_where() {
 }
 
 #[test]
-fn depth_is_bounded() {
+fn nesting_is_limited() {
     let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
     assert!(parse(nested(129).as_bytes()).is_ok());
     assert!(parse(nested(130).as_bytes()).is_err());

@@ -1,30 +1,36 @@
-//! A unit's rows as plain maps: easy to write in a test, easy to compare and to print.
+//! The rows of a unit as plain maps, which are easy to write in a test, to compare and to print.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::columns::Cell;
+use crate::columns::ColumnValue;
 use crate::schema::Literal;
 
-/// A value of one column. A column that is not there at all is not in the row's map.
+/// A value of one column. A column that is absent is not in the row's map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Datum {
+    /// NULL.
     Null,
+    /// A boolean.
     Boolean(bool),
+    /// An integer of either width.
     Integer(i64),
+    /// Text, as bytes.
     Text(Vec<u8>),
 }
 
-/// A row: its columns by name.
-pub type Row = BTreeMap<String, Datum>;
+/// A row: its values by column name.
+pub type RowData = BTreeMap<String, Datum>;
 
 /// The rows of one unit, by table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitData {
-    pub tables: BTreeMap<String, Vec<Row>>,
+    /// The rows by table name.
+    pub tables: BTreeMap<String, Vec<RowData>>,
 }
 
 impl UnitData {
+    /// Adds a row to a table.
     #[must_use]
     pub fn row<const N: usize>(mut self, table: &str, columns: [(&str, Datum); N]) -> Self {
         let row = columns.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -32,7 +38,7 @@ impl UnitData {
         self
     }
 
-    /// The same rows in an order of their own, without tables that have none.
+    /// The same unit with its rows sorted and without empty tables.
     #[must_use]
     pub(crate) fn sorted(mut self) -> Self {
         self.tables.retain(|_, rows| !rows.is_empty());
@@ -42,23 +48,23 @@ impl UnitData {
 }
 
 impl Datum {
-    pub(crate) fn cell(&self) -> Cell<'_> {
+    pub(crate) fn value(&self) -> ColumnValue<'_> {
         match self {
-            Self::Null => Cell::Null,
-            Self::Boolean(value) => Cell::Boolean(*value),
-            Self::Integer(value) => Cell::Integer(*value),
-            Self::Text(value) => Cell::Text(value),
+            Self::Null => ColumnValue::Null,
+            Self::Boolean(value) => ColumnValue::Boolean(*value),
+            Self::Integer(value) => ColumnValue::Integer(*value),
+            Self::Text(value) => ColumnValue::Text(value),
         }
     }
 }
 
-impl From<Cell<'_>> for Datum {
-    fn from(cell: Cell<'_>) -> Self {
-        match cell {
-            Cell::Null => Self::Null,
-            Cell::Boolean(value) => Self::Boolean(value),
-            Cell::Integer(value) => Self::Integer(value),
-            Cell::Text(value) => Self::Text(value.to_vec()),
+impl From<ColumnValue<'_>> for Datum {
+    fn from(value: ColumnValue<'_>) -> Self {
+        match value {
+            ColumnValue::Null => Self::Null,
+            ColumnValue::Boolean(value) => Self::Boolean(value),
+            ColumnValue::Integer(value) => Self::Integer(value),
+            ColumnValue::Text(value) => Self::Text(value.to_vec()),
         }
     }
 }
@@ -97,7 +103,7 @@ impl From<Vec<u8>> for Datum {
     }
 }
 
-/// How many bytes of a long value are shown.
+/// Longest part of a value that is printed, in bytes.
 const SHOWN_BYTES: usize = 200;
 
 impl fmt::Debug for Datum {

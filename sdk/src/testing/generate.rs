@@ -1,30 +1,31 @@
-//! Units made from a layout by seed: the same seed gives the same units on every machine. Owns the choice of
-//! values (NULL, empty, absent, huge, not ASCII, unknown protobuf fields); checks nothing.
+//! Generates units of a layout from a seed: the same seed gives the same units on every machine. Owns the choice of values
+//! (NULL, empty, absent, huge, non-ASCII, unknown protobuf fields).
 
 use std::collections::BTreeMap;
 
-use super::data::{Datum, Row, UnitData};
+use super::data::{Datum, RowData, UnitData};
 use crate::layout::Layout;
 use crate::schema::{Column, ColumnType, Sealing, Table};
 use crate::wire;
 
 type Fill = Box<dyn Fn(&mut Generator) -> Datum>;
 
-/// A source of values that depends on its seed alone.
+/// A deterministic source of values.
 #[derive(Debug, Clone)]
 pub struct Generator(u64);
 
-/// How long the longest generated value is, where the type allows it: more than 16 bits can count.
+/// Length of the longest generated text, where the type allows it; exceeds 16 bits.
 const HUGE_BYTES: usize = 70_000;
 const LETTERS: [&str; 12] = ["a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀"];
 
 impl Generator {
+    /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Steele, Lea and Flood's SplitMix: a counter, mixed.
+    /// The next random number (SplitMix64 by Steele, Lea and Flood).
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,21 +33,25 @@ impl Generator {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
+    /// One of these values.
+    ///
+    /// # Panics
+    /// If `from` is empty.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())].clone()
     }
 
-    /// Text of at most this many characters: empty, short, not ASCII, or as long as it may be.
+    /// Text of at most this many characters: empty, short, non-ASCII, or of full length.
     pub fn text(&mut self, characters: usize) -> String {
         let length = match self.below(10) {
             0 => 0,
@@ -56,7 +61,7 @@ impl Generator {
         (0..length).map(|_| LETTERS[self.below(LETTERS.len())].chars().next().unwrap_or('a')).collect()
     }
 
-    /// Bytes of a protobuf message that no program knows: any field numbers, every wire type, nesting.
+    /// A protobuf message with unknown fields: any field numbers, every wire type, nesting.
     pub fn message(&mut self) -> Vec<u8> {
         let mut message = Vec::new();
         for _ in 0..self.below(8) {
@@ -66,7 +71,7 @@ impl Generator {
         message
     }
 
-    /// Adds a field of any type.
+    /// Appends a field of any type.
     pub fn append_field(&mut self, message: &mut Vec<u8>, number: u32) {
         let nested = if self.once_in(8) { self.message() } else { self.text(40).into_bytes() };
         let value = match self.below(8) {
@@ -90,13 +95,13 @@ impl Generator {
     }
 
     fn json(&mut self) -> String {
-        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::Value::from(self.text(20).as_str())));
-        let object = crate::json::Value::Object(members.collect());
-        let null = crate::json::Value::Null;
+        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::JsonValue::from(self.text(20).as_str())));
+        let object = crate::json::JsonValue::Object(members.collect());
+        let null = crate::json::JsonValue::Null;
         crate::json::to_go_string(if self.once_in(8) { &null } else { &object })
     }
 
-    /// A value of the column, NULL now and then where it may be.
+    /// A value of the column, sometimes NULL if it is nullable.
     pub fn datum(&mut self, column: &Column) -> Datum {
         if column.nullable && self.once_in(4) {
             return Datum::Null;
@@ -114,7 +119,7 @@ impl Generator {
     }
 }
 
-/// Makes units of a layout.
+/// Generates units of a layout.
 pub(super) struct Units {
     layout: Layout,
     fills: BTreeMap<(String, String), Fill>,
@@ -129,12 +134,12 @@ impl Units {
         self.fills.insert((table.to_owned(), column.to_owned()), fill);
     }
 
-    /// One unit: up to four rows a table, none now and then, no two with the same primary key.
+    /// Generates one unit: up to four rows per table, sometimes none, with unique primary keys.
     pub(super) fn unit(&self, generator: &mut Generator) -> UnitData {
         let key: Datum = generator.text(32).as_str().into();
         let mut tables = BTreeMap::new();
         for table in self.layout.tables.values() {
-            let mut rows: BTreeMap<Vec<Datum>, Row> = BTreeMap::new();
+            let mut rows: BTreeMap<Vec<Datum>, RowData> = BTreeMap::new();
             for _ in 0..generator.below(5) {
                 let row = self.row(table, &key, generator);
                 let primary = table.primary_key.iter().map(|column| row[column].clone()).collect();
@@ -145,7 +150,7 @@ impl Units {
         UnitData { tables }
     }
 
-    fn row(&self, table: &Table, key: &Datum, generator: &mut Generator) -> Row {
+    fn row(&self, table: &Table, key: &Datum, generator: &mut Generator) -> RowData {
         let columns = table.columns.iter().map(|column| {
             let value = if table.partition_key.as_ref() == Some(&column.name) {
                 key.clone()
@@ -177,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_units_and_another_gives_others() {
+    fn units_depend_on_the_seed_alone() {
         assert_eq!(units(1, 20), units(1, 20));
         assert_ne!(units(1, 20), units(2, 20));
     }
 
     #[test]
-    fn every_kind_of_value_comes_up() {
+    fn every_kind_of_value_is_generated() {
         let units = units(3, 300);
         let rows = || units.iter().flat_map(|unit| &unit.tables["t"]);
         let values = |column: &'static str| rows().map(move |row| &row[column]);
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_rows_have_the_same_primary_key() {
+    fn generated_primary_keys_are_unique() {
         for unit in units(4, 200) {
             let keys: Vec<_> = unit.tables["t"].iter().map(|row| (row["k"].clone(), row["i"].clone())).collect();
             assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:?}");

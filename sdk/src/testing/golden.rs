@@ -1,16 +1,17 @@
-//! Golden units: a folder with `input.json` and `expected.json` is a case, and a new case is a new folder.
-//! Owns the reading of cases and their comparison; runs steps through the rest of the kit.
+//! Golden cases: a folder with `input.json` and `expected.json` is a case. Owns parsing and comparing cases; steps run
+//! through the rest of the kit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::data::{Datum, Row, UnitData};
+use super::data::{Datum, RowData, UnitData};
 use super::step::{Stepped, run, step};
-use crate::json::{self, Value};
+use crate::json::{self, JsonValue};
 use crate::manifest::Direction;
 use crate::migration::{Migration, Refused};
 
 /// Why a golden case failed or could not be read.
+#[allow(missing_docs, reason = "the messages describe the variants and fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum GoldenError {
     #[error("{} cannot be read: {error}; a case is a folder with input.json and expected.json", path.display())]
@@ -19,7 +20,7 @@ pub enum GoldenError {
     Malformed { path: PathBuf, reason: String },
     #[error("{} holds no case; add a folder with input.json and expected.json", path.display())]
     Empty { path: PathBuf },
-    #[error("{} gives something else\nexpected: {expected}\ngiven:    {given}", path.display())]
+    #[error("{} has another result\nexpected: {expected}\ngiven:    {given}", path.display())]
     Differs { path: PathBuf, expected: String, given: String },
 }
 
@@ -27,7 +28,10 @@ pub enum GoldenError {
 ///
 /// `input.json` is `{"direction": "up", "unit": {table: [row, …]}, "residue": …}`; `expected.json` is either
 /// `{"unit": …, "residue": …}` or `{"refused": "the reason"}`. A row is an object; bytes that are not text are
-/// `{"hex": "0a05…"}` and text that is JSON may be written as `{"json": …}`. `residue` may be left out.
+/// `{"hex": "0a05…"}` and text that is JSON may be written as `{"json": …}`. `residue` is optional.
+///
+/// # Errors
+/// For the first case that cannot be read or has another result, and if there is no case.
 pub fn check_golden<M: Migration>(folder: impl AsRef<Path>) -> Result<(), GoldenError> {
     let folder = folder.as_ref();
     let unreadable = |error| GoldenError::Unreadable { path: folder.to_owned(), error };
@@ -45,7 +49,7 @@ pub fn check_golden<M: Migration>(folder: impl AsRef<Path>) -> Result<(), Golden
 fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
     let (input, expected) = (read(&case.join("input.json"))?, read(&case.join("expected.json"))?);
     let malformed = |reason| GoldenError::Malformed { path: case.to_owned(), reason };
-    let direction = match input.get("direction").and_then(Value::as_str) {
+    let direction = match input.get("direction").and_then(JsonValue::as_str) {
         Some("up") => Direction::Up,
         Some("down") => Direction::Down,
         _ => return Err(malformed("`direction` is neither \"up\" nor \"down\"".to_owned())),
@@ -53,7 +57,7 @@ fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
     let (unit, residue) = stepped(&input).map_err(malformed)?;
     let left = Stepped::of(UnitData::default(), residue);
     let given = step::<M>(direction, &run(), std::slice::from_ref(&unit), &[left]).remove(0);
-    let wanted = match expected.get("refused").and_then(Value::as_str) {
+    let wanted = match expected.get("refused").and_then(JsonValue::as_str) {
         Some(reason) => Err(Refused::new(reason)),
         None => Ok(stepped(&expected).map_err(malformed)?),
     };
@@ -66,17 +70,17 @@ fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Value>, GoldenError> {
+fn read(path: &Path) -> Result<BTreeMap<String, JsonValue>, GoldenError> {
     let text = std::fs::read(path).map_err(|error| GoldenError::Unreadable { path: path.to_owned(), error })?;
     let malformed = |reason| GoldenError::Malformed { path: path.to_owned(), reason };
     match json::parse(&text).map_err(|error| malformed(error.to_string()))? {
-        Value::Object(members) => Ok(members),
+        JsonValue::Object(members) => Ok(members),
         _ => Err(malformed("not a JSON object".to_owned())),
     }
 }
 
-fn stepped(case: &BTreeMap<String, Value>) -> Result<(UnitData, Option<Vec<u8>>), String> {
-    let tables = case.get("unit").and_then(Value::as_object).ok_or("`unit` is not an object of tables")?;
+fn stepped(case: &BTreeMap<String, JsonValue>) -> Result<(UnitData, Option<Vec<u8>>), String> {
+    let tables = case.get("unit").and_then(JsonValue::as_object).ok_or("`unit` is not an object of tables")?;
     let mut unit = UnitData::default();
     for (table, rows) in tables {
         let rows = rows.as_array().ok_or_else(|| format!("`{table}` is not a list of rows"))?;
@@ -90,28 +94,28 @@ fn stepped(case: &BTreeMap<String, Value>) -> Result<(UnitData, Option<Vec<u8>>)
     Ok((unit, residue))
 }
 
-fn row(row: &Value) -> Result<Row, String> {
+fn row(row: &JsonValue) -> Result<RowData, String> {
     let columns = row.as_object().ok_or_else(|| format!("a row is {}, not an object", json::to_go_string(row)))?;
     columns.iter().map(|(column, value)| Ok((column.clone(), datum(value)?))).collect()
 }
 
-fn datum(value: &Value) -> Result<Datum, String> {
+fn datum(value: &JsonValue) -> Result<Datum, String> {
     Ok(match value {
-        Value::Null => Datum::Null,
-        Value::Bool(value) => Datum::Boolean(*value),
-        Value::Number(number) => {
+        JsonValue::Null => Datum::Null,
+        JsonValue::Bool(value) => Datum::Boolean(*value),
+        JsonValue::Number(number) => {
             Datum::Integer(number.parse().map_err(|_| format!("{number} is not an integer of 64 bits"))?)
         }
-        Value::String(text) => text.as_str().into(),
-        Value::Object(members) => match members.iter().next() {
-            Some((kind, Value::String(digits))) if kind == "hex" => hex(digits)?.into(),
+        JsonValue::String(text) => text.as_str().into(),
+        JsonValue::Object(members) => match members.iter().next() {
+            Some((kind, JsonValue::String(digits))) if kind == "hex" => hex(digits)?.into(),
             Some((kind, value)) if kind == "json" => json::to_go_string(value).as_str().into(),
             _ => {
                 let value = json::to_go_string(value);
                 return Err(format!("{value} is neither {{\"hex\": …}} nor {{\"json\": …}}"));
             }
         },
-        Value::Array(_) => return Err(format!("{} has no place in a row", json::to_go_string(value))),
+        JsonValue::Array(_) => return Err(format!("{} has no place in a row", json::to_go_string(value))),
     })
 }
 

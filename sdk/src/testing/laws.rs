@@ -1,5 +1,5 @@
-//! The laws that every migration keeps, checked over generated units. Each violation shows the seed and the
-//! unit, and a declared loss is left out of what must be equal.
+//! The laws that every migration has to satisfy, checked over generated units. A violation has the seed and the unit;
+//! columns that are declared as lost are not compared.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,28 +12,31 @@ use crate::layout::Layout;
 use crate::manifest::{Direction, Manifest};
 use crate::migration::{Migration, Refused};
 
-/// Why a migration does not keep a law.
+/// How a migration violates a law.
+#[allow(missing_docs, reason = "the messages describe the variants and fields")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     #[error("the manifest: {reason}")]
     Manifest { reason: String },
-    #[error("seed {seed}: {direction} refuses a unit that it is given: {reason}\n{unit:?}")]
+    #[error("seed {seed}: {direction} refuses a generated unit: {reason}\n{unit:?}")]
     Refuses { seed: u64, direction: Direction, reason: String, unit: UnitData },
-    #[error("seed {seed}: {back} of {there} is not what it was\nbefore: {before:?}\nafter: {after:?}")]
-    NotBack { seed: u64, there: Direction, back: Direction, before: UnitData, after: UnitData },
-    #[error("seed {seed}: {direction} gives two answers for one unit\none: {one:?}\ntwo: {two:?}")]
-    NotDetermined { seed: u64, direction: Direction, one: UnitData, two: UnitData },
-    #[error("seed {seed}: {direction} depends on what else is in the batch\nalone: {alone:?}\ntogether: {together:?}")]
-    NotAlone { seed: u64, direction: Direction, alone: UnitData, together: UnitData },
-    #[error("seed {seed}: up of what up wrote changes it again\nonce: {once:?}\ntwice: {twice:?}")]
-    NotSettled { seed: u64, once: UnitData, twice: UnitData },
+    #[error(
+        "seed {seed}: {opposite} after {direction} does not restore the unit\nbefore: {before:?}\nafter: {after:?}"
+    )]
+    RoundTrip { seed: u64, direction: Direction, opposite: Direction, before: UnitData, after: UnitData },
+    #[error("seed {seed}: {direction} gives two results for one unit\none: {one:?}\ntwo: {two:?}")]
+    Nondeterministic { seed: u64, direction: Direction, one: UnitData, two: UnitData },
+    #[error("seed {seed}: {direction} depends on other units of the batch\nalone: {alone:?}\ntogether: {together:?}")]
+    BatchDependent { seed: u64, direction: Direction, alone: UnitData, together: UnitData },
+    #[error("seed {seed}: a second up changes what up wrote\nonce: {once:?}\ntwice: {twice:?}")]
+    NotIdempotent { seed: u64, once: UnitData, twice: UnitData },
 }
 
 /// The laws of one migration over one layout.
 pub struct Laws<M> {
-    before: Layout,
-    below: Units,
-    above: Option<Units>,
+    source_layout: Layout,
+    source: Units,
+    target: Option<Units>,
     lost: BTreeSet<(String, String)>,
     refusals_allowed: bool,
     seed: u64,
@@ -43,21 +46,21 @@ pub struct Laws<M> {
 
 impl<M> fmt::Debug for Laws<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Laws").field("before", &self.before).field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("Laws").field("before", &self.source_layout).field("seed", &self.seed).finish_non_exhaustive()
     }
 }
 
 impl<M: Migration> Laws<M> {
-    /// Over units of this layout, which is the one before the migration. Tables that it does not touch may
-    /// be left out.
+    /// The laws over units of this layout, which is the one before the migration. Tables that the migration does not touch
+    /// may be omitted.
     #[must_use]
     pub fn over(before: Layout) -> Self {
         let mut after = before.clone();
-        let above = after.apply(&M::manifest()).is_ok().then(|| Units::new(after));
+        let target = after.apply(&M::manifest()).is_ok().then(|| Units::new(after));
         Self {
-            below: Units::new(before.clone()),
-            above,
-            before,
+            source: Units::new(before.clone()),
+            target,
+            source_layout: before,
             lost: BTreeSet::new(),
             refusals_allowed: false,
             seed: 1,
@@ -66,54 +69,58 @@ impl<M: Migration> Laws<M> {
         }
     }
 
-    /// How values of a column are made, on both sides of the step.
+    /// Sets how values of a column are generated, in both layouts.
     #[must_use]
     pub fn fill(mut self, table: &str, column: &str, fill: fn(&mut Generator) -> Datum) -> Self {
-        self.below.fill(table, column, Box::new(fill));
-        if let Some(above) = &mut self.above {
-            above.fill(table, column, Box::new(fill));
+        self.source.fill(table, column, Box::new(fill));
+        if let Some(target) = &mut self.target {
+            target.fill(table, column, Box::new(fill));
         }
         self
     }
 
-    /// Declares that the way there and back need not bring this column back.
+    /// Declares that a round trip does not restore this column.
     #[must_use]
     pub fn loses(mut self, table: &str, column: &str) -> Self {
         self.lost.insert((table.to_owned(), column.to_owned()));
         self
     }
 
-    /// Generated units may be refused. Without this, a refusal is a violation.
+    /// Allows generated units to be refused. Otherwise a refusal is a violation.
     #[must_use]
     pub fn may_refuse(mut self) -> Self {
         self.refusals_allowed = true;
         self
     }
 
-    /// Which units are made. The same seed makes the same ones on every machine.
+    /// Sets the seed. The same seed generates the same units on every machine.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
+    /// Sets the number of units.
     #[must_use]
     pub fn units(mut self, units: usize) -> Self {
         self.units = units;
         self
     }
 
-    /// Checks all laws, both ways where there is a way back.
+    /// Checks all laws, in both directions if the migration is reversible.
+    ///
+    /// # Errors
+    /// The first violation.
     pub fn check(&self) -> Result<(), Violation> {
         let manifest = M::manifest();
         let faults = |reason: String| Violation::Manifest { reason };
-        let mut after = self.before.clone();
+        let mut after = self.source_layout.clone();
         after.apply(&manifest).map_err(|error| faults(error.to_string()))?;
-        check_manifest(&manifest, &self.before, &after).map_err(faults)?;
-        self.settles()?;
-        self.way(Direction::Up, &self.below)?;
-        match &self.above {
-            Some(above) if manifest.reversible => self.way(Direction::Down, above),
+        check_manifest(&manifest, &self.source_layout, &after).map_err(faults)?;
+        self.check_idempotence()?;
+        self.check_round_trip(Direction::Up, &self.source)?;
+        match &self.target {
+            Some(target) if manifest.reversible => self.check_round_trip(Direction::Down, target),
             _ => Ok(()),
         }
     }
@@ -123,7 +130,7 @@ impl<M: Migration> Laws<M> {
         (0..self.units).map(|_| units.unit(&mut generator)).collect()
     }
 
-    /// Steps a batch, leaving out units that may be refused.
+    /// Runs one direction over a batch, without the units that it may refuse.
     fn step(
         &self,
         direction: Direction,
@@ -143,23 +150,23 @@ impl<M: Migration> Laws<M> {
         Ok(stepped)
     }
 
-    /// There and back is where it began, alone or in a batch, now or later.
-    fn way(&self, there: Direction, units: &Units) -> Result<(), Violation> {
+    /// A round trip restores each unit; the result is deterministic and independent of the rest of the batch.
+    fn check_round_trip(&self, direction: Direction, units: &Units) -> Result<(), Violation> {
         let seed = self.seed;
-        let back = if there == Direction::Up { Direction::Down } else { Direction::Up };
-        let stepped = self.step(there, self.generate(units), &[])?;
-        for ((_, one), (_, two)) in stepped.iter().zip(self.step(there, self.generate(units), &[])?) {
+        let opposite = if direction == Direction::Up { Direction::Down } else { Direction::Up };
+        let stepped = self.step(direction, self.generate(units), &[])?;
+        for ((_, one), (_, two)) in stepped.iter().zip(self.step(direction, self.generate(units), &[])?) {
             if *one != two {
                 let (one, two) = (one.unit.clone(), two.unit);
-                return Err(Violation::NotDetermined { seed, direction: there, one, two });
+                return Err(Violation::Nondeterministic { seed, direction, one, two });
             }
         }
-        // Backwards, so that what a row function carried over from the unit before is another's.
+        // In reverse, so that state that a row function carried over would come from another unit.
         for (unit, together) in stepped.iter().rev() {
-            let alone = step::<M>(there, &run(), std::slice::from_ref(unit), &[]).remove(0);
+            let alone = step::<M>(direction, &run(), std::slice::from_ref(unit), &[]).remove(0);
             if alone.as_ref() != Ok(together) {
                 let alone = alone.map(|alone| alone.unit).unwrap_or_default();
-                return Err(Violation::NotAlone { seed, direction: there, alone, together: together.unit.clone() });
+                return Err(Violation::BatchDependent { seed, direction, alone, together: together.unit.clone() });
             }
         }
         if !M::manifest().reversible {
@@ -167,42 +174,42 @@ impl<M: Migration> Laws<M> {
         }
         let (before, left): (Vec<_>, Vec<_>) = stepped.into_iter().unzip();
         let given: Vec<_> = left.iter().map(|left| left.unit.clone()).collect();
-        let returned = step::<M>(back, &run(), &given, &left);
+        let returned = step::<M>(opposite, &run(), &given, &left);
         for (before, (unit, returned)) in before.into_iter().zip(given.into_iter().zip(returned)) {
             let after = match returned {
                 Ok(after) => after,
-                // A unit made up on the far side may be one that `up` never gives.
-                Err(_) if self.refusals_allowed && back == Direction::Up => continue,
-                Err(Refused { reason }) => return Err(Violation::Refuses { seed, direction: back, reason, unit }),
+                // A unit generated in the target layout may be one that `up` never produces.
+                Err(_) if self.refusals_allowed && opposite == Direction::Up => continue,
+                Err(Refused { reason }) => return Err(Violation::Refuses { seed, direction: opposite, reason, unit }),
             };
             let (before, after) = (self.without_lost(before).sorted(), self.without_lost(after.unit).sorted());
             if before != after {
-                return Err(Violation::NotBack { seed, there, back, before, after });
+                return Err(Violation::RoundTrip { seed, direction, opposite, before, after });
             }
         }
         Ok(())
     }
 
     /// `up` of a unit that already has what `up` wrote is refused or changes nothing.
-    fn settles(&self) -> Result<(), Violation> {
+    fn check_idempotence(&self) -> Result<(), Violation> {
         let manifest = M::manifest();
         let renames = |change: &crate::manifest::Change| {
             use crate::manifest::Change;
             !matches!(change, Change::AddColumn { .. } | Change::AlterColumn { .. } | Change::SetPrimaryKey { .. })
         };
-        // Where the layout took away what `up` reads, there is no unit to give it twice.
+        // If the layout change removes what `up` reads, it cannot run twice.
         if manifest.changes.iter().any(renames) {
             return Ok(());
         }
         let (_, once): (Vec<_>, Vec<_>) =
-            self.step(Direction::Up, self.generate(&self.below), &[])?.into_iter().unzip();
+            self.step(Direction::Up, self.generate(&self.source), &[])?.into_iter().unzip();
         let given: Vec<_> = once.into_iter().map(|once| once.unit).collect();
         for (once, twice) in given.iter().zip(step::<M>(Direction::Up, &run(), &given, &[])) {
             let Ok(twice) = twice else { continue };
             let written = |unit: &UnitData| self.only_written(&manifest, unit.clone()).sorted();
             let (once, twice) = (written(once), written(&twice.unit));
             if once != twice {
-                return Err(Violation::NotSettled { seed: self.seed, once, twice });
+                return Err(Violation::NotIdempotent { seed: self.seed, once, twice });
             }
         }
         Ok(())
@@ -231,11 +238,11 @@ impl<M: Migration> Laws<M> {
     }
 }
 
-/// What the declarations must give for a row function to be run at all.
+/// Checks the declarations that running a row function depends on.
 fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Result<(), String> {
-    for (direction, far) in [(Direction::Up, after), (Direction::Down, before)] {
+    for (direction, layout) in [(Direction::Up, after), (Direction::Down, before)] {
         for access in manifest.accesses(direction) {
-            let table = far.tables.get(&access.table);
+            let table = layout.tables.get(&access.table);
             let table = table.ok_or_else(|| format!("{direction} names `{}`, which is not there", access.table))?;
             for write in &access.writes {
                 let column = table.columns.iter().find(|column| column.name == write.column);
@@ -251,7 +258,7 @@ fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Resul
                     Some(kind) if kind != column.kind.kind() => {
                         return Err(format!("{direction} writes `{}` as {kind}", write.column));
                     }
-                    // A column in which every value is NULL would not show what it is.
+                    // The kind of a column whose values are all NULL could not be determined.
                     None if !through => {
                         let kind = column.kind.kind();
                         let name = &write.column;

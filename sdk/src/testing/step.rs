@@ -1,40 +1,45 @@
-//! One step over units held as maps, standing in for the host: builds the batch, changes the layout of the
-//! rows, takes what the row function wrote, and keeps what a dropped column held.
+//! One step over units held as maps, in place of the host: builds the batch, applies the layout change to the rows, stores
+//! what the row function wrote, and saves the values of dropped columns.
 
 use std::collections::BTreeMap;
 
-use super::data::{Datum, Row, UnitData};
+use super::data::{Datum, RowData, UnitData};
 use crate::columns::{Batch, NEW_ROW, Outcome, TableData, View, column_of};
 use crate::manifest::{Access, Change, Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::schema::Literal;
 use crate::transform::transform;
 
-/// A unit after a step, and what the way back will be given.
+/// A unit after a step, with the input of the opposite step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stepped {
+    /// The unit's rows.
     pub unit: UnitData,
+    /// The residue that the row function left.
     pub residue: Option<Vec<u8>>,
-    /// What the host keeps by itself: by table, the columns that each row lost.
-    kept: BTreeMap<String, Vec<Row>>,
+    /// The values that the host saves by itself: for each table, the columns that each row lost.
+    saved: BTreeMap<String, Vec<RowData>>,
 }
 
 impl Stepped {
-    /// A unit for which nothing was left but this residue.
+    /// A unit with this residue and no saved columns.
     #[must_use]
     pub fn of(unit: UnitData, residue: Option<Vec<u8>>) -> Self {
-        Self { unit, residue, kept: BTreeMap::new() }
+        Self { unit, residue, saved: BTreeMap::new() }
     }
 }
 
-/// The run that tests use.
+/// The run arguments of tests.
 #[must_use]
 pub fn run() -> Run {
     Run { started_at_ns: 1_700_000_000_000_000_000, namespace: "6f1d2c3b-0a49-4e58-b7a6-95f4e3d2c1b0".to_owned() }
 }
 
-/// Takes units over one step, all in one batch, as the host does. `left` is what the opposite step left for
-/// each unit, or empty. Panics where the migration breaks the contract with the host.
+/// Runs one direction over units, all in one batch, as the host does. `left` are the results of the opposite step for each
+/// unit, or empty.
+///
+/// # Panics
+/// If the migration violates the contract with the host.
 pub fn step<M: Migration>(
     direction: Direction,
     run: &Run,
@@ -55,12 +60,12 @@ pub fn step<M: Migration>(
     let nothing = BTreeMap::new();
     let stepped = units.iter().enumerate().map(|(index, unit)| match refused.get(&(index as u32)) {
         Some(reason) => Err(Refused::new(*reason)),
-        None => stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.kept)),
+        None => stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.saved)),
     });
     stepped.collect()
 }
 
-/// A layout change as it concerns rows, in the direction in which the step goes.
+/// A layout change's effect on rows, in the given direction.
 enum Edit<'a> {
     Create(&'a str),
     Drop(&'a str),
@@ -104,7 +109,7 @@ fn edits(manifest: &Manifest, direction: Direction) -> Vec<Edit<'_>> {
     edits
 }
 
-/// The table's name on the side that the step leaves; `None` where the step makes the table.
+/// The table's name in the source layout; `None` if the step creates the table.
 fn name_before<'a>(edits: &[Edit<'a>], table: &'a str) -> Option<&'a str> {
     edits.iter().rev().try_fold(table, |name, change| match change {
         Edit::Rename { from, to } if *to == name => Some(*from),
@@ -113,23 +118,23 @@ fn name_before<'a>(edits: &[Edit<'a>], table: &'a str) -> Option<&'a str> {
     })
 }
 
-/// The rows of one access, as the host gives them.
+/// The rows of one access, as the host passes them.
 fn given(edits: &[Edit<'_>], access: &Access, units: &[UnitData]) -> TableData {
-    let near = name_before(edits, &access.table);
-    let rows_of = |unit: &UnitData| near.and_then(|near| unit.tables.get(near)).map_or(0, Vec::len);
+    let source = name_before(edits, &access.table);
+    let rows_of = |unit: &UnitData| source.and_then(|source| unit.tables.get(source)).map_or(0, Vec::len);
     let mut unit_offsets = vec![0];
     let mut end = 0;
     for unit in units {
         end += rows_of(unit) as u32;
         unit_offsets.push(end);
     }
-    let rows = || units.iter().filter_map(|unit| unit.tables.get(near?)).flatten();
+    let rows = || units.iter().filter_map(|unit| unit.tables.get(source?)).flatten();
     let columns = access.reads.iter().map(|column| {
-        let cells = rows().map(|row| match row.get(column) {
-            Some(value) => value.cell(),
+        let values = rows().map(|row| match row.get(column) {
+            Some(value) => value.value(),
             None => panic!("a row has no `{column}`, which is read: {row:?}"),
         });
-        column_of(cells)
+        column_of(values)
     });
     TableData { columns: columns.collect(), unit_offsets }
 }
@@ -143,43 +148,43 @@ struct Stepping<'a> {
 }
 
 impl Stepping<'_> {
-    fn take(&self, index: usize, unit: &UnitData, found: &BTreeMap<String, Vec<Row>>) -> Result<Stepped, Refused> {
+    fn take(&self, index: usize, unit: &UnitData, found: &BTreeMap<String, Vec<RowData>>) -> Result<Stepped, Refused> {
         let mut tables = unit.tables.clone();
         let mut found = found.clone();
-        let mut kept = tables.iter().map(|(name, rows)| (name.clone(), vec![Row::new(); rows.len()])).collect();
+        let mut saved = tables.iter().map(|(name, rows)| (name.clone(), vec![RowData::new(); rows.len()])).collect();
         for change in &self.edits {
-            self.change(change, &mut tables, &mut found, &mut kept)?;
+            self.change(change, &mut tables, &mut found, &mut saved)?;
         }
         for (at, access) in self.manifest.accesses(self.direction).iter().enumerate() {
             let rows = tables.remove(&access.table).unwrap_or_default();
-            let lost = kept.remove(&access.table).unwrap_or_default();
+            let lost = saved.remove(&access.table).unwrap_or_default();
             let (rows, lost) = self.written(at, index, &rows, &lost);
             tables.insert(access.table.clone(), rows);
-            kept.insert(access.table.clone(), lost);
+            saved.insert(access.table.clone(), lost);
         }
         let residue = self.outcome.residue.get(index).cloned().flatten();
-        Ok(Stepped { unit: UnitData { tables }, residue, kept })
+        Ok(Stepped { unit: UnitData { tables }, residue, saved })
     }
 
     fn change(
         &self,
         change: &Edit<'_>,
-        tables: &mut BTreeMap<String, Vec<Row>>,
-        found: &mut BTreeMap<String, Vec<Row>>,
-        kept: &mut BTreeMap<String, Vec<Row>>,
+        tables: &mut BTreeMap<String, Vec<RowData>>,
+        found: &mut BTreeMap<String, Vec<RowData>>,
+        saved: &mut BTreeMap<String, Vec<RowData>>,
     ) -> Result<(), Refused> {
         let no_rows = Vec::new();
         match change {
             Edit::Create(table) => {
                 let rows = found.remove(*table).unwrap_or_default();
-                kept.insert((*table).to_owned(), vec![Row::new(); rows.len()]);
+                saved.insert((*table).to_owned(), vec![RowData::new(); rows.len()]);
                 tables.insert((*table).to_owned(), rows);
             }
             Edit::Drop(table) => {
-                kept.insert((*table).to_owned(), tables.remove(*table).unwrap_or_default());
+                saved.insert((*table).to_owned(), tables.remove(*table).unwrap_or_default());
             }
             Edit::Rename { from, to } => {
-                for side in [tables, found, kept] {
+                for side in [tables, found, saved] {
                     if let Some(rows) = side.remove(*from) {
                         side.insert((*to).to_owned(), rows);
                     }
@@ -195,7 +200,7 @@ impl Stepping<'_> {
             }
             Edit::Lose { table, column } => {
                 let keeps = self.manifest.reversible && !self.comes_back(table, column);
-                let lost = kept.entry((*table).to_owned()).or_default();
+                let lost = saved.entry((*table).to_owned()).or_default();
                 for (row, lost) in tables.entry((*table).to_owned()).or_default().iter_mut().zip(lost) {
                     if let Some(value) = row.remove(*column).filter(|_| keeps) {
                         lost.insert((*column).to_owned(), value);
@@ -209,19 +214,19 @@ impl Stepping<'_> {
                     }
                 }
             }
-            Edit::MoveColumn { column, from, to } => self.move_column(column, (from, to), tables, kept)?,
+            Edit::MoveColumn { column, from, to } => self.move_column(column, (from, to), tables, saved)?,
         }
         Ok(())
     }
 
-    /// A table that the step makes takes the rows of the one that gives it a column, by their keys; otherwise each
-    /// row gives to its counterpart, and a row without one is refused, as the host refuses it.
+    /// Moves a column. A table that the step creates gets its rows from the table that the column leaves, by their keys;
+    /// otherwise each row needs a counterpart, and the unit is refused without one, as by the host.
     fn move_column(
         &self,
         column: &str,
         (from, to): (&str, &str),
-        tables: &mut BTreeMap<String, Vec<Row>>,
-        kept: &mut BTreeMap<String, Vec<Row>>,
+        tables: &mut BTreeMap<String, Vec<RowData>>,
+        saved: &mut BTreeMap<String, Vec<RowData>>,
     ) -> Result<(), Refused> {
         let giver = tables.get(from).cloned().unwrap_or_default();
         let taker = tables.entry(to.to_owned()).or_default();
@@ -229,7 +234,7 @@ impl Stepping<'_> {
             let mut keyed = giver.clone();
             keyed.iter_mut().for_each(|row| row.retain(|column, _| key.contains(column)));
             *taker = keyed;
-            kept.insert(to.to_owned(), vec![Row::new(); giver.len()]);
+            saved.insert(to.to_owned(), vec![RowData::new(); giver.len()]);
         }
         if taker.len() != giver.len() {
             return Err(Refused::new(format!("a row of `{from}` or `{to}` has no counterpart in the other")));
@@ -241,7 +246,7 @@ impl Stepping<'_> {
         Ok(())
     }
 
-    /// The key of a table that the step makes, in the direction in which it goes.
+    /// The key of a table that `up` creates.
     fn key_of_created(&self, table: &str) -> Option<&[String]> {
         if self.direction == Direction::Down {
             return None;
@@ -252,7 +257,7 @@ impl Stepping<'_> {
         })
     }
 
-    /// Whether the way back computes the column, so that the host keeps nothing.
+    /// Whether the opposite direction computes the column, so that the host does not save it.
     fn comes_back(&self, table: &str, column: &str) -> bool {
         let opposite = match self.direction {
             Direction::Up => Direction::Down,
@@ -264,24 +269,24 @@ impl Stepping<'_> {
             .any(|access| access.writes.iter().any(|write| write.column == column))
     }
 
-    /// The rows of one access with what was written to them, and what each of them lost.
-    fn written(&self, at: usize, unit: usize, rows: &[Row], lost: &[Row]) -> (Vec<Row>, Vec<Row>) {
+    /// The rows of one access with the written values, and the values that each of them lost.
+    fn written(&self, at: usize, unit: usize, rows: &[RowData], lost: &[RowData]) -> (Vec<RowData>, Vec<RowData>) {
         let (access, written) = (&self.manifest.accesses(self.direction)[at], &self.outcome.tables[at]);
         let given = &self.batch.tables[at].unit_offsets;
         let offsets = written.shape.as_ref().map_or(given, |shape| &shape.unit_offsets);
         let all = *offsets.last().expect("offsets of a batch") as usize;
         let views = written.columns.iter().zip(&access.writes).map(|(column, write)| {
-            View::new(column, all).unwrap_or_else(|| panic!("`{}` was written out of form", write.column))
+            View::new(column, all).unwrap_or_else(|| panic!("`{}` was written in a malformed column", write.column))
         });
         let views: Vec<_> = views.collect();
         let out = (offsets[unit]..offsets[unit + 1]).map(|row| {
             let origin = written.shape.as_ref().map_or(row, |shape| shape.origins[row as usize]);
             let continues = (origin != NEW_ROW).then(|| (origin - given[unit]) as usize);
-            let mut columns = continues.map_or_else(Row::new, |origin| rows[origin].clone());
+            let mut columns = continues.map_or_else(RowData::new, |origin| rows[origin].clone());
             for (view, write) in views.iter().zip(&access.writes) {
-                columns.insert(write.column.clone(), view.cell(row as usize).into());
+                columns.insert(write.column.clone(), view.value(row as usize).into());
             }
-            (columns, continues.map_or_else(Row::new, |origin| lost[origin].clone()))
+            (columns, continues.map_or_else(RowData::new, |origin| lost[origin].clone()))
         });
         out.unzip()
     }

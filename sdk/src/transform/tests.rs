@@ -1,28 +1,28 @@
-//! The row engine: what is written where, what is refused and how it is told.
+//! The row engine: written values, refusals and their reasons.
 
 use super::*;
-use crate::columns::{Cell, ColumnData, NEW_ROW, TableData, column_of};
+use crate::columns::{ColumnData, ColumnValue, NEW_ROW, TableData, column_of};
 use crate::schema::{Column, Kind};
 use crate::{Unit, Write};
 
-fn column(cells: &[Cell<'_>]) -> ColumnData {
-    column_of(cells.iter().copied())
+fn column(values: &[ColumnValue<'_>]) -> ColumnData {
+    column_of(values.iter().copied())
 }
 
 fn texts(values: &[&str]) -> ColumnData {
-    column(&values.iter().map(|value| Cell::Text(value.as_bytes())).collect::<Vec<_>>())
+    column(&values.iter().map(|value| ColumnValue::Text(value.as_bytes())).collect::<Vec<_>>())
 }
 
-fn cells(column: &ColumnData, rows: usize) -> Vec<Cell<'_>> {
+fn values(column: &ColumnData, rows: usize) -> Vec<ColumnValue<'_>> {
     let view = View::new(column, rows).expect("a column in form");
-    (0..rows).map(|row| view.cell(row)).collect()
+    (0..rows).map(|row| view.value(row)).collect()
 }
 
 fn run() -> Run {
     Run { started_at_ns: 5, namespace: "n".into() }
 }
 
-/// A migration of table `t` with this access upwards.
+/// Defines a migration of table `t` with this access for `up`.
 macro_rules! upwards {
     ($name:ident, $access:expr, $up:expr) => {
         struct $name;
@@ -49,35 +49,39 @@ fn batch(unit_offsets: &[u32], columns: Vec<ColumnData>) -> Batch {
 }
 
 #[test]
-fn each_row_is_written_in_its_place() {
+fn values_are_written_to_their_rows() {
     upwards!(Sizes, Access::to("t").reads(["x"]).writes(["size"]), |_, unit| {
         let rows: Vec<_> = unit.rows("t")?.collect();
-        // Backwards, so that the order of writing is not the order of rows.
+        // In reverse, so that the order of writing differs from the order of rows.
         rows.into_iter().rev().try_for_each(|row| row.set_integer("size", row.text("x")?.len() as i64))
     });
     let given = batch(&[0, 2, 2, 3], vec![texts(&["a", "bcd", ""])]);
     let outcome = up::<Sizes>(&given).expect("an outcome");
     let sizes = &outcome.tables[0].columns[0];
-    assert_eq!(cells(sizes, 3), [Cell::Integer(1), Cell::Integer(3), Cell::Integer(0)]);
+    assert_eq!(values(sizes, 3), [ColumnValue::Integer(1), ColumnValue::Integer(3), ColumnValue::Integer(0)]);
     assert_eq!((outcome.refused, outcome.residue, &outcome.tables[0].shape), (vec![], vec![], &None));
 }
 
 #[test]
-fn a_column_that_is_read_passes_through_where_it_is_not_written() {
+fn read_column_passes_through_unless_written() {
     upwards!(Half, Access::to("t").reads(["x"]).writes(["x"]), |_, unit| {
         let first = unit.rows("t")?.next();
         first.map_or(Ok(()), |row| row.set_null("x"))
     });
-    let given = batch(&[0, 2, 3], vec![column(&[Cell::Text(b"a"), Cell::Null, Cell::Text(b"c")])]);
+    let given = batch(&[0, 2, 3], vec![column(&[ColumnValue::Text(b"a"), ColumnValue::Null, ColumnValue::Text(b"c")])]);
     let outcome = up::<Half>(&given).expect("an outcome");
-    assert_eq!(cells(&outcome.tables[0].columns[0], 3), [Cell::Null, Cell::Null, Cell::Null]);
-    let given = batch(&[0, 3], vec![column(&[Cell::Text(b"a"), Cell::Text(b""), Cell::Text(b"c")])]);
+    assert_eq!(values(&outcome.tables[0].columns[0], 3), [ColumnValue::Null, ColumnValue::Null, ColumnValue::Null]);
+    let given =
+        batch(&[0, 3], vec![column(&[ColumnValue::Text(b"a"), ColumnValue::Text(b""), ColumnValue::Text(b"c")])]);
     let outcome = up::<Half>(&given).expect("an outcome");
-    assert_eq!(cells(&outcome.tables[0].columns[0], 3), [Cell::Null, Cell::Text(b""), Cell::Text(b"c")]);
+    assert_eq!(
+        values(&outcome.tables[0].columns[0], 3),
+        [ColumnValue::Null, ColumnValue::Text(b""), ColumnValue::Text(b"c")]
+    );
 }
 
 #[test]
-fn a_refused_unit_keeps_its_rows_and_none_of_its_writes() {
+fn refused_unit_keeps_its_rows_without_its_writes() {
     upwards!(Picky, Access::to("t").reads(["x"]).writes(["size"]), |_, unit| {
         unit.set_residue(vec![1])?;
         for row in unit.rows("t")? {
@@ -90,13 +94,13 @@ fn a_refused_unit_keeps_its_rows_and_none_of_its_writes() {
     });
     let outcome = up::<Picky>(&batch(&[0, 1, 3, 4], vec![texts(&["a", "b", "bad", "c"])])).expect("an outcome");
     assert_eq!(outcome.refused, [Refusal { unit: 1, reason: "it is bad".into() }]);
-    let sizes = [Cell::Integer(7), Cell::Integer(0), Cell::Integer(0), Cell::Integer(7)];
-    assert_eq!(cells(&outcome.tables[0].columns[0], 4), sizes);
+    let sizes = [ColumnValue::Integer(7), ColumnValue::Integer(0), ColumnValue::Integer(0), ColumnValue::Integer(7)];
+    assert_eq!(values(&outcome.tables[0].columns[0], 4), sizes);
     assert_eq!(outcome.residue, [Some(vec![1]), None, Some(vec![1])]);
 }
 
 #[test]
-fn residue_goes_in_and_comes_out_by_unit() {
+fn residue_is_passed_per_unit() {
     upwards!(Passes, Access::to("t").reads(["x"]).writes(["x"]), |run, unit| {
         assert_eq!((run.started_at_ns, run.namespace.as_str()), (5, "n"));
         unit.residue().map_or(Ok(()), |residue| unit.set_residue([residue, b"!"].concat()))
@@ -108,7 +112,7 @@ fn residue_goes_in_and_comes_out_by_unit() {
 }
 
 #[test]
-fn rows_are_removed_and_added_where_that_is_declared() {
+fn reshaping_access_removes_and_adds_rows() {
     upwards!(Reshapes, Access::to("t").reads(["x"]).writes(["x"]).reshapes(), |_, unit| {
         for row in unit.rows("t")? {
             match row.text("x")? {
@@ -126,8 +130,11 @@ fn rows_are_removed_and_added_where_that_is_declared() {
     let shape = outcome.tables[0].shape.clone().expect("a shape");
     assert_eq!(shape.unit_offsets, [0, 3, 3, 3, 3, 4]);
     assert_eq!(shape.origins, [0, 2, NEW_ROW, 6]);
-    let written = cells(&outcome.tables[0].columns[0], 4);
-    assert_eq!(written, [Cell::Text(b"a"), Cell::Text(b"twice"), Cell::Text(b"new"), Cell::Text(b"z")]);
+    let written = values(&outcome.tables[0].columns[0], 4);
+    assert_eq!(
+        written,
+        [ColumnValue::Text(b"a"), ColumnValue::Text(b"twice"), ColumnValue::Text(b"new"), ColumnValue::Text(b"z")]
+    );
     let reasons: Vec<_> = outcome.refused.iter().map(|refusal| (refusal.unit, refusal.reason.as_str())).collect();
     assert_eq!(
         reasons,
@@ -136,7 +143,7 @@ fn rows_are_removed_and_added_where_that_is_declared() {
 }
 
 #[test]
-fn a_row_added_while_rows_are_walked_is_seen_by_the_next_walk() {
+fn row_added_during_iteration_is_in_the_next_one() {
     upwards!(Walks, Access::to("t").reads(["x"]).writes(["x"]).reshapes(), |_, unit| {
         let rows = unit.rows("t")?;
         unit.rows("t")?.next().map_or(Ok(()), |row| row.remove())?;
@@ -149,11 +156,11 @@ fn a_row_added_while_rows_are_walked_is_seen_by_the_next_walk() {
     assert_eq!(outcome.tables[0].shape.clone().expect("a shape").origins, [1, NEW_ROW]);
 }
 
-/// What a row function does.
+/// A row function.
 type Act = fn(&Unit<'_>) -> Result<(), Refused>;
 
-/// What a row function that does this is told.
-fn told(access: Access, leaves_residue: bool, act: Act) -> String {
+/// Returns the refusals of a row function.
+fn refusals(access: Access, leaves_residue: bool, act: Act) -> String {
     thread_local!(static ACT: std::cell::Cell<Act> = const { std::cell::Cell::new(|_| Ok(())) });
     struct Acts;
 
@@ -168,7 +175,10 @@ fn told(access: Access, leaves_residue: bool, act: Act) -> String {
     }
 
     ACT.set(act);
-    let given = batch(&[0, 2], vec![column(&[Cell::Text(b"\xff"), Cell::Null]), column(&[Cell::Integer(1); 2])]);
+    let given = batch(
+        &[0, 2],
+        vec![column(&[ColumnValue::Text(b"\xff"), ColumnValue::Null]), column(&[ColumnValue::Integer(1); 2])],
+    );
     let mut manifest = Manifest::new(1, "test").up(access.reads(["x", "n"]));
     manifest.leaves_residue = leaves_residue;
     let outcome = transform::<Acts>(&manifest, Direction::Up, &run(), &given).expect("an outcome");
@@ -184,7 +194,7 @@ fn second<'u>(unit: &'u Unit<'_>) -> crate::Row<'u> {
 }
 
 #[test]
-fn everything_undeclared_is_refused_with_what_to_declare() {
+fn undeclared_access_is_refused_with_the_missing_declaration() {
     let t = || Access::to("t").writes([Write::text("w")]);
     let cases: [(Act, &str); 16] = [
         (|unit| unit.rows("u").map(drop), "table `u` is not declared: add `.up(Access::to(\"u\")…)`"),
@@ -205,22 +215,22 @@ fn everything_undeclared_is_refused_with_what_to_declare() {
         (|unit| first(unit).remove(), "rows of `t` may not be added or removed: declare `.reshapes()`"),
     ];
     for (act, reason) in cases {
-        assert_eq!(told(t(), true, act), reason);
+        assert_eq!(refusals(t(), true, act), reason);
     }
     let leaves = |unit: &Unit<'_>| unit.set_residue(vec![]);
-    assert_eq!(told(t(), false, leaves), "the manifest declares no residue: add `.leaves_residue()`");
-    assert_eq!(told(t(), true, |_| Ok(())), "`w` of `t` was declared and not written");
+    assert_eq!(refusals(t(), false, leaves), "the manifest declares no residue: add `.leaves_residue()`");
+    assert_eq!(refusals(t(), true, |_| Ok(())), "`w` of `t` was declared and not written");
     let mixed = |unit: &Unit<'_>| {
         first(unit).set_text("w", "")?;
         second(unit).set_integer("w", 1)
     };
     let untyped = Access::to("t").writes(["w"]);
-    // Nothing declares the kind: the first value settles it.
-    assert_eq!(told(untyped, true, mixed), "`w` of `t` is text, not integer");
+    // The kind is not declared: the first value determines it.
+    assert_eq!(refusals(untyped, true, mixed), "`w` of `t` is text, not integer");
 }
 
 #[test]
-fn a_missing_row_is_not_the_same_as_several() {
+fn missing_row_is_refused_with_its_own_reason() {
     upwards!(One, Access::to("t").reads(["x"]).writes(["size"]), |_, unit| unit.row("t")?.set_integer("size", 1));
     let outcome = up::<One>(&batch(&[0, 0, 1], vec![texts(&["a"])])).expect("an outcome");
     let reason = "`t` has no row for this key, one was expected".to_owned();
@@ -228,7 +238,7 @@ fn a_missing_row_is_not_the_same_as_several() {
 }
 
 #[test]
-fn a_batch_that_is_not_as_declared_is_a_fault() {
+fn batch_that_differs_from_the_manifest_is_a_fault() {
     upwards!(Plain, Access::to("t").reads(["x"]).writes(["x"]), |_, _| Ok(()));
     let fault = |batch: &Batch| up::<Plain>(batch).expect_err("a malformed batch").reason;
     assert_eq!(fault(&Batch::default()), "the batch has 0 tables, the manifest declares 1 for up");
@@ -243,7 +253,7 @@ fn a_batch_that_is_not_as_declared_is_a_fault() {
 }
 
 #[test]
-fn a_column_of_no_rows_or_of_nulls_has_the_form_of_its_type() {
+fn column_without_values_has_the_form_of_its_type() {
     upwards!(Nulls, Access::to("t").writes(["size"]), |_, unit| {
         unit.rows("t")?.try_for_each(|row| row.set_null("size"))
     });
@@ -253,7 +263,7 @@ fn a_column_of_no_rows_or_of_nulls_has_the_form_of_its_type() {
 }
 
 #[test]
-fn a_refused_unit_does_not_settle_the_kind_of_a_column() {
+fn refused_unit_does_not_determine_the_kind_of_a_column() {
     upwards!(Mixed, Access::to("t").reads(["x"]).writes(["w"]), |_, unit| {
         for row in unit.rows("t")? {
             if row.text("x")? == "bad" {
@@ -266,11 +276,11 @@ fn a_refused_unit_does_not_settle_the_kind_of_a_column() {
     });
     let outcome = up::<Mixed>(&batch(&[0, 1, 2], vec![texts(&["bad", "a"])])).expect("an outcome");
     assert_eq!(outcome.refused.len(), 1);
-    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Integer(0), Cell::Integer(3)]);
+    assert_eq!(values(&outcome.tables[0].columns[0], 2), [ColumnValue::Integer(0), ColumnValue::Integer(3)]);
 }
 
 #[test]
-fn a_cell_that_is_written_twice_has_what_was_written_last() {
+fn last_write_of_a_value_counts() {
     upwards!(Twice, Access::to("t").reads(["x"]).writes(["w", "v"]), |_, unit| {
         unit.rows("t")?.try_for_each(|row| {
             row.set_text("w", "first")?;
@@ -287,11 +297,11 @@ fn a_cell_that_is_written_twice_has_what_was_written_last() {
         })
     });
     let outcome = up::<Once>(&batch(&[0, 1, 2], vec![texts(&["a", "b"])])).expect("an outcome");
-    assert_eq!(cells(&outcome.tables[0].columns[0], 2), [Cell::Text(b"a"), Cell::Text(b"b")]);
+    assert_eq!(values(&outcome.tables[0].columns[0], 2), [ColumnValue::Text(b"a"), ColumnValue::Text(b"b")]);
 }
 
 #[test]
-fn a_row_removed_twice_is_gone_once() {
+fn removing_a_row_twice_counts_once() {
     upwards!(Removes, Access::to("t").reads(["x"]).writes(["x"]).reshapes(), |_, unit| {
         let rows: Vec<_> = unit.rows("t")?.collect();
         rows[0].remove()?;

@@ -1,7 +1,7 @@
-//! What is written to one table in the course of a batch: one draft a table, from which columns are made at the
-//! end. Owns the cells and their completeness; knows nothing of names.
+//! The writes to one table during a batch: one draft per table, from which columns are built at the end. Owns the written
+//! values and their completeness; contains no column names.
 
-use crate::columns::{Builder, Cell, ColumnData, NEW_ROW, View};
+use crate::columns::{Builder, ColumnData, ColumnValue, NEW_ROW, View};
 use crate::manifest::Access;
 use crate::migration::Refused;
 use crate::schema::Kind;
@@ -13,10 +13,10 @@ pub(crate) struct Plan<'b> {
     pub(crate) unit_offsets: &'b [u32],
     /// In the order of the access's reads.
     pub(crate) views: Vec<View<'b>>,
-    /// In the order of the access's writes: the column that is also read, which passes through
-    /// where the row function writes nothing.
+    /// In the order of the access's writes: the read column of the same name, whose value passes through where the row
+    /// function writes none.
     pub(crate) through: Vec<Option<usize>>,
-    /// As far as declarations tell them.
+    /// The declared kinds of the written columns.
     pub(crate) kinds: Vec<Option<Kind>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pending {
     Unset,
-    /// The row belongs to a refused unit: nobody reads it.
+    /// A value of a refused unit's row, which is never read.
     Filler,
     Null,
     Boolean(bool),
@@ -54,17 +54,17 @@ pub(super) enum Pending {
     },
 }
 
-/// What was written to one table: the units that are done and, from `first` on, the one that is open. It is
-/// kept for the whole batch, because columns are then filled one after another, which is what is fast.
+/// The writes to one table: of completed units and, from `first` on, of the open one. Stored for the whole batch, because
+/// filling columns one after another is faster than row by row.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) slots: Vec<Slot>,
-    /// One a slot and written column.
+    /// One per slot and written column.
     pub(super) pending: Vec<Pending>,
     pub(super) bytes: Vec<u8>,
-    /// What each written column was written as, if anything.
+    /// The kind of each written column, once it is known.
     pub(crate) kinds: Vec<Option<Kind>>,
-    /// How many rows there are up to the end of each unit.
+    /// The number of rows up to the end of each unit.
     pub(crate) ends: Vec<u32>,
     pub(super) first: usize,
     first_byte: usize,
@@ -98,24 +98,24 @@ impl Draft {
         self.unset = 0;
         for origin in rows {
             self.slots.push(Slot { origin, removed: false });
-            self.add_cells(plan);
+            self.add_values(plan);
         }
     }
 
     pub(super) fn add(&mut self, plan: &Plan<'_>) -> usize {
         self.slots.push(Slot { origin: NEW_ROW, removed: false });
-        self.add_cells(plan);
+        self.add_values(plan);
         self.slots.len() - 1
     }
 
-    fn add_cells(&mut self, plan: &Plan<'_>) {
+    fn add_values(&mut self, plan: &Plan<'_>) {
         for _ in &plan.access.writes {
             self.pending.push(Pending::Unset);
             self.unset += 1;
         }
     }
 
-    /// Refuses the open unit if a column was left out that has nothing to pass through.
+    /// Refuses the open unit if a column was not written and has no value to pass through.
     pub(super) fn check(&self, plan: &Plan<'_>) -> Result<(), Refused> {
         if self.unset == 0 {
             return Ok(());
@@ -138,7 +138,7 @@ impl Draft {
         self.ends.push(before + (self.slots.len() - self.first) as u32 - self.removed);
     }
 
-    /// Takes back everything of the open unit. Where the number of rows is fixed they stay, as fillers.
+    /// Discards the writes of the open unit. If the number of rows is fixed, its rows remain with filler values.
     pub(super) fn refuse(&mut self, rows: std::ops::Range<u32>, plan: &Plan<'_>) {
         let writes = plan.access.writes.len();
         self.slots.truncate(self.first);
@@ -153,7 +153,7 @@ impl Draft {
         self.accept();
     }
 
-    /// One written column of all rows.
+    /// Builds one written column of all rows.
     pub(crate) fn column(&self, plan: &Plan<'_>, at: usize) -> ColumnData {
         let writes = plan.access.writes.len();
         let through = plan.through[at].map(|read| &plan.views[read]);
@@ -164,12 +164,12 @@ impl Draft {
                 continue;
             }
             builder.push(match *pending {
-                Pending::Text { start, end } => Cell::Text(&self.bytes[start..end]),
-                Pending::Integer(value) => Cell::Integer(value),
-                Pending::Boolean(value) => Cell::Boolean(value),
-                Pending::Null => Cell::Null,
-                Pending::Unset => through.map_or(Cell::Null, |view| view.cell(slot.origin as usize)),
-                Pending::Filler => Cell::filler(kind),
+                Pending::Text { start, end } => ColumnValue::Text(&self.bytes[start..end]),
+                Pending::Integer(value) => ColumnValue::Integer(value),
+                Pending::Boolean(value) => ColumnValue::Boolean(value),
+                Pending::Null => ColumnValue::Null,
+                Pending::Unset => through.map_or(ColumnValue::Null, |view| view.value(slot.origin as usize)),
+                Pending::Filler => ColumnValue::filler(kind),
             });
         }
         builder.finish()

@@ -1,8 +1,8 @@
-//! The wire editor: every wire type, every cut, every edit.
+//! The wire editor: every wire type, every truncation, every edit.
 
 use super::*;
 
-/// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group holding field 1.
+/// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group with field 1.
 const MESSAGE: &[u8] =
     b"\x08\xac\x02\x12\x02hi\x1d\x01\x00\x00\x00\x21\x02\x00\x00\x00\x00\x00\x00\x00\x2b\x08\x01\x2c";
 
@@ -15,7 +15,7 @@ fn error(message: &[u8]) -> WireError {
 }
 
 #[test]
-fn every_wire_type_is_read() {
+fn every_wire_type_is_parsed() {
     let values: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field").value).collect();
     let group = Value::Group(b"\x08\x01");
     assert_eq!(values, [Value::Varint(300), Value::Bytes(b"hi"), Value::Fixed32(1), Value::Fixed64(2), group]);
@@ -33,7 +33,7 @@ fn fields_cover_the_message_without_a_gap() {
 }
 
 #[test]
-fn what_is_appended_is_what_was_read() {
+fn appended_fields_equal_the_parsed_ones() {
     let mut copy = Vec::new();
     for field in fields(MESSAGE).map(|field| field.expect("a field")) {
         append(&mut copy, field.number, field.value);
@@ -42,7 +42,7 @@ fn what_is_appended_is_what_was_read() {
 }
 
 #[test]
-fn every_cut_inside_a_field_is_an_error() {
+fn truncation_inside_a_field_is_an_error() {
     let ends: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field")).map(|f| f.at + f.raw.len()).collect();
     for length in 1..MESSAGE.len() {
         assert_eq!(check(&MESSAGE[..length]).is_ok(), ends.contains(&length), "cut at {length}");
@@ -50,7 +50,7 @@ fn every_cut_inside_a_field_is_an_error() {
 }
 
 #[test]
-fn what_is_not_protobuf_says_why() {
+fn malformed_messages_are_specific_errors() {
     assert_eq!(error(b"\x08"), WireError::Truncated { at: 1 });
     assert_eq!(error(b"\x12\x05abc"), WireError::Truncated { at: 0 });
     assert_eq!(error(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), WireError::Truncated { at: 0 });
@@ -77,7 +77,7 @@ fn iteration_ends_after_an_error() {
 }
 
 #[test]
-fn the_last_of_a_field_counts() {
+fn last_field_of_a_number_counts() {
     assert_eq!(
         get(b"\x08\x01\x10\x05\x08\x02", 1).expect("a message").map(|field| field.value),
         Some(Value::Varint(2))
@@ -88,7 +88,7 @@ fn the_last_of_a_field_counts() {
 }
 
 #[test]
-fn an_edit_leaves_every_other_byte() {
+fn edit_keeps_every_other_byte() {
     let without = remove(MESSAGE, 2).expect("a message");
     assert_eq!(numbers(&without), [1, 3, 4, 5]);
     assert_eq!(without, [&MESSAGE[..3], &MESSAGE[7..]].concat());
@@ -103,14 +103,14 @@ fn an_edit_leaves_every_other_byte() {
 }
 
 #[test]
-fn overlong_numbers_that_a_field_leaves_alone_stay_as_they_are() {
-    // A length of two written in three bytes: legal, and not how anything here would write it.
+fn overlong_encodings_of_other_fields_are_kept() {
+    // A length of two in three bytes: valid, but not what `append` would write.
     let message = b"\x12\x82\x80\x00hi\x08\x01";
     assert_eq!(remove(message, 1).expect("a message"), b"\x12\x82\x80\x00hi");
 }
 
 #[test]
-fn a_value_of_another_type_is_named() {
+fn wire_type_mismatch_names_both_types() {
     let field = get(b"\x08\x01", 1).expect("a message").expect("a field");
     assert_eq!(field.varint(), Ok(1));
     let mismatch = field.bytes().expect_err("a varint").to_string();

@@ -1,10 +1,10 @@
-//! Lines over the same axis, as an SVG below `target/bench`.
+//! Line plots as SVG files in `target/bench`.
 
 use std::path::PathBuf;
 
 use plotters::prelude::*;
 
-/// A line: its name and its points.
+/// The name and the points of a line.
 pub type Series = (String, Vec<(f64, f64)>);
 
 const COLORS: [RGBColor; 4] =

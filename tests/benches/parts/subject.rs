@@ -1,5 +1,5 @@
-//! What is measured: a large table on one of the three databases, the database's own copy of it, and migrations of it.
-//! Servers are as durable as an operator's, unlike those of the tests.
+//! The subject of the migration benchmarks: a large table on one of the three databases, the database's own copy of it, and
+//! migrations of it. The servers have production durability settings, unlike those of the tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,25 +27,25 @@ const MARIADB: &[&str] = &[
     "--innodb-log-file-size=512M",
 ];
 
-/// The migrations of the default catalog, and those that are measured.
-pub struct Line {
+/// The migrations of the default catalog, and the modules that are measured.
+pub struct BenchCatalog {
     pub base: Vec<Arc<dyn Transform>>,
     pub newest: u64,
-    /// One short column, another, and the encrypted message decoded, rewritten and sealed again.
+    /// Modules that rewrite a short column, another short column, and the encrypted run info.
     pub three: [Arc<dyn Transform>; 3],
 }
 
-impl Line {
+impl BenchCatalog {
     pub fn load() -> Self {
         let base = fixture::migrations();
-        let newest = base.last().expect("a line").manifest().version;
+        let newest = base.last().expect("the catalog has migrations").manifest().version;
         let sandbox = modules::sandbox();
         let guest = |name| modules::migration(name, &sandbox) as Arc<dyn Transform>;
         let three = ["bench-annotation", "bench-log-guid", "bench-run-info"].map(guest);
         Self { base, newest, three }
     }
 
-    /// A chain of that many modules that touch two columns between them.
+    /// A chain of `length` modules that alternate between two columns.
     pub fn chain(&self, length: u64) -> Vec<Arc<dyn Transform>> {
         let module = |number: u64| {
             let inner = Arc::clone(&self.three[usize::from(number % 2 == 1)]);
@@ -58,7 +58,7 @@ impl Line {
     }
 }
 
-/// A module under a version of its own, so that a chain of any length can be made of two.
+/// A module with another version, so that chains of any length can be built from two modules.
 struct Renumbered {
     inner: Arc<dyn Transform>,
     manifest: Manifest,
@@ -78,7 +78,7 @@ impl Transform for Renumbered {
     }
 }
 
-/// The databases that were asked for.
+/// The databases named by `BBS_BENCH_DATABASES`.
 pub fn kinds() -> Vec<Kind> {
     let names = std::env::var("BBS_BENCH_DATABASES").unwrap_or_else(|_| "sqlite,postgres,mysql".to_owned());
     let kind = |name: &str| {
@@ -88,13 +88,13 @@ pub fn kinds() -> Vec<Kind> {
     names.split(',').map(kind).collect()
 }
 
-/// Where databases of one kind are put.
-pub struct Place {
+/// The server of one kind that the databases are created on; none for SQLite.
+pub struct BenchServer {
     pub kind: Kind,
     engine: Option<Engine>,
 }
 
-impl Place {
+impl BenchServer {
     pub fn new(kind: Kind) -> Self {
         let engine = match kind {
             Kind::Sqlite => None,
@@ -111,31 +111,31 @@ impl Place {
     }
 }
 
-/// A database at the newest version with that many desired LRPs.
+/// A database at the newest version with `rows` desired LRPs.
 pub struct Subject {
     pub database: TestDatabase,
     pub rows: u64,
 }
 
-/// How long a migration took.
-pub struct Spent {
+/// Durations of a migration.
+pub struct MigrationTimes {
     /// Without verification.
     pub copying: Duration,
     pub whole: Duration,
-    /// By the name that progress gives them.
+    /// By the phase name of the host's progress.
     pub phases: BTreeMap<String, Duration>,
-    /// Of this process, which the engine runs in.
+    /// Peak memory of this process, in which the migration engine runs.
     pub peak_memory_mb: u64,
 }
 
 impl Subject {
-    /// The fixture's rows over and over under keys of their own, in no order.
-    pub async fn fill(place: &Place, line: &Line, rows: u64) -> Self {
-        let database = place.database();
+    /// Creates a database with copies of the fixture's rows under random keys.
+    pub async fn fill(server: &BenchServer, catalog: &BenchCatalog, rows: u64) -> Self {
+        let database = server.database();
         fixture::write_to(&database).await;
-        let stored = Stored::open(&database, line.base.clone()).await;
-        stored.up(line.newest).await.expect("the fixture migrates");
-        let layout = stored.layout(line.newest);
+        let stored = Stored::open(&database, catalog.base.clone()).await;
+        stored.up(catalog.newest).await.expect("the fixture migrates");
+        let layout = stored.layout(catalog.newest);
         let columns = layout.tables[TABLE].columns.iter().map(|column| column.name.as_str());
         let others = columns.filter(|name| *name != "process_guid").collect::<Vec<_>>().join(", ");
         let key = match stored.context.database.dialect() {
@@ -146,24 +146,24 @@ impl Subject {
         let run = async |statement: String| {
             let mut tx = stored.context.database.write().await.expect("a transaction");
             let done = tx.execute(sql(statement.clone())).await;
-            tx.commit().await.expect("kept");
+            tx.commit().await.expect("a commit");
             done.unwrap_or_else(|error| panic!("{statement}: {error}"))
         };
         for table in ["actual_lrps", "tasks"] {
             run(format!("DELETE FROM {table}")).await;
         }
-        let mut there = fixture::rows(TABLE).len() as u64;
-        if rows < there {
+        let mut filled = fixture::rows(TABLE).len() as u64;
+        if rows < filled {
             run(format!(
                 "DELETE FROM {TABLE} WHERE process_guid IN \
                  (SELECT g FROM (SELECT process_guid AS g FROM {TABLE} LIMIT {}) AS x)",
-                there - rows
+                filled - rows
             ))
             .await;
         }
-        while there < rows {
-            let more = there.min(rows - there);
-            there += run(format!(
+        while filled < rows {
+            let more = filled.min(rows - filled);
+            filled += run(format!(
                 "INSERT INTO {TABLE} (process_guid, {others}) SELECT {key}, {others} FROM {TABLE} LIMIT {more}"
             ))
             .await;
@@ -177,11 +177,11 @@ impl Subject {
         Self { database, rows }
     }
 
-    /// The database's own copy of the table: what no migration can be faster than.
-    pub async fn insert_select(&self, line: &Line) -> Duration {
+    /// Copies the table with the database's own `INSERT … SELECT`: the lower bound of a migration's time.
+    pub async fn insert_select(&self, catalog: &BenchCatalog) -> Duration {
         let copy = self.database.copy();
-        let stored = Stored::open(&copy, line.base.clone()).await;
-        let table = stored.layout(line.newest).tables[TABLE].clone();
+        let stored = Stored::open(&copy, catalog.base.clone()).await;
+        let table = stored.layout(catalog.newest).tables[TABLE].clone();
         let dialect = stored.context.database.dialect();
         let mut statements =
             vec![schema::create_table(dialect, &table, "copy"), format!("INSERT INTO copy SELECT * FROM {TABLE}")];
@@ -190,18 +190,23 @@ impl Subject {
         let began = Instant::now();
         let mut tx = stored.context.database.write().await.expect("a writer");
         for statement in statements {
-            tx.execute(sql(statement)).await.expect("a database copies its own tables");
+            tx.execute(sql(statement)).await.expect("the database copies its table");
         }
-        tx.commit().await.expect("durable");
+        tx.commit().await.expect("a commit");
         let spent = began.elapsed();
         stored.context.database.close().await;
         spent
     }
 
-    /// Migrates a copy by these modules, to each of these versions in turn.
-    pub async fn migrate(&self, line: &Line, modules: &[Arc<dyn Transform>], versions: &[u64]) -> Spent {
+    /// Migrates a copy of the database through these modules, to each of these versions in order.
+    pub async fn migrate(
+        &self,
+        catalog: &BenchCatalog,
+        modules: &[Arc<dyn Transform>],
+        versions: &[u64],
+    ) -> MigrationTimes {
         let copy = self.database.copy();
-        let migrations = line.base.iter().chain(modules).cloned().collect();
+        let migrations = catalog.base.iter().chain(modules).cloned().collect();
         let mut stored = Stored::open(&copy, migrations).await;
         stored.context.tuning = Tuning::default();
         if let Ok(megabytes) = std::env::var("BBS_BENCH_BATCH_MB") {
@@ -224,20 +229,20 @@ impl Subject {
         forget_peak_memory();
         let began = Instant::now();
         for &version in versions {
-            stored.up(version).await.expect("it migrates");
+            stored.up(version).await.expect("the migration succeeds");
         }
         let whole = began.elapsed();
         let peak_memory_mb = peak_memory_kb() >> 10;
         stored.context.progress.enter("done", "", None);
-        let phases = watch.await.expect("the watch ends");
+        let phases = watch.await.expect("the sampling task ends");
         stored.context.database.close().await;
         let verifying = phases.get("verify").copied().unwrap_or_default();
-        Spent { copying: whole.saturating_sub(verifying), whole, phases, peak_memory_mb }
+        MigrationTimes { copying: whole.saturating_sub(verifying), whole, phases, peak_memory_mb }
     }
 }
 
 fn forget_peak_memory() {
-    // Where the kernel refuses, the peak is that of all runs so far.
+    // If the kernel refuses, the peak is that of all runs so far.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 

@@ -1,4 +1,4 @@
-//! Connection strings and durations as a configuration may have them.
+//! Connection strings and durations of a configuration.
 
 #![no_main]
 

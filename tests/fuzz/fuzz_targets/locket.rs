@@ -1,4 +1,4 @@
-//! What Locket answers, and what it says of a cell.
+//! Locket's responses, and the presences of cells in them.
 
 #![no_main]
 

@@ -1,18 +1,18 @@
-//! Sealed columns as the database may hold them.
+//! Encrypted column values.
 
 #![no_main]
 
 use std::sync::LazyLock;
 
+use bbs_fuzz::encryption::{Keyring, header};
 use bbs_fuzz::layout::schema::Sealing;
-use bbs_fuzz::record::{Keyring, header};
 use libfuzzer_sys::fuzz_target;
 
 static KEYS: LazyLock<Keyring> = LazyLock::new(|| Keyring::new([("a", "one"), ("b", "two")], "a").expect("two keys"));
 
 fuzz_target!(|text: &[u8]| {
     for sealing in [Sealing::Sealed, Sealing::Enveloped] {
-        // Nobody has the keys, so what opens was sealed with them.
+        // The fuzzer does not know the keys, so it cannot find a text that decrypts.
         assert!(KEYS.open(sealing, text).is_err());
         let sealed = KEYS.seal(sealing, text);
         assert_eq!(KEYS.open(sealing, &sealed).as_deref(), Ok(text));

@@ -1,4 +1,4 @@
-//! Bodies of requests: decoded and looked at by every rule there is for them.
+//! Request bodies: decoded and validated.
 
 #![no_main]
 
@@ -7,16 +7,16 @@ use bbs_proto::models as proto;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
-fn look_at<M: Message + Default + Validate>(body: &[u8]) {
+fn validate<M: Message + Default + Validate>(body: &[u8]) {
     if let Ok(message) = M::decode(body) {
         let _ = check(&message);
         let again = M::decode(&message.encode_to_vec()[..]).expect("what was encoded decodes");
-        assert_eq!(check(&again), check(&message), "a request means the same after a trip");
+        assert_eq!(check(&again), check(&message), "validation is stable over a round trip");
     }
 }
 
 macro_rules! each {
-    ($body:expr, $($message:ident),* $(,)?) => { $(look_at::<proto::$message>($body);)* };
+    ($body:expr, $($message:ident),* $(,)?) => { $(validate::<proto::$message>($body);)* };
 }
 
 fuzz_target!(|body: &[u8]| {

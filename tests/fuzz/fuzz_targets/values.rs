@@ -1,4 +1,4 @@
-//! Values as cursors and digests hold them.
+//! The encoding of values in cursors and digests.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while let Some((value, after)) = Value::decode(rest) {
-        assert!(after.len() < rest.len(), "every value takes something");
+        assert!(after.len() < rest.len(), "every value has a length");
         let mut written = Vec::new();
         value.encode(&mut written);
         assert_eq!(Value::decode(&written), Some((value, &[][..])));

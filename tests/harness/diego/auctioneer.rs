@@ -1,4 +1,5 @@
-//! The auctioneer: places what the host asks it to on the cell with the least, and tells the host of what has no place.
+//! The auctioneer: places each requested instance and task on the least loaded cell, and reports to the host what no
+//! cell can take.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,26 +12,26 @@ use axum::routing::post;
 use bbs_proto::models as proto;
 use serde::Deserialize;
 
+use super::bbs_client::BbsClient;
 use super::cell::{Cell, Placed};
-use super::home::Home;
-use super::mood::Mood;
-use super::trust::{Listening, Trust};
+use super::fault_switch::FaultSwitch;
+use super::trust::{HttpServer, Trust};
 
-/// What a cell takes.
+/// Containers, or tasks, per cell.
 const CAPACITY: usize = 10_000;
-/// What the guid of a task begins with that runs until it is cancelled.
+/// Prefix of the guid of a task that runs until it is cancelled.
 pub const ENDLESS: &str = "endless";
 
 pub struct Auctioneer {
     auction: Arc<Auction>,
-    listening: Listening,
+    listening: HttpServer,
 }
 
 #[derive(Default)]
 struct Auction {
-    mood: Mood,
-    /// Known a little later than the address, which the host has to know first.
-    bidders: OnceLock<(Home, Vec<Cell>)>,
+    faults: FaultSwitch,
+    /// Set after the start: cells need the host's address, and the host needs this server's.
+    bidders: OnceLock<(BbsClient, Vec<Cell>)>,
 }
 
 #[derive(Deserialize)]
@@ -66,13 +67,14 @@ impl Auctioneer {
         self.listening.url()
     }
 
-    pub fn mood(&self) -> &Mood {
-        &self.auction.mood
+    pub fn faults(&self) -> &FaultSwitch {
+        &self.auction.faults
     }
 
-    pub fn auction_among(&self, home: Home, cells: Vec<Cell>) {
-        let first = self.auction.bidders.set((home, cells)).is_ok();
-        assert!(first, "cells do not change");
+    /// Sets the cells that auctions place work on. Callable once.
+    pub fn auction_among(&self, bbs: BbsClient, cells: Vec<Cell>) {
+        let first = self.auction.bidders.set((bbs, cells)).is_ok();
+        assert!(first, "the cells are set once");
     }
 }
 
@@ -88,13 +90,13 @@ impl Auction {
             let (process_guid, domain) = (start.process_guid.clone().into_bytes(), start.domain.clone().into_bytes());
             if let Some(cell) = self.best(Cell::load) {
                 cell.place(Placed { process_guid, index, domain });
-            } else if let Some((home, _)) = self.bidders.get() {
+            } else if let Some((bbs, _)) = self.bidders.get() {
                 let request = proto::FailActualLrpRequest {
                     actual_lrp_key: Some(proto::ActualLrpKey { process_guid, index, domain }),
                     error_message: b"no cell has room".to_vec(),
                 };
-                // A refusal says that it waits no more.
-                let _ = home.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/fail", &request).await;
+                // Refused where it no longer waits for an auction.
+                let _ = bbs.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/fail", &request).await;
             }
         }
     }
@@ -102,19 +104,19 @@ impl Auction {
     async fn place_task(&self, guid: String) {
         if let Some(cell) = self.best(Cell::tasks) {
             cell.place_task(guid.clone().into_bytes(), guid.starts_with(ENDLESS));
-        } else if let Some((home, _)) = self.bidders.get() {
+        } else if let Some((bbs, _)) = self.bidders.get() {
             let request = proto::RejectTaskRequest {
                 task_guid: guid.into_bytes(),
                 rejection_reason: b"no cell has room".to_vec(),
             };
-            // A refusal says that it waits no more.
-            let _ = home.tell::<proto::TaskLifecycleResponse>("/v1/tasks/reject", &request).await;
+            // Refused where it no longer waits for an auction.
+            let _ = bbs.submit::<proto::TaskLifecycleResponse>("/v1/tasks/reject", &request).await;
         }
     }
 }
 
 async fn place_lrps(State(auction): State<Arc<Auction>>, body: Bytes) -> Response {
-    if let Some(answer) = auction.mood.meet().await {
+    if let Some(answer) = auction.faults.intercept().await {
         return answer;
     }
     let Ok(starts) = serde_json::from_slice::<Vec<LrpStart>>(&body) else {
@@ -132,7 +134,7 @@ async fn place_lrps(State(auction): State<Arc<Auction>>, body: Bytes) -> Respons
 }
 
 async fn place_tasks(State(auction): State<Arc<Auction>>, body: Bytes) -> Response {
-    if let Some(answer) = auction.mood.meet().await {
+    if let Some(answer) = auction.faults.intercept().await {
         return answer;
     }
     let Ok(starts) = serde_json::from_slice::<Vec<TaskStart>>(&body) else {

@@ -1,5 +1,5 @@
-//! A cell: its rep, with the containers and the tasks that it has, and its presence in Locket. Owns what a rep does of its
-//! own; when a cell fails is for the test to say.
+//! A cell: a rep with its containers and tasks, and its presence in Locket. Owns the rep's behaviour; the test decides
+//! when a cell fails.
 
 mod rep;
 mod sync;
@@ -12,14 +12,14 @@ use bbs_proto::models as proto;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::home::{Answer, Home, Refusal};
-use super::mood::{Behaviour, Mood};
-use super::trust::{Listening, Trust};
+use super::bbs_client::{ApiResponse, BbsClient, Refusal};
+use super::fault_switch::{Behaviour, FaultSwitch};
+use super::trust::{HttpServer, Trust};
 use crate::harness::locket::Locket;
 
 pub type Text = Vec<u8>;
 
-/// One container: of which instance, and its own name.
+/// One container: the instance that it runs and its instance guid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerKey {
     pub process_guid: Text,
@@ -34,7 +34,7 @@ struct Container {
     known_by: KnownBy,
 }
 
-/// What others know a container by.
+/// The routes and tags under which other components know a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KnownBy {
     pub internal_routes: BTreeSet<Text>,
@@ -43,43 +43,43 @@ pub struct KnownBy {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not yet told to the host.
+    /// Not reported to the host yet.
     Starting,
     Running,
-    /// Gone as soon as the host knows.
+    /// Removed once the host has been notified.
     Ending,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CellState {
     containers: BTreeMap<ContainerKey, Container>,
     tasks: BTreeMap<Text, Stage>,
     is_present: bool,
     is_evacuating: bool,
-    /// Containers so far, ever.
-    made: u64,
+    /// Number of containers created so far, for unique instance guids.
+    created: u64,
 }
 
 struct Inner {
     id: String,
-    home: Home,
+    bbs: BbsClient,
     locket: Locket,
-    mood: Mood,
-    state: Mutex<State>,
-    /// From one comparison with the host's rows to the next.
+    faults: FaultSwitch,
+    state: Mutex<CellState>,
+    /// Interval between comparisons with the host's rows.
     sync_interval: Duration,
-    /// Whether the host can be reached.
+    /// Whether the cell can reach the host.
     linked: watch::Sender<bool>,
 }
 
-/// Clones are the same cell.
+/// A shared handle.
 #[derive(Clone)]
 pub struct Cell {
     inner: Arc<Inner>,
-    listening: Arc<Listening>,
+    listening: Arc<HttpServer>,
 }
 
-/// What an auction places.
+/// An instance that an auction placed on a cell.
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub process_guid: Text,
@@ -88,21 +88,21 @@ pub struct Placed {
 }
 
 impl Cell {
-    /// A cell that is there, and empty.
-    pub fn start(number: usize, trust: &Trust, home: &Home, locket: &Locket, sync_interval: Duration) -> Self {
+    /// Starts an empty cell and registers it.
+    pub fn start(number: usize, trust: &Trust, bbs: &BbsClient, locket: &Locket, sync_interval: Duration) -> Self {
         let inner = Arc::new(Inner {
             id: format!("cell-{number}"),
-            home: home.clone(),
+            bbs: bbs.clone(),
             locket: locket.clone(),
-            mood: Mood::default(),
+            faults: FaultSwitch::default(),
             state: Mutex::default(),
             sync_interval,
             linked: watch::Sender::new(true),
         });
         let listening = Arc::new(trust.listen(rep::router(Arc::clone(&inner))));
         let cell = Self { inner: Arc::clone(&inner), listening };
-        cell.appear();
-        tokio::spawn(sync::keep(inner));
+        cell.register();
+        tokio::spawn(sync::run(inner));
         cell
     }
 
@@ -110,8 +110,8 @@ impl Cell {
         &self.inner.id
     }
 
-    /// Is known to Locket, empty or with what it had, and takes work.
-    pub fn appear(&self) {
+    /// Sets the presence in Locket and accepts work. Containers and tasks are kept.
+    pub fn register(&self) {
         let mut state = self.inner.state();
         (state.is_present, state.is_evacuating) = (true, false);
         let presence = json!({
@@ -122,37 +122,37 @@ impl Cell {
             "rootfs_provider_list": [{ "name": "preloaded", "properties": ["cflinuxfs4"] }],
             "rep_url": self.listening.url(),
         });
-        self.inner.locket.show(&self.inner.id, &presence.to_string());
+        self.inner.locket.add_presence(&self.inner.id, &presence.to_string());
         self.inner.linked.send_replace(true);
     }
 
-    /// Can reach nobody and be reached by nobody, while what it has goes on.
-    pub fn get_lost(&self) {
+    /// Cuts the cell off: it reaches no other component, none reaches it, its containers continue to run.
+    pub fn disconnect(&self) {
         self.inner.state().is_present = false;
         self.inner.linked.send_replace(false);
-        self.inner.mood.be(Behaviour::Slow);
-        self.inner.locket.hide(&self.inner.id);
+        self.inner.faults.set(Behaviour::Slow);
+        self.inner.locket.remove_presence(&self.inner.id);
     }
 
-    /// Loses all it has.
-    pub fn die(&self) {
-        self.get_lost();
+    /// Disconnects the cell and removes its containers and tasks.
+    pub fn fail(&self) {
+        self.disconnect();
         let mut state = self.inner.state();
         state.containers.clear();
         state.tasks.clear();
     }
 
-    /// Is back, with what it had.
-    pub fn come_back(&self) {
-        self.inner.mood.be(Behaviour::Sound);
-        self.appear();
+    /// Ends a disconnection.
+    pub fn reconnect(&self) {
+        self.inner.faults.set(Behaviour::Sound);
+        self.register();
     }
 
-    pub fn mood(&self) -> &Mood {
-        &self.inner.mood
+    pub fn faults(&self) -> &FaultSwitch {
+        &self.inner.faults
     }
 
-    /// From now on everything it has goes elsewhere.
+    /// Begins to evacuate all containers to other cells.
     pub fn evacuate(&self) {
         self.inner.state().is_evacuating = true;
     }
@@ -167,54 +167,56 @@ impl Cell {
         state.is_present && !state.is_evacuating
     }
 
+    /// Number of containers.
     pub fn load(&self) -> usize {
         self.inner.state().containers.len()
     }
 
+    /// Number of tasks.
     pub fn tasks(&self) -> usize {
         self.inner.state().tasks.len()
     }
 
-    /// What runs here and means to go on running.
+    /// The containers that run and are not ending.
     pub fn running(&self) -> Vec<ContainerKey> {
         self.inner.running()
     }
 
-    /// Everything that is here, and what each is known by.
+    /// All containers with their routes and tags.
     pub fn containers(&self) -> BTreeMap<ContainerKey, KnownBy> {
         let state = self.inner.state();
         state.containers.iter().map(|(key, container)| (key.clone(), container.known_by.clone())).collect()
     }
 
-    /// Begins to run an instance; the host is told as it goes.
+    /// Creates a container for an instance and reports its progress to the host.
     pub fn place(&self, placed: Placed) {
         let mut state = self.inner.state();
-        state.made += 1;
-        let instance_guid = format!("{}-instance-{}", self.inner.id, state.made).into_bytes();
+        state.created += 1;
+        let instance_guid = format!("{}-instance-{}", self.inner.id, state.created).into_bytes();
         let key = ContainerKey { process_guid: placed.process_guid, index: placed.index, instance_guid };
         let container = Container { domain: placed.domain, stage: Stage::Starting, known_by: KnownBy::default() };
         state.containers.insert(key.clone(), container);
         tokio::spawn(Inner::run(Arc::clone(&self.inner), key));
     }
 
-    /// Begins a task. One that is `endless` runs until it is cancelled.
+    /// Begins a task. An `endless` one runs until it is cancelled.
     pub fn place_task(&self, guid: Text, endless: bool) {
         self.inner.state().tasks.insert(guid.clone(), Stage::Starting);
         tokio::spawn(Inner::run_task(Arc::clone(&self.inner), guid, endless));
     }
 
-    /// Has a container end as if by itself. Nothing where it is not running any more.
+    /// Crashes a container. Does nothing if it no longer runs.
     pub async fn crash(&self, key: &ContainerKey) {
         if let Some(container) = self.inner.end(key) {
-            self.inner.tell_crashed(key, &container).await;
+            self.inner.report_crashed(key, &container).await;
             self.inner.forget(key);
         }
     }
 }
 
 impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics meanwhile")
+    fn state(&self) -> MutexGuard<'_, CellState> {
+        self.state.lock().expect("no lock holder panics")
     }
 
     fn running(&self) -> Vec<ContainerKey> {
@@ -235,7 +237,7 @@ impl Inner {
         self.state().containers.remove(key);
     }
 
-    /// Marks one that runs as ending; from then on nobody else touches it.
+    /// Marks a running container as ending, which excludes all other transitions.
     fn end(&self, key: &ContainerKey) -> Option<Container> {
         let mut state = self.state();
         let container = state.containers.get_mut(key).filter(|container| container.stage == Stage::Running)?;
@@ -243,9 +245,13 @@ impl Inner {
         Some(container.clone())
     }
 
-    async fn tell<A: Answer>(&self, path: &str, request: &impl bbs_proto::prost::Message) -> Result<(), Refusal> {
+    async fn submit<A: ApiResponse>(
+        &self,
+        path: &str,
+        request: &impl bbs_proto::prost::Message,
+    ) -> Result<(), Refusal> {
         self.wait_for_link().await;
-        self.home.tell::<A>(path, request).await
+        self.bbs.submit::<A>(path, request).await
     }
 
     async fn wait_for_link(&self) {
@@ -258,37 +264,37 @@ impl Inner {
         Some(proto::ActualLrpInstanceKey { instance_guid: key.instance_guid.clone(), cell_id })
     }
 
-    /// From a reservation to a running container, or to none.
+    /// Claims the instance, then starts it; removes the container if the host refuses either.
     async fn run(self: Arc<Self>, key: ContainerKey) {
         let claim = proto::ClaimActualLrpRequest {
             process_guid: key.process_guid.clone(),
             index: key.index,
             actual_lrp_instance_key: self.instance(&key),
         };
-        let claimed = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/claim", &claim).await;
+        let claimed = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/claim", &claim).await;
         let Some(container) = self.container(&key).filter(|_| claimed.is_ok()) else { return self.forget(&key) };
         if self.is_evacuating() {
             let request = proto::EvacuateClaimedActualLrpRequest {
                 actual_lrp_key: Some(lrp_key(&key, &container)),
                 actual_lrp_instance_key: self.instance(&key),
             };
-            // Whatever the answer is, nothing runs here.
-            let _ = self.tell::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_claimed", &request).await;
+            // The container is removed whatever the answer.
+            let _ = self.submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_claimed", &request).await;
             return self.forget(&key);
         }
-        self.learn_of(&key).await;
+        self.load_routes_and_tags(&key).await;
         self.announce(&key, Stage::Starting).await;
     }
 
-    /// Tells the host that a container runs. One that it wants no more is gone after that. What is being evacuated is
-    /// spoken of otherwise.
+    /// Reports to the host that a container runs, and removes the container if the host refuses it. A running container
+    /// of an evacuating cell is reported by `sync` instead.
     async fn announce(&self, key: &ContainerKey, from: Stage) {
         if from == Stage::Running && self.is_evacuating() {
             return;
         }
         let Some(container) = self.container(key).filter(|container| container.stage == from) else { return };
         let request = self.start_request(key, &container);
-        let started = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request).await;
+        let started = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request).await;
         let mut state = self.state();
         let Some(container) = state.containers.get_mut(key).filter(|container| container.stage == from) else { return };
         if started.is_ok() {
@@ -314,10 +320,10 @@ impl Inner {
         let cell_id = self.id.clone().into_bytes();
         let request = proto::StartTaskRequest { task_guid: guid.clone(), cell_id: cell_id.clone() };
         self.wait_for_link().await;
-        let (answer, refusal, again): (proto::StartTaskResponse, _, _) =
-            self.home.call("/v1/tasks/start", &request).await;
-        // Where an answer was lost, what was started then is not started again now.
-        let starts = refusal.is_none() && (answer.should_start || again);
+        let (answer, refusal, retried): (proto::StartTaskResponse, _, _) =
+            self.bbs.call("/v1/tasks/start", &request).await;
+        // After a lost answer `should_start` is false although the first call succeeded.
+        let starts = refusal.is_none() && (answer.should_start || retried);
         if !starts {
             self.state().tasks.remove(&guid);
             return;
@@ -333,8 +339,8 @@ impl Inner {
                 result: b"done".to_vec(),
                 ..Default::default()
             };
-            // A refusal says that it ended otherwise.
-            let _ = self.tell::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &done).await;
+            // Refused if the task ended in another way.
+            let _ = self.submit::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &done).await;
             self.state().tasks.remove(&guid);
         }
     }

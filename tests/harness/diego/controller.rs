@@ -1,5 +1,5 @@
-//! A cloud controller: clients that desire, scale, change and remove LRPs without end, each those of its own, and know what
-//! has to be there in the end. Owns that knowledge.
+//! A cloud controller: concurrent clients that desire, scale, change and remove LRPs until stopped. Each client owns
+//! disjoint process guids. Owns the expected final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use proto::error::Type;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::bbs_client::BbsClient;
 use super::cell::{KnownBy, Text};
-use super::home::Home;
 
 const CLIENTS: u64 = 6;
 pub const DOMAIN: &[u8] = b"cf-apps";
 const MOST_INSTANCES: i32 = 3;
 const METRIC_TAG: &[u8] = b"build";
 
-/// What is desired of one process guid.
+/// The desired state of one process guid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub instances: i32,
@@ -25,32 +25,32 @@ pub struct Wanted {
     metric_tag: Text,
 }
 
-/// Clients at work. Dropping it ends them.
+/// Running clients. They end when it is dropped.
 pub struct Controller {
     stop: watch::Sender<bool>,
     operations: watch::Receiver<u64>,
-    clients: JoinSet<Client>,
+    clients: JoinSet<ControllerClient>,
 }
 
-struct Client {
-    home: Home,
+struct ControllerClient {
+    bbs: BbsClient,
     random: Rng,
-    /// Guids that were not desired so far.
+    /// Guids that were never desired.
     unused: Vec<String>,
     removed: Vec<String>,
     wanted: BTreeMap<String, Wanted>,
 }
 
 impl Controller {
-    /// Desires that many LRPs in the course of time.
-    pub fn start(home: &Home, lrps: u64, seed: u64) -> Self {
+    /// Starts clients that desire `lrps` LRPs in all over time.
+    pub fn start(bbs: &BbsClient, lrps: u64, seed: u64) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, operations) = watch::channel(0);
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
             let mine = (0..lrps).filter(|lrp| lrp % CLIENTS == number);
-            let client = Client {
-                home: home.clone(),
+            let client = ControllerClient {
+                bbs: bbs.clone(),
                 random: Rng::with_seed(seed ^ (number << 32)),
                 unused: mine.map(|lrp| format!("process-{lrp}")).collect(),
                 removed: Vec::new(),
@@ -61,13 +61,13 @@ impl Controller {
         Self { stop, operations, clients }
     }
 
-    /// Waits until that many operations more were answered.
+    /// Waits until `more` further operations have been answered.
     pub async fn operations(&mut self, more: u64) {
         let wanted = *self.operations.borrow() + more;
-        self.operations.wait_for(|operations| *operations >= wanted).await.expect("clients are at work");
+        self.operations.wait_for(|operations| *operations >= wanted).await.expect("the clients run");
     }
 
-    /// Ends once everything was desired at least once. Gives what is desired now, and how many operations led there.
+    /// Stops the clients once every LRP was desired at least once. Returns the expected state and the number of operations.
     pub async fn stop(mut self) -> (BTreeMap<Text, Wanted>, u64) {
         self.stop.send_replace(true);
         let mut wanted = BTreeMap::new();
@@ -80,7 +80,7 @@ impl Controller {
     }
 }
 
-impl Client {
+impl ControllerClient {
     async fn run(mut self, stopped: watch::Receiver<bool>, count: watch::Sender<u64>) -> Self {
         while !self.unused.is_empty() || !*stopped.borrow() {
             self.operate().await;
@@ -98,13 +98,13 @@ impl Client {
             (Some(guid), 4..=6) => self.change(guid).await,
             (_, _) => match unknown.pop() {
                 Some(guid) => self.desire(guid).await,
-                // Everything is desired, or there are fewer LRPs than clients.
+                // All LRPs are desired, or this client has none because there are fewer LRPs than clients.
                 None => tokio::task::yield_now().await,
             },
         }
     }
 
-    fn anything(&mut self) -> Wanted {
+    fn random_wanted(&mut self) -> Wanted {
         let hostnames = (0..self.random.usize(..3)).map(|_| format!("host-{}.internal", self.random.u8(..)).into());
         Wanted {
             hostnames: hostnames.collect(),
@@ -114,7 +114,7 @@ impl Client {
     }
 
     async fn desire(&mut self, guid: String) {
-        let wanted = self.anything();
+        let wanted = self.random_wanted();
         let run = proto::RunAction { path: b"/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
         let lrp = proto::DesiredLrp {
             process_guid: guid.clone().into(),
@@ -129,7 +129,7 @@ impl Client {
             ..Default::default()
         };
         let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-        self.tell("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
+        self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
         self.wanted.insert(guid, wanted);
     }
 
@@ -142,7 +142,7 @@ impl Client {
 
     async fn change(&mut self, guid: String) {
         let instances = self.wanted[&guid].instances;
-        let wanted = Wanted { instances, ..self.anything() };
+        let wanted = Wanted { instances, ..self.random_wanted() };
         let update = proto::DesiredLrpUpdate {
             routes: Some(wanted.routes()),
             metric_tags: wanted.metric_tags(),
@@ -154,28 +154,28 @@ impl Client {
 
     async fn update(&self, guid: &str, update: proto::DesiredLrpUpdate) {
         let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-        let answer = self.home.tell::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await;
+        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await;
         assert_eq!(answer, Ok(()), "{guid} is desired");
     }
 
     async fn remove(&mut self, guid: String) {
         let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into() };
-        self.tell("/v1/desired_lrp/remove", &request, Type::ResourceNotFound).await;
+        self.submit("/v1/desired_lrp/remove", &request, Type::ResourceNotFound).await;
         self.wanted.remove(&guid);
-        // It comes again, as another one of the same name.
+        // Desired again later: a new LRP under the same guid.
         self.removed.push(guid);
     }
 
-    /// Says something whose repetition is refused, which it may be if the first answer was lost.
-    async fn tell(&self, path: &str, request: &impl bbs_proto::prost::Message, repeated: Type) {
-        let (_, refusal, again): (proto::DesiredLrpLifecycleResponse, _, _) = self.home.call(path, request).await;
-        let is_expected = refusal.as_ref().is_none_or(|refusal| again && refusal.r#type() == repeated);
-        assert!(is_expected, "{path}: {refusal:?}, again: {again}");
+    /// Makes a call that must succeed. After a lost answer the retry may fail with `repeated`.
+    async fn submit(&self, path: &str, request: &impl bbs_proto::prost::Message, repeated: Type) {
+        let (_, refusal, retried): (proto::DesiredLrpLifecycleResponse, _, _) = self.bbs.call(path, request).await;
+        let is_expected = refusal.as_ref().is_none_or(|refusal| retried && refusal.r#type() == repeated);
+        assert!(is_expected, "{path}: {refusal:?}, retried: {retried}");
     }
 }
 
 impl Wanted {
-    /// What each of its containers should be known by.
+    /// The expected routes and tags of each of its containers.
     pub fn known_by(&self) -> KnownBy {
         let metric_tags = BTreeMap::from([(METRIC_TAG.to_vec(), self.metric_tag.clone())]);
         KnownBy { internal_routes: self.hostnames.clone(), metric_tags }

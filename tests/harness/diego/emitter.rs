@@ -1,5 +1,5 @@
-//! Whoever keeps a table of what runs where from the stream of events, as a route emitter does: one look at the lists when
-//! it connects, and nothing but events from then on. Owns the table, and whether the events of a row come in order.
+//! A route emitter: builds a routing table from the lists when it connects, and updates it from the event stream from
+//! then on. Owns the table and the check that the events of a row arrive in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,61 +7,61 @@ use std::time::Duration;
 
 use bbs_proto::models as proto;
 
+use super::bbs_client::BbsClient;
 use super::cell::Text;
-use super::home::Home;
-use crate::harness::listener::{Heard, INSTANCES, Listener};
+use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent};
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A process guid, an index and a presence.
-type Place = (Text, i32, i32);
+/// Process guid, index and presence.
+type RowKey = (Text, i32, i32);
 
-/// A container, or that there is none yet.
+/// A row of the actual LRPs: its container, or empty guids while it has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
-    pub place: Place,
+pub struct InstanceRow {
+    pub place: RowKey,
     pub instance_guid: Text,
     pub cell_id: Text,
     pub state: Text,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    rows: BTreeMap<Place, (Row, Version)>,
+struct RoutingTable {
+    rows: BTreeMap<RowKey, (InstanceRow, Version)>,
     desired: BTreeMap<Text, (i32, Version)>,
-    /// Containers that were said to be removed while they ran: the row may stay if their rep does not listen.
-    retired: BTreeSet<Row>,
-    /// Events that say what was so before.
+    /// Containers whose removal was announced while they ran. The row stays if the rep does not answer.
+    retired: BTreeSet<InstanceRow>,
+    /// Events older than what is known of their row.
     backward: Vec<String>,
     connections: u64,
     events: u64,
 }
 
-/// The modification tag, and whether an event brought it.
+/// The modification tag, and whether it came with an event.
 type Version = (proto::ModificationTag, bool);
 
-/// Clones are the same.
+/// A shared handle.
 #[derive(Clone)]
-pub struct Emitter(Arc<Mutex<Table>>);
+pub struct Emitter(Arc<Mutex<RoutingTable>>);
 
 impl Emitter {
-    /// Follows the host until the runtime of the test ends.
-    pub fn start(home: &Home) -> Self {
+    /// Follows the host until the test's runtime ends.
+    pub fn start(bbs: &BbsClient) -> Self {
         let emitter = Self(Arc::default());
-        tokio::spawn(emitter.clone().follow(home.clone()));
+        tokio::spawn(emitter.clone().follow(bbs.clone()));
         emitter
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().expect("nobody panics meanwhile")
+    fn table(&self) -> MutexGuard<'_, RoutingTable> {
+        self.0.lock().expect("no lock holder panics")
     }
 
-    /// What there is as far as events say.
-    pub fn rows(&self) -> BTreeSet<Row> {
+    /// The rows as known from lists and events.
+    pub fn rows(&self) -> BTreeSet<InstanceRow> {
         self.table().rows.values().map(|(row, _)| row.clone()).collect()
     }
 
-    pub fn retired(&self) -> BTreeSet<Row> {
+    pub fn retired(&self) -> BTreeSet<InstanceRow> {
         self.table().retired.clone()
     }
 
@@ -74,35 +74,35 @@ impl Emitter {
         self.table().backward.clone()
     }
 
-    /// Connections and events so far.
-    pub fn heard(&self) -> (u64, u64) {
+    /// Number of connections and of events so far.
+    pub fn counts(&self) -> (u64, u64) {
         let table = self.table();
         (table.connections, table.events)
     }
 
-    async fn follow(self, home: Home) {
+    async fn follow(self, bbs: BbsClient) {
         loop {
-            let Some(response) = home.subscribe(INSTANCES).await else {
+            let Some(response) = bbs.subscribe(INSTANCES).await else {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let mut stream = Listener::to(response);
-            // What happens from here on is in the stream, so that whatever the lists say is put right by it.
-            self.look(&home).await;
-            // A stream breaks when its host does.
+            let mut stream = EventStream::from_response(response);
+            // Subscribed before the lists are read: every later change is in the stream and corrects them.
+            self.load_lists(&bbs).await;
+            // The stream ends with an error when its host is killed.
             while let Ok(Some(event)) = stream.try_next().await {
-                self.table().hear(&event);
+                self.table().apply(&event);
             }
         }
     }
 
-    async fn look(&self, home: &Home) {
+    async fn load_lists(&self, bbs: &BbsClient) {
         let (instances, refusal, _): (proto::ActualLrPsResponse, _, _) =
-            home.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+            bbs.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
         assert_eq!(refusal, None, "a list is not refused");
         let path = "/v1/desired_lrp_scheduling_infos/list";
         let (desired, refusal, _): (proto::DesiredLrpSchedulingInfosResponse, _, _) =
-            home.call(path, &proto::DesiredLrPsRequest::default()).await;
+            bbs.call(path, &proto::DesiredLrPsRequest::default()).await;
         assert_eq!(refusal, None, "a list is not refused");
         let mut table = self.table();
         table.connections += 1;
@@ -119,11 +119,11 @@ impl Emitter {
     }
 }
 
-/// What a row of a list or an event says.
-pub fn row(lrp: &proto::ActualLrp) -> Row {
+/// The part of an actual LRP that the table compares.
+pub fn row(lrp: &proto::ActualLrp) -> InstanceRow {
     let key = lrp.actual_lrp_key.clone().unwrap_or_default();
     let instance = lrp.actual_lrp_instance_key.clone().unwrap_or_default();
-    Row {
+    InstanceRow {
         place: (key.process_guid, key.index, lrp.presence),
         instance_guid: instance.instance_guid,
         cell_id: instance.cell_id,
@@ -131,8 +131,8 @@ pub fn row(lrp: &proto::ActualLrp) -> Row {
     }
 }
 
-impl Table {
-    fn hear(&mut self, event: &Heard) {
+impl RoutingTable {
+    fn apply(&mut self, event: &ReceivedEvent) {
         self.events += 1;
         match event.name.as_str() {
             "actual_lrp_instance_created" => {
@@ -146,7 +146,7 @@ impl Table {
                 if !gone.instance_guid.is_empty() {
                     self.retired.insert(gone.clone());
                 }
-                self.take(&gone.place, &gone.instance_guid);
+                self.remove(&gone.place, &gone.instance_guid);
             }
             "desired_lrp_created" => {
                 self.desire(event.message::<proto::DesiredLrpCreatedEvent>().desired_lrp.unwrap_or_default());
@@ -168,19 +168,19 @@ impl Table {
         let instance = event.actual_lrp_instance_key.unwrap_or_default();
         let (before, after) = (event.before.unwrap_or_default(), event.after.unwrap_or_default());
         if before.presence != after.presence {
-            self.take(&(key.process_guid.clone(), key.index, before.presence), &instance.instance_guid);
+            self.remove(&(key.process_guid.clone(), key.index, before.presence), &instance.instance_guid);
         }
         let (instance_guid, cell_id) = match &after.state[..] {
-            // The event is about the container that was; the row has none any more.
+            // The event names the previous container; the row has none now.
             b"UNCLAIMED" | b"CRASHED" => Default::default(),
             _ => (instance.instance_guid, instance.cell_id),
         };
         let place = (key.process_guid, key.index, after.presence);
         let tag = after.modification_tag.unwrap_or_default();
-        self.put(Row { place, instance_guid, cell_id, state: after.state }, (tag, true));
+        self.put(InstanceRow { place, instance_guid, cell_id, state: after.state }, (tag, true));
     }
 
-    fn put(&mut self, row: Row, version: Version) {
+    fn put(&mut self, row: InstanceRow, version: Version) {
         if let Some((known, before)) = self.rows.get(&row.place)
             && is_backward(before, &version)
         {
@@ -190,8 +190,8 @@ impl Table {
         self.rows.insert(row.place.clone(), (row, version));
     }
 
-    /// Another container in the same place stays.
-    fn take(&mut self, place: &Place, instance_guid: &[u8]) {
+    /// Removes a row, unless it has another container by now.
+    fn remove(&mut self, place: &RowKey, instance_guid: &[u8]) {
         if self.rows.get(place).is_some_and(|(row, _)| row.instance_guid == instance_guid) {
             self.rows.remove(place);
         }
@@ -208,7 +208,8 @@ impl Table {
     }
 }
 
-/// A list may be ahead of the events that follow it; an event never is.
+/// Whether a version is older than the one before it. A list may be ahead of the events that follow it; an event is not
+/// ahead of later events.
 fn is_backward((before, by_event): &Version, (after, _): &Version) -> bool {
     *by_event && before.epoch == after.epoch && after.index < before.index
 }

@@ -1,5 +1,5 @@
-//! Who believes whom: one authority, one certificate that everybody of a simulated Diego shows, and the servers and
-//! clients that are built from them. Owns no conversation.
+//! TLS of a simulated Diego: one authority, one certificate that all components share, and the HTTP servers and clients
+//! built from them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use rustls::server::WebPkiClientVerifier;
 
 use crate::harness::certificates::{Authority, VALID, replace};
 
-/// How long anybody waits for the host.
+/// Connect timeout of the clients.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Trust {
     folder: tempfile::TempDir,
 }
 
-/// A server of the simulation. It ends, with all its connections, when dropped.
-pub struct Listening {
+/// An HTTP server on a free port. Stops and closes its connections when dropped.
+pub struct HttpServer {
     scheme: &'static str,
     address: SocketAddr,
     handle: Handle<SocketAddr>,
@@ -37,7 +37,7 @@ impl Trust {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let authority = Authority::new("Diego's");
         replace(&folder.path().join("ca.crt"), &authority.certificate());
-        authority.issue("anybody", VALID).write(folder.path(), "anybody");
+        authority.issue("component", VALID).write(folder.path(), "component");
         Self { folder }
     }
 
@@ -49,19 +49,19 @@ impl Trust {
         std::fs::read(self.path(name)).expect("it was written")
     }
 
-    /// The files of the authority, the certificate and its key.
+    /// The paths of the authority's certificate, the shared certificate and its key.
     pub fn files(&self) -> [PathBuf; 3] {
-        ["ca.crt", "anybody.crt", "anybody.key"].map(|name| self.path(name))
+        ["ca.crt", "component.crt", "component.key"].map(|name| self.path(name))
     }
 
-    /// The same, as the host is told of them.
+    /// The same paths as the host's configuration of a TLS client.
     pub fn client_tls(&self) -> ClientTls {
         let [ca_file, cert_file, key_file] = self.files();
         ClientTls { cert_file, key_file, ca_file }
     }
 
     pub fn client(&self) -> reqwest::Client {
-        let identity = [self.read("anybody.crt"), self.read("anybody.key")].concat();
+        let identity = [self.read("component.crt"), self.read("component.key")].concat();
         reqwest::Client::builder()
             .identity(reqwest::Identity::from_pem(&identity).expect("a certificate and its key"))
             .tls_certs_only([reqwest::Certificate::from_pem(&self.read("ca.crt")).expect("a certificate")])
@@ -70,13 +70,13 @@ impl Trust {
             .expect("a client")
     }
 
-    /// Serves on a free port whoever has a certificate of the authority.
-    pub fn listen(&self, router: Router) -> Listening {
+    /// Serves `router` with mutual TLS: clients need a certificate of the authority.
+    pub fn listen(&self, router: Router) -> HttpServer {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&self.read("ca.crt")).expect("a certificate")).expect("an authority");
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().expect("an authority");
-        let chain = vec![CertificateDer::from_pem_slice(&self.read("anybody.crt")).expect("a certificate")];
-        let key = PrivateKeyDer::from_pem_slice(&self.read("anybody.key")).expect("a key");
+        let chain = vec![CertificateDer::from_pem_slice(&self.read("component.crt")).expect("a certificate")];
+        let key = PrivateKeyDer::from_pem_slice(&self.read("component.key")).expect("a key");
         let config = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
@@ -86,16 +86,16 @@ impl Trust {
             .expect("a listener of the runtime")
             .handle(handle.clone());
         tokio::spawn(server.serve(router.into_make_service()));
-        Listening { scheme: "https", address, handle }
+        HttpServer { scheme: "https", address, handle }
     }
 }
 
-/// Serves on a free port whoever comes, without TLS.
-pub fn listen_plain(router: Router) -> Listening {
+/// Serves `router` without TLS.
+pub fn listen_plain(router: Router) -> HttpServer {
     let (listener, address, handle) = bind();
     let server = axum_server::from_tcp(listener).expect("a listener of the runtime").handle(handle.clone());
     tokio::spawn(server.serve(router.into_make_service()));
-    Listening { scheme: "http", address, handle }
+    HttpServer { scheme: "http", address, handle }
 }
 
 fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
@@ -105,13 +105,13 @@ fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
     (listener, address, Handle::new())
 }
 
-impl Listening {
+impl HttpServer {
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 }
 
-impl Drop for Listening {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.handle.shutdown();
     }

@@ -1,9 +1,9 @@
-//! A load that goes on while a host migrates its database: aimed at the units that are being copied, with a slow reader
-//! of everything who begins before the cut-over and ends after it.
+//! A load during an online migration: writes aimed at the units that are being copied, and a slow reader of a list of all
+//! records that begins before the cut-over and ends after it.
 
 use std::time::{Duration, Instant};
 
-use bbs::admin::{Client, Command};
+use bbs::admin::{AdminClient, Command};
 use bbs::database::Database;
 use bbs::progress::Snapshot;
 use tokio::sync::watch;
@@ -15,24 +15,24 @@ use super::{Aim, Load, Report, Settings};
 use crate::harness::database::texts;
 use crate::harness::host::{Host, Installation};
 
-/// Calls that are made after the cut-over, so that what it left behind shows.
+/// Calls made after the cut-over, to detect its after-effects.
 const CALLS_AFTER: u64 = 400;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Outcome {
     pub report: Report,
-    /// Of the final state, of the instances, and of the list that was read across the cut-over.
+    /// Differences from the model: of the final state, of the instances, and of the list read across the cut-over.
     pub differences: Vec<String>,
-    /// From the first call until the database was at the version.
+    /// From the first call until the database was at the target version.
     pub migrating: Duration,
-    /// How much of the copy was done when the calls first met it, as far as the host said.
+    /// The fraction of the copy that was done when the calls began; `None` if the copy was never seen.
     pub began_at: Option<f64>,
-    /// What the host said of the moment in which nobody could write.
+    /// The host's log line about the cut-over, during which writes block.
     pub cut_over: String,
 }
 
-/// Loads a host that has just begun to serve and to migrate, until its database is at `version` and a little longer.
-/// `before` is what the API answered at the version that it comes from.
+/// Loads a host that has begun to serve and migrate, until [`CALLS_AFTER`] calls after its database is at `version`.
+/// `before` is the state that the API returned at the previous version.
 pub async fn migration(
     installation: &Installation,
     host: &mut Host,
@@ -59,7 +59,7 @@ pub async fn migration(
             began_at = began_at.or(part_done(&progress));
             aim.at(part_done(&progress).unwrap_or_default());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let migrating = began.elapsed();
     let cut_over = host.wait_for_line(|line| line.contains("cut over"));
@@ -80,9 +80,9 @@ async fn current_version(database: &Database) -> u64 {
     row["CurrentVersion"].as_u64().expect("a number")
 }
 
-/// What the host is doing, while it can be asked.
+/// The host's progress, if its admin socket answers.
 async fn progress(installation: &Installation) -> Option<Snapshot> {
-    let mut client = Client::ask(&installation.admin_socket(), Command::Status).await.ok()?;
+    let mut client = AdminClient::ask(&installation.admin_socket(), Command::Status).await.ok()?;
     Some(client.next().await.ok()??.progress)
 }
 

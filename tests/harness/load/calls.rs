@@ -1,10 +1,10 @@
-//! The calls that the load makes, and what can go wrong with one. Nothing here knows what should be answered.
+//! The calls that the load makes, and their failures. Does not judge the content of an answer.
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::{DecodeError, Message};
 use tokio::sync::watch;
 
-/// Where the host is. It may move: a host that starts again has another port.
+/// The host's client and current address, which changes when the host restarts on another port.
 #[derive(Debug, Clone)]
 pub struct Caller {
     client: reqwest::Client,
@@ -13,12 +13,12 @@ pub struct Caller {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// Whether the call had an effect is not known.
+    /// It is unknown whether the call had an effect.
     #[error("no answer: {0}")]
     Transport(String),
     #[error("status {status}: {body}")]
     Status { status: u16, body: String },
-    #[error("an answer that none expects: {0}")]
+    #[error("unexpected answer: {0}")]
     Answer(String),
 }
 
@@ -44,7 +44,7 @@ impl Caller {
         Self { client: crate::harness::http_client(), address }
     }
 
-    /// A call whose answer is read in pieces.
+    /// Makes a call whose response the caller streams.
     pub async fn open(&self, method: &str, body: Vec<u8>) -> Result<reqwest::Response, Failure> {
         let url = format!("{}/v1/{method}", *self.address.borrow());
         let response = self.client.post(url).body(body).send().await.map_err(Failure::transport)?;
@@ -78,7 +78,7 @@ impl Caller {
         self.change("desired_lrp/remove", &proto::RemoveDesiredLrpRequest { process_guid: guid.to_vec() }).await
     }
 
-    /// One desired LRP, or none of that key.
+    /// One desired LRP; `None` if the key does not exist.
     pub async fn get(&self, guid: &[u8]) -> Result<Option<proto::DesiredLrp>, Failure> {
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.to_vec() };
         let answer: proto::DesiredLrpResponse = self.call("desired_lrps/get_by_process_guid.r3", &request).await?;
@@ -96,7 +96,7 @@ impl Caller {
         Ok(answer.desired_lrps)
     }
 
-    /// The instances of one domain.
+    /// The actual LRPs of one domain.
     pub async fn actual_lrps(&self, domain: &[u8]) -> Result<Vec<proto::ActualLrp>, Failure> {
         let request = proto::ActualLrPsRequest { domain: domain.to_vec(), ..Default::default() };
         let answer: proto::ActualLrPsResponse = self.call("actual_lrps/list", &request).await?;

@@ -1,4 +1,4 @@
-//! One client: calls that are due at fixed times, on keys that no other client writes.
+//! One client of the load: calls that are due at fixed times, on keys that no other client writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,29 +9,29 @@ use tokio::sync::watch;
 
 use super::calls::{Caller, Failure};
 use super::listing::Guid;
-use super::model::{DOMAIN, Known, Model, State};
+use super::model::{DOMAIN, KeyState, Known, Model};
 use super::{Aim, Report};
 
-/// How far from where the aim is keys are taken: a batch or two.
+/// Width of the range of keys around the aim, in keys: one or two batches.
 const SPREAD: usize = 1_000;
-/// Every so many calls go anywhere, the others to where the aim is.
+/// One in this many calls goes to a random key, the others to keys near the aim.
 const ANYWHERE: u8 = 4;
 
-pub(super) struct Client {
+pub(super) struct LoadClient {
     number: u64,
     caller: Caller,
     pub(super) model: Model,
-    /// All keys from before the load, in order.
+    /// All keys that existed before the load, in order.
     order: Arc<[Guid]>,
     aim: Aim,
     random: Rng,
     created: u64,
-    /// The call under way and its key, for the report of a failure.
+    /// Description of the current call, for the report of a failure.
     under_way: String,
     pub(super) report: Report,
 }
 
-enum Call {
+enum CallKind {
     Get,
     List,
     Create,
@@ -39,14 +39,14 @@ enum Call {
     Remove,
 }
 
-impl Client {
+impl LoadClient {
     pub(super) fn new(number: u64, caller: Caller, model: Model, order: Arc<[Guid]>, aim: Aim, seed: u64) -> Self {
         let random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (created, under_way, report) = (0, String::new(), Report::new());
         Self { number, caller, model, order, aim, random, created, under_way, report }
     }
 
-    /// Makes a call every `between` until told to stop.
+    /// Makes a call every `between` until `stopped` turns true.
     pub(super) async fn run(
         mut self,
         between: Duration,
@@ -65,30 +65,30 @@ impl Client {
 
     async fn call(&mut self, due: Instant) {
         let call = match self.random.u8(0..10) {
-            0..3 => Call::Get,
-            3 => Call::List,
-            4..6 => Call::Create,
-            6..9 => Call::Update,
-            _ => Call::Remove,
+            0..3 => CallKind::Get,
+            3 => CallKind::List,
+            4..6 => CallKind::Create,
+            6..9 => CallKind::Update,
+            _ => CallKind::Remove,
         };
-        let is_read = matches!(call, Call::Get | Call::List);
+        let is_read = matches!(call, CallKind::Get | CallKind::List);
         let made = Instant::now();
         let done = match call {
-            Call::Get => self.get().await,
-            Call::List => self.list().await,
-            Call::Create => self.create().await,
-            Call::Update => self.update().await,
-            Call::Remove => self.remove().await,
+            CallKind::Get => self.get().await,
+            CallKind::List => self.list().await,
+            CallKind::Create => self.create().await,
+            CallKind::Update => self.update().await,
+            CallKind::Remove => self.remove().await,
         };
         match done {
             Ok(()) => {
                 let histogram = if is_read { &mut self.report.reads } else { &mut self.report.writes };
                 histogram.saturating_record(micros(due.elapsed()));
-                self.report.taken.saturating_record(micros(made.elapsed()));
+                self.report.from_send.saturating_record(micros(made.elapsed()));
             }
             Err(failure) => {
                 self.report.failures += 1;
-                self.report.tell(format!("{}: {failure}", self.under_way));
+                self.report.note(format!("{}: {failure}", self.under_way));
             }
         }
     }
@@ -112,11 +112,11 @@ impl Client {
     fn learn(&mut self, guid: &[u8], found: Option<proto::DesiredLrp>) {
         if let Err(difference) = self.model.learn(guid, found) {
             self.report.differences += 1;
-            self.report.tell(difference);
+            self.report.note(difference);
         }
     }
 
-    /// A few keys side by side, some of which may have been removed.
+    /// Lists five adjacent keys of this client, some of which may have been removed.
     async fn list(&mut self) -> Result<(), Failure> {
         let Some(first) = self.pick() else { return self.create().await };
         let guids: Vec<_> = self.model.keys.range(first..).take(5).map(|(guid, _)| guid.clone()).collect();
@@ -129,7 +129,7 @@ impl Client {
         }
         if let Some(stray) = found.first() {
             let guid = String::from_utf8_lossy(&stray.process_guid);
-            return Err(Failure::Answer(format!("a list has {guid}, which is twice or was not asked for")));
+            return Err(Failure::Answer(format!("a list has {guid}, which is a duplicate or was not requested")));
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Client {
         let update = proto::DesiredLrpUpdate {
             annotation: Some(format!("annotation {}", self.random.u32(..)).into_bytes()),
             routes: self.random.bool().then(|| routes(&mut self.random)),
-            // How many instances others have is not known here.
+            // LRPs from before the load belong to another domain; the number of their instances is not modelled.
             instances: (after.domain == DOMAIN).then(|| self.random.i32(0..4)),
             ..Default::default()
         };
@@ -179,7 +179,7 @@ impl Client {
         self.wrote(&guid, None, done)
     }
 
-    fn wrote(&mut self, guid: &[u8], after: State, done: Result<(), Failure>) -> Result<(), Failure> {
+    fn wrote(&mut self, guid: &[u8], after: KeyState, done: Result<(), Failure>) -> Result<(), Failure> {
         match done {
             Ok(()) => self.model.set(guid, after),
             Err(_) => self.model.allow(guid, after),
@@ -187,7 +187,7 @@ impl Client {
         done
     }
 
-    /// A key of this client that is there for certain, and what it holds. It is read first if need be.
+    /// A key of this client that certainly exists, and its record, read first if it is not known.
     async fn pick_present(&mut self) -> Result<Option<(Guid, Box<proto::DesiredLrp>)>, Failure> {
         let Some(guid) = self.pick() else { return Ok(None) };
         let known = self.model.certain(&guid).and_then(Option::as_ref);
@@ -197,7 +197,7 @@ impl Client {
         Ok(self.model.certain(&guid).cloned().flatten().map(|lrp| (guid, lrp)))
     }
 
-    /// A key of this client, of which it is not known that it is gone.
+    /// A key of this client that may exist.
     fn pick(&mut self) -> Option<Guid> {
         let from = self.near().unwrap_or_default();
         let there = |known: &Known| match known {
@@ -209,8 +209,8 @@ impl Client {
         candidates.find(|(_, known)| there(known)).map(|(guid, _)| guid.clone())
     }
 
-    /// A key that was never used, beside one that is there. An earlier load with the same seed draws the same numbers, so
-    /// its keys may be among those from before this load.
+    /// A key that was never used, adjacent to an existing one. An earlier load with the same seed draws the same numbers, so
+    /// its keys may be among those that existed before this load.
     fn new_key(&mut self) -> Guid {
         let near = self.near().unwrap_or_default();
         loop {
@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    /// A key from before the load near the aim, whoever owns it.
+    /// A key near the aim that existed before the load, of any client.
     fn near(&mut self) -> Option<Guid> {
         if self.order.is_empty() {
             return None;
@@ -242,7 +242,7 @@ fn routes(random: &mut Rng) -> proto::ProtoRoutes {
     proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: "cf-router".into(), value: value.into() }] }
 }
 
-/// A desired LRP as the host answers it, but for the epoch of its tag.
+/// A random desired LRP as the host returns it, except for the epoch of its modification tag.
 fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
     let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
     let source = proto::MetricTagValue { r#static: guid.clone(), ..Default::default() };
@@ -284,7 +284,7 @@ mod tests {
         for load in 0..3 {
             order.sort();
             let caller = Caller::new(watch::channel(String::new()).1);
-            let mut client = Client::new(3, caller, Model::default(), order.clone().into(), Aim::default(), 7);
+            let mut client = LoadClient::new(3, caller, Model::default(), order.clone().into(), Aim::default(), 7);
             for _ in 0..20 {
                 let key = client.new_key();
                 assert!(!order.contains(&key), "load {load} desires {} again", String::from_utf8_lossy(&key));

@@ -1,4 +1,4 @@
-//! A list of everything as it streams in: split into records on the way, so that it is never in memory whole.
+//! A list of all desired LRPs, split into records while it streams in, so that it is never in memory as a whole.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,10 +12,10 @@ use super::calls::{Caller, Failure};
 
 pub type Guid = Vec<u8>;
 
-/// How long a slow reader rests after each piece that arrives.
+/// Delay of the slow reader after each chunk.
 const REST: Duration = Duration::from_millis(20);
 
-/// What tells one record from another: with the epoch of its modification tag, and without.
+/// Digests of a record, with and without the epoch of its modification tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     pub whole: u64,
@@ -39,24 +39,24 @@ fn digest(lrp: &proto::DesiredLrp) -> u64 {
     hasher.finish()
 }
 
-/// Puts in order what has none.
+/// Sorts the fields that have no defined order.
 pub fn canonical(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
     lrp.metric_tags.sort_by(|one, other| one.key.cmp(&other.key));
     lrp
 }
 
-/// Every desired LRP of one answer. A key that came twice is there twice.
+/// The digests of all desired LRPs of one list. A key that was listed twice has two.
 #[derive(Debug, Default)]
 pub struct Listing {
     pub records: HashMap<Guid, Vec<Digest>>,
 }
 
-/// Lists all desired LRPs, as fast as they come.
+/// Lists all desired LRPs.
 pub async fn everything(caller: &Caller) -> Result<Listing, Failure> {
     read(caller, None).await
 }
 
-/// Lists all desired LRPs with rests in between, until `hurry` turns true.
+/// Lists all desired LRPs with a delay after each chunk until `hurry` turns true.
 pub async fn slowly(caller: &Caller, hurry: watch::Receiver<bool>) -> Result<Listing, Failure> {
     read(caller, Some(hurry)).await
 }
@@ -77,14 +77,18 @@ async fn read(caller: &Caller, mut hurry: Option<watch::Receiver<bool>>) -> Resu
         }
         splitter.compact();
         if let Some(hurry) = &mut hurry {
-            // Ended early or not, the next piece is due.
+            // Both a timeout and a change of `hurry` end the delay.
             let _ = tokio::time::timeout(REST, hurry.wait_for(|hurry| *hurry)).await;
         }
     }
-    if splitter.buffer.is_empty() { Ok(listing) } else { Err(Failure::Answer("it ends inside a record".to_owned())) }
+    if splitter.buffer.is_empty() {
+        Ok(listing)
+    } else {
+        Err(Failure::Answer("the list ends inside a record".to_owned()))
+    }
 }
 
-/// Takes a message that has only length-delimited fields apart while it arrives.
+/// Splits a message of length-delimited fields into its fields while it arrives.
 #[derive(Default)]
 struct Splitter {
     buffer: Vec<u8>,
@@ -114,7 +118,7 @@ impl Splitter {
     }
 }
 
-/// A number and how many bytes it took, once they are all there.
+/// A varint and its length in bytes; `None` if it is incomplete.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {

@@ -1,5 +1,5 @@
-//! What the host should hold: every desired LRP as the last acknowledged write left it. After a write of which nobody
-//! knows whether it happened, both outcomes are possible until a read tells.
+//! The expected state: every desired LRP as the last acknowledged write left it. After a write with an unknown outcome,
+//! both states are possible until a read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,50 +8,50 @@ use bbs_proto::models as proto;
 use super::calls::{Caller, Failure};
 use super::listing::{Digest, Guid, Listing, canonical, everything};
 
-/// The domain of what the load itself creates.
+/// The domain of the LRPs that the load creates.
 pub const DOMAIN: &[u8] = b"load";
 
-/// The state of a key, or none: it is not there.
-pub type State = Option<Box<proto::DesiredLrp>>;
+/// The record of a key; `None` if it does not exist.
+pub type KeyState = Option<Box<proto::DesiredLrp>>;
 
 #[derive(Debug, Clone)]
 pub enum Known {
-    /// As it was before the load.
+    /// Not written by the load.
     Untouched(Digest),
-    /// One of these, where an empty epoch stands for any.
-    OneOf(Vec<State>),
+    /// One of these states, in which an empty epoch matches any.
+    OneOf(Vec<KeyState>),
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub keys: BTreeMap<Guid, Known>,
-    /// Keys of which a write was not acknowledged. A host that ends between a desired LRP and its instances leaves
-    /// some of these to be created by convergence.
+    /// Keys with a write that was not acknowledged. A host that ends between creating a desired LRP and its instances leaves
+    /// instances for convergence to create.
     pub interrupted: BTreeSet<Guid>,
 }
 
 impl Model {
-    /// What the host holds now.
+    /// The current state of the host.
     pub async fn of(caller: &Caller) -> Result<Self, Failure> {
         let listing = everything(caller).await?;
         let keys = listing.records.into_iter().map(|(guid, digests)| (guid, Known::Untouched(digests[0])));
         Ok(Self { keys: keys.collect(), interrupted: BTreeSet::new() })
     }
 
-    /// The state of a key, if it is known for certain and has been read.
-    pub fn certain(&self, guid: &[u8]) -> Option<&State> {
+    /// The state of a key, if the load has written or read it and exactly one state is possible.
+    pub fn certain(&self, guid: &[u8]) -> Option<&KeyState> {
         match self.keys.get(guid) {
             Some(Known::OneOf(states)) if states.len() == 1 => states.first(),
             _ => None,
         }
     }
 
-    pub fn set(&mut self, guid: &[u8], state: State) {
+    pub fn set(&mut self, guid: &[u8], state: KeyState) {
         self.keys.insert(guid.to_vec(), Known::OneOf(vec![state]));
     }
 
-    /// The key may be in this state too: nobody knows whether the write happened.
-    pub fn allow(&mut self, guid: &[u8], state: State) {
+    /// Adds a possible state of the key: the outcome of the write is unknown.
+    pub fn allow(&mut self, guid: &[u8], state: KeyState) {
         self.interrupted.insert(guid.to_vec());
         match self.keys.get_mut(guid) {
             Some(Known::OneOf(states)) => states.push(state),
@@ -59,7 +59,10 @@ impl Model {
         }
     }
 
-    /// Compares a key with what was read of it, which is then what is known.
+    /// Compares a key's expected state with the one read, which becomes the expected state.
+    ///
+    /// # Errors
+    /// The difference, if the state read is not possible.
     pub fn learn(&mut self, guid: &[u8], found: Option<proto::DesiredLrp>) -> Result<(), String> {
         let found = found.map(|lrp| Box::new(canonical(lrp)));
         let digest = found.as_deref().map(Digest::of);
@@ -75,15 +78,15 @@ impl Model {
         Err(format!("{}: expected {expected}, found {}", String::from_utf8_lossy(guid), describe(&found)))
     }
 
-    /// Every way in which a list taken while nobody wrote is not what should be there.
+    /// All differences between the expected state and a list taken while there were no writes.
     pub fn differences(&self, listing: &Listing) -> Vec<String> {
         let mut differences = self.unexplained(listing, |_| true);
         let unknown = listing.records.keys().filter(|guid| !self.keys.contains_key(*guid));
-        differences.extend(unknown.map(|guid| format!("{}: nobody wrote it", String::from_utf8_lossy(guid))));
+        differences.extend(unknown.map(|guid| format!("{}: unknown key", String::from_utf8_lossy(guid))));
         differences
     }
 
-    /// The same for a list during which keys were written: of those it can only be said that none may come twice.
+    /// All differences of the untouched keys from a list taken during writes, and all duplicates in it.
     pub fn differences_of_untouched(&self, listing: &Listing) -> Vec<String> {
         let mut differences = self.unexplained(listing, |known| matches!(known, Known::Untouched(_)));
         let twice = listing.records.iter().filter(|(_, found)| found.len() > 1);
@@ -103,19 +106,19 @@ impl Model {
         differences
     }
 
-    /// Whether every instance that the load desired is there, and no other of its domain.
+    /// All differences between the desired number of instances and the actual LRPs of the load's domain.
     pub async fn differences_of_instances(&self, caller: &Caller) -> Result<Vec<String>, Failure> {
         let mut found = BTreeMap::<Guid, BTreeSet<i32>>::new();
         let mut differences = Vec::new();
         for lrp in caller.actual_lrps(DOMAIN).await? {
             let key = lrp.actual_lrp_key.unwrap_or_default();
             if !found.entry(key.process_guid.clone()).or_default().insert(key.index) {
-                differences.push(format!("{}/{}: twice", String::from_utf8_lossy(&key.process_guid), key.index));
+                differences.push(format!("{}/{}: duplicate", String::from_utf8_lossy(&key.process_guid), key.index));
             }
         }
         for (guid, known) in &self.keys {
             let indices = found.remove(guid).unwrap_or_default();
-            // How many an earlier load desired is not known here.
+            // The number of instances of an untouched LRP, from an earlier load, is not modelled.
             let Known::OneOf(states) = known else { continue };
             let explained = states.iter().any(|state| match state {
                 Some(lrp) if lrp.domain == DOMAIN && self.interrupted.contains(guid) => {
@@ -128,7 +131,8 @@ impl Model {
                 differences.push(format!("{}: instances {indices:?}", String::from_utf8_lossy(guid)));
             }
         }
-        let strays = found.keys().map(|guid| format!("{}: instances of nothing", String::from_utf8_lossy(guid)));
+        let strays =
+            found.keys().map(|guid| format!("{}: instances without a desired LRP", String::from_utf8_lossy(guid)));
         differences.extend(strays);
         Ok(differences)
     }
@@ -149,7 +153,7 @@ fn explains(known: &Known, found: Option<Digest>) -> bool {
     }
 }
 
-fn describe(state: &State) -> String {
+fn describe(state: &KeyState) -> String {
     let Some(lrp) = state else { return "nothing".to_owned() };
     let index = lrp.modification_tag.as_ref().map_or(0, |tag| tag.index);
     let annotation = String::from_utf8_lossy(&lrp.annotation);

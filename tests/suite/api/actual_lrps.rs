@@ -1,9 +1,9 @@
-//! What cells and the auctioneer say of instances: claim, start, crash, fail, remove, retire.
+//! Calls of cells and the auctioneer about actual LRPs: claim, start, crash, fail, remove, retire.
 
 use bbs::events::{Subscription, Topic};
 use bbs::model::TraceId;
 use bbs::model::actual_lrp::ActualLrp;
-use bbs::model::change::{Cause, Change};
+use bbs::model::change::{Cause, RecordChange};
 use bbs::model::slot::Slot;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -67,8 +67,8 @@ pub(crate) fn remove(index: i32, name: Option<&str>) -> proto::RemoveActualLrpRe
     proto::RemoveActualLrpRequest { process_guid: b"guid".to_vec(), index, actual_lrp_instance_key }
 }
 
-/// The error of a call, if it has one.
-pub(crate) async fn said(server: &Server, path: &str, request: &impl Message) -> Option<(Type, String)> {
+/// Makes a call and returns its error.
+pub(crate) async fn call_error(server: &Server, path: &str, request: &impl Message) -> Option<(Type, String)> {
     let error = server.call(path, request).await.message::<proto::ActualLrpLifecycleResponse>().error?;
     Some((error.r#type(), String::from_utf8(error.message).unwrap()))
 }
@@ -85,14 +85,14 @@ fn invalid(text: &str) -> Option<(Type, String)> {
     Some((Type::InvalidRequest, text.into()))
 }
 
-/// All rows, as index, presence, state, container and tag.
+/// All rows, formatted as index, presence, state, container and index of the modification tag.
 pub(crate) async fn rows(server: &Server) -> Vec<String> {
     let query = "SELECT concat(instance_index, '/', presence, '/', state, '/', instance_guid, '/', \
          modification_tag_index) FROM actual_lrps ORDER BY process_guid, instance_index, presence";
     server.texts(query).await
 }
 
-/// All instances, as clients see them.
+/// All instances as the API lists them.
 pub(crate) async fn images(server: &Server) -> Vec<proto::ActualLrp> {
     let reply = server.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
     let mut lrps = reply.message::<proto::ActualLrPsResponse>().actual_lrps;
@@ -104,52 +104,52 @@ pub(crate) fn subscribe(server: &Server) -> Subscription {
     server.service.events().subscribe(Topic::Lrps).expect("the events are open")
 }
 
-/// What has been told since the last time: the rows before and after, each as presence, state and container.
-pub(crate) async fn told(server: &Server, subscription: &mut Subscription) -> Vec<String> {
+/// The changes published since the previous call: the rows before and after, each as presence, state and container.
+pub(crate) async fn published(server: &Server, subscription: &mut Subscription) -> Vec<String> {
     fn text(slot: &Slot) -> String {
         let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         let row = |row: &ActualLrp| format!("{}:{}:{}", row.presence, text(&row.state), text(&row.instance_guid));
         slot.rows().map(row).collect::<Vec<_>>().join("+")
     }
-    // Whatever was told before an answer is there by now; this ends it.
-    server.service.events().publish(Change::DesiredLrp { before: None, after: None, trace_id: TraceId::NONE });
+    // Changes are published before a call is answered, so this marker follows all of them.
+    server.service.events().publish(RecordChange::DesiredLrp { before: None, after: None, trace_id: TraceId::NONE });
     let mut found = Vec::new();
     loop {
-        let next = subscription.next().await.expect("nobody is too slow here");
+        let next = subscription.next().await.expect("the subscription keeps up");
         match &next.change {
-            Change::Slot { before, after, cause, .. } => {
+            RecordChange::Slot { before, after, cause, .. } => {
                 let crash = if *cause == Cause::Crash { " crash" } else { "" };
                 found.push(format!("{} -> {}{crash}", text(before), text(after)));
             }
-            Change::DesiredLrp { before: None, after: None, .. } => return found,
-            Change::DesiredLrp { .. } | Change::Task { .. } => {}
+            RecordChange::DesiredLrp { before: None, after: None, .. } => return found,
+            RecordChange::DesiredLrp { .. } | RecordChange::Task { .. } => {}
         }
     }
 }
 
-/// One desired LRP with two instances that wait.
-pub(crate) async fn with_two(kind: Kind) -> Server {
+/// A server with one desired LRP, whose two instances are unclaimed.
+pub(crate) async fn with_two_unclaimed(kind: Kind) -> Server {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     server.clock.set(NOW_NS + SECOND);
     server
 }
 
-on_each_layout!(an_instance_is_claimed_started_and_told_of_again);
-async fn an_instance_is_claimed_started_and_told_of_again(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(repeated_claims_and_starts_change_an_instance_once);
+async fn repeated_claims_and_starts_change_an_instance_once(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
-    assert_eq!(said(&server, FAIL, &fail(1)).await, None);
+    assert_eq!(call_error(&server, FAIL, &fail(1)).await, None);
     let waiting = images(&server).await;
     assert_eq!((&waiting[1].placement_error[..], waiting[1].since), (&b"no room"[..], NOW_NS + SECOND));
     for _ in 0..2 {
-        assert_eq!(said(&server, CLAIM, &claim(1, "a")).await, None);
+        assert_eq!(call_error(&server, CLAIM, &claim(1, "a")).await, None);
         assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/CLAIMED/a/2"]);
     }
     assert_eq!(images(&server).await[1].placement_error, b"");
     server.clock.set(NOW_NS + 2 * SECOND);
     for _ in 0..3 {
-        assert_eq!(said(&server, START, &start(1, "a")).await, None);
+        assert_eq!(call_error(&server, START, &start(1, "a")).await, None);
         server.clock.set(NOW_NS + 3 * SECOND);
         assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/RUNNING/a/3"]);
     }
@@ -171,75 +171,75 @@ async fn an_instance_is_claimed_started_and_told_of_again(kind: Kind) {
     };
     assert_eq!(images(&server).await, [waiting[0].clone(), expected.clone()]);
     assert_eq!(
-        told(&server, &mut subscription).await,
+        published(&server, &mut subscription).await,
         ["0:UNCLAIMED: -> 0:UNCLAIMED:", "0:UNCLAIMED: -> 0:CLAIMED:a", "0:CLAIMED:a -> 0:RUNNING:a",]
     );
-    let quiet = proto::StartActualLrpRequest {
+    let without_routes = proto::StartActualLrpRequest {
         actual_lrp_internal_routes: Vec::new(),
         metric_tags: Vec::new(),
         routable: Some(false),
         ..start(1, "a")
     };
     for _ in 0..2 {
-        assert_eq!(said(&server, START, &quiet).await, None);
+        assert_eq!(call_error(&server, START, &without_routes).await, None);
     }
     let image = images(&server).await.remove(1);
     assert_eq!((image.routable, image.metric_tags, image.modification_tag.unwrap().index), (Some(false), vec![], 4));
-    assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:a -> 0:RUNNING:a"]);
+    assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:a -> 0:RUNNING:a"]);
 }
 
-on_each_database!(a_container_that_no_row_has_begins_one);
-async fn a_container_that_no_row_has_begins_one(kind: Kind) {
+on_each_database!(start_of_an_unknown_container_creates_its_row);
+async fn start_of_an_unknown_container_creates_its_row(kind: Kind) {
     let server = Server::empty(kind).await;
-    let unsaid = proto::StartActualLrpRequest { routable: None, ..start(4, "a") };
-    assert_eq!(said(&server, START, &unsaid).await, None);
+    let without_routable = proto::StartActualLrpRequest { routable: None, ..start(4, "a") };
+    assert_eq!(call_error(&server, START, &without_routable).await, None);
     let image = images(&server).await.remove(0);
     assert_eq!((image.routable, image.since, image.actual_lrp_key), (Some(true), NOW_NS, key(4)));
     let version = "SELECT concat(record_version, '') FROM actual_lrps";
     assert_eq!(server.texts(version).await, [RECORD_VERSION.to_string()]);
-    assert_eq!(said(&server, START, &start(4, "a")).await, None);
+    assert_eq!(call_error(&server, START, &start(4, "a")).await, None);
     assert_eq!(rows(&server).await, ["4/0/RUNNING/a/0"]);
 }
 
-on_each_layout!(each_call_is_refused_where_it_does_not_fit);
-async fn each_call_is_refused_where_it_does_not_fit(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(calls_that_do_not_fit_the_state_are_rejected);
+async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
     for (path, found) in [
-        (CLAIM, said(&server, CLAIM, &claim(7, "a")).await),
-        (CLAIM, said(&server, CLAIM, &claim(-1, "a")).await),
-        (CRASH, said(&server, CRASH, &crash(7, "a")).await),
-        (REMOVE, said(&server, REMOVE, &remove(7, None)).await),
-        (REMOVE, said(&server, REMOVE, &remove(0, Some("a"))).await),
-        (RETIRE, said(&server, RETIRE, &proto::RetireActualLrpRequest { actual_lrp_key: key(7) }).await),
+        (CLAIM, call_error(&server, CLAIM, &claim(7, "a")).await),
+        (CLAIM, call_error(&server, CLAIM, &claim(-1, "a")).await),
+        (CRASH, call_error(&server, CRASH, &crash(7, "a")).await),
+        (REMOVE, call_error(&server, REMOVE, &remove(7, None)).await),
+        (REMOVE, call_error(&server, REMOVE, &remove(0, Some("a"))).await),
+        (RETIRE, call_error(&server, RETIRE, &proto::RetireActualLrpRequest { actual_lrp_key: key(7) }).await),
     ] {
         assert_eq!(found, not_found(), "{path}");
     }
-    assert_eq!(said(&server, FAIL, &fail(7)).await, None);
-    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
-    said(&server, START, &start(0, "a")).await;
-    told(&server, &mut subscription).await;
+    assert_eq!(call_error(&server, FAIL, &fail(7)).await, None);
+    assert_eq!(call_error(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    call_error(&server, START, &start(0, "a")).await;
+    published(&server, &mut subscription).await;
     let before = images(&server).await;
     let elsewhere = proto::ActualLrpKey { domain: b"elsewhere".to_vec(), ..key(0).unwrap() };
     let elsewhere = proto::StartActualLrpRequest { actual_lrp_key: Some(elsewhere), ..start(0, "a") };
-    assert_eq!(said(&server, CLAIM, &claim(0, "b")).await, cannot(Type::ActualLrpCannotBeClaimed, "claim"));
-    assert_eq!(said(&server, START, &start(0, "b")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
-    assert_eq!(said(&server, START, &elsewhere).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
-    assert_eq!(said(&server, CRASH, &crash(0, "b")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
-    assert_eq!(said(&server, FAIL, &fail(0)).await, cannot(Type::ActualLrpCannotBeFailed, "fail"));
-    assert_eq!(said(&server, REMOVE, &remove(0, Some("b"))).await, not_found());
+    assert_eq!(call_error(&server, CLAIM, &claim(0, "b")).await, cannot(Type::ActualLrpCannotBeClaimed, "claim"));
+    assert_eq!(call_error(&server, START, &start(0, "b")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    assert_eq!(call_error(&server, START, &elsewhere).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    assert_eq!(call_error(&server, CRASH, &crash(0, "b")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    assert_eq!(call_error(&server, FAIL, &fail(0)).await, cannot(Type::ActualLrpCannotBeFailed, "fail"));
+    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("b"))).await, not_found());
     assert_eq!(images(&server).await, before);
-    assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
+    assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_layout!(crashes_restart_at_once_and_then_wait);
-async fn crashes_restart_at_once_and_then_wait(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(first_two_crashes_restart_at_once_and_the_third_waits);
+async fn first_two_crashes_restart_at_once_and_the_third_waits(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
     for (count, state) in [(1, "UNCLAIMED"), (2, "UNCLAIMED"), (3, "CRASHED")] {
-        assert_eq!(said(&server, START, &start(0, "a")).await, None);
+        assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
         let running = images(&server).await.remove(0);
-        assert_eq!(said(&server, CRASH, &crash(0, "a")).await, None);
+        assert_eq!(call_error(&server, CRASH, &crash(0, "a")).await, None);
         let crashed = images(&server).await.remove(0);
         let mut expected = proto::ActualLrp {
             state: state.into(),
@@ -260,109 +260,109 @@ async fn crashes_restart_at_once_and_then_wait(kind: Kind) {
         "0:UNCLAIMED: -> 0:RUNNING:a",
         "0:RUNNING:a -> 0:CRASHED: crash",
     ];
-    assert_eq!(told(&server, &mut subscription).await, expected);
-    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
-    assert_eq!(said(&server, START, &start(0, "a")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
-    // Having run for long enough, it is the first crash again.
-    assert_eq!(said(&server, START, &start(1, "b")).await, None);
+    assert_eq!(published(&server, &mut subscription).await, expected);
+    assert_eq!(call_error(&server, CRASH, &crash(0, "a")).await, cannot(Type::ActualLrpCannotBeCrashed, "crash"));
+    assert_eq!(call_error(&server, START, &start(0, "a")).await, cannot(Type::ActualLrpCannotBeStarted, "start"));
+    // After a long enough run the crash count starts again at one.
+    assert_eq!(call_error(&server, START, &start(1, "b")).await, None);
     server.sql("UPDATE actual_lrps SET crash_count = 100 WHERE instance_index = 1").await;
     server.clock.set(NOW_NS + SECOND + 300 * SECOND + 1);
-    assert_eq!(said(&server, CRASH, &crash(1, "b")).await, None);
+    assert_eq!(call_error(&server, CRASH, &crash(1, "b")).await, None);
     assert_eq!(images(&server).await[1].crash_count, 1);
 }
 
-on_each_layout!(a_crash_of_what_nobody_desires_is_kept_and_said);
-async fn a_crash_of_what_nobody_desires_is_kept_and_said(kind: Kind) {
+on_each_layout!(crash_of_an_undesired_instance_is_stored_and_answered_with_not_found);
+async fn crash_of_an_undesired_instance_is_stored_and_answered_with_not_found(kind: Kind) {
     let server = Server::empty(kind).await;
-    said(&server, START, &start(0, "a")).await;
-    assert_eq!(said(&server, CRASH, &crash(0, "a")).await, not_found());
+    call_error(&server, START, &start(0, "a")).await;
+    assert_eq!(call_error(&server, CRASH, &crash(0, "a")).await, not_found());
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//1"]);
 }
 
-on_each_layout!(what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole);
-async fn what_a_crash_says_is_kept_as_far_as_it_fits_and_told_whole(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(crash_reason_is_stored_truncated_and_published_whole);
+async fn crash_reason_is_stored_truncated_and_published_whole(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let long = "é".repeat(3000);
     for (given, kept) in [
         (&b"\xff\xfe"[..], "\u{fffd}\u{fffd}".to_owned()),
         (long.as_bytes(), format!("{}(truncated)", "é".repeat(506))),
     ] {
-        said(&server, START, &start(0, "a")).await;
+        call_error(&server, START, &start(0, "a")).await;
         let mut subscription = server.service.events().subscribe(Topic::Lrps).unwrap();
         let request = proto::CrashActualLrpRequest { error_message: given.to_vec(), ..crash(0, "a") };
-        assert_eq!(said(&server, CRASH, &request).await, None);
+        assert_eq!(call_error(&server, CRASH, &request).await, None);
         assert_eq!(String::from_utf8(images(&server).await[0].crash_reason.clone()).unwrap(), kept);
         let next = subscription.next().await.unwrap();
-        let Change::Slot { after, .. } = &next.change else { panic!("a slot changed") };
+        let RecordChange::Slot { after, .. } = &next.change else { panic!("a slot changed") };
         assert_eq!(after.ordinary.as_ref().unwrap().crash_reason, given);
     }
     let request = proto::FailActualLrpRequest { error_message: long.into(), ..fail(1) };
-    assert_eq!(said(&server, FAIL, &request).await, None);
+    assert_eq!(call_error(&server, FAIL, &request).await, None);
     assert!(images(&server).await[1].placement_error.ends_with(b"(truncated)"));
 }
 
-on_each_layout!(what_is_removed_is_gone_and_nothing_else);
-async fn what_is_removed_is_gone_and_nothing_else(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(removal_deletes_only_the_named_instance);
+async fn removal_deletes_only_the_named_instance(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
-    said(&server, START, &start(1, "a")).await;
-    assert_eq!(said(&server, REMOVE, &remove(1, Some("a"))).await, None);
-    assert_eq!(said(&server, REMOVE, &remove(1, Some("a"))).await, not_found());
+    call_error(&server, START, &start(1, "a")).await;
+    assert_eq!(call_error(&server, REMOVE, &remove(1, Some("a"))).await, None);
+    assert_eq!(call_error(&server, REMOVE, &remove(1, Some("a"))).await, not_found());
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0"]);
-    // An empty key is that of no container.
-    let nobody = Some(proto::ActualLrpInstanceKey::default());
-    let request = proto::RemoveActualLrpRequest { actual_lrp_instance_key: nobody, ..remove(0, None) };
-    assert_eq!(said(&server, REMOVE, &request).await, None);
+    // An empty key names no container.
+    let empty_key = Some(proto::ActualLrpInstanceKey::default());
+    let request = proto::RemoveActualLrpRequest { actual_lrp_instance_key: empty_key, ..remove(0, None) };
+    assert_eq!(call_error(&server, REMOVE, &request).await, None);
     assert_eq!(rows(&server).await, Vec::<String>::new());
     let expected = ["0:UNCLAIMED: -> 0:RUNNING:a", "0:RUNNING:a -> ", "0:UNCLAIMED: -> "];
-    assert_eq!(told(&server, &mut subscription).await, expected);
-    said(&server, START, &start(1, "a")).await;
-    assert_eq!(said(&server, REMOVE, &remove(1, None)).await, None);
+    assert_eq!(published(&server, &mut subscription).await, expected);
+    call_error(&server, START, &start(1, "a")).await;
+    assert_eq!(call_error(&server, REMOVE, &remove(1, None)).await, None);
     assert_eq!(rows(&server).await, Vec::<String>::new());
 }
 
-on_each_layout!(a_suspect_container_is_known_until_another_runs);
-async fn a_suspect_container_is_known_until_another_runs(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "lost")).await;
+on_each_layout!(suspect_container_keeps_its_row_until_another_runs);
+async fn suspect_container_keeps_its_row_until_another_runs(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "lost")).await;
     server.sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0").await;
-    said(&server, START, &start(0, "old")).await;
+    call_error(&server, START, &start(0, "old")).await;
     server
         .sql(
             "UPDATE actual_lrps SET presence = 1 WHERE instance_index = 0 AND presence = 0; \
              UPDATE actual_lrps SET instance_index = 0 WHERE instance_index = 1",
         )
         .await;
-    // A start of another container has removed the lost one; put one back.
-    let crowded = ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0"];
-    assert_eq!(rows(&server).await, crowded);
-    said(&server, START, &proto::StartActualLrpRequest { actual_lrp_key: key(9), ..start(9, "lost") }).await;
+    // The start of `old` removed the suspect container; add it again.
+    let expected = ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0"];
+    assert_eq!(rows(&server).await, expected);
+    call_error(&server, START, &proto::StartActualLrpRequest { actual_lrp_key: key(9), ..start(9, "lost") }).await;
     server.sql("UPDATE actual_lrps SET presence = 2, instance_index = 0 WHERE instance_index = 9").await;
     let mut subscription = subscribe(&server);
-    assert_eq!(said(&server, CLAIM, &claim(0, "lost")).await, None);
-    assert_eq!(said(&server, START, &start(0, "lost")).await, None);
+    assert_eq!(call_error(&server, CLAIM, &claim(0, "lost")).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "lost")).await, None);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0", "0/2/RUNNING/lost/0"]);
-    assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
-    assert_eq!(said(&server, START, &start(0, "new")).await, None);
+    assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
+    assert_eq!(call_error(&server, START, &start(0, "new")).await, None);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/new/1"]);
     let expected = ["0:UNCLAIMED:+1:RUNNING:old+2:RUNNING:lost -> 0:RUNNING:new"];
-    assert_eq!(told(&server, &mut subscription).await, expected);
+    assert_eq!(published(&server, &mut subscription).await, expected);
 }
 
-on_each_layout!(a_suspect_container_that_crashes_is_gone);
-async fn a_suspect_container_that_crashes_is_gone(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "lost")).await;
+on_each_layout!(crash_of_a_suspect_container_deletes_its_row);
+async fn crash_of_a_suspect_container_deletes_its_row(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "lost")).await;
     server.sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0").await;
     let mut subscription = subscribe(&server);
-    assert_eq!(said(&server, CRASH, &crash(0, "lost")).await, None);
+    assert_eq!(call_error(&server, CRASH, &crash(0, "lost")).await, None);
     assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
-    assert_eq!(told(&server, &mut subscription).await, ["2:RUNNING:lost ->  crash"]);
+    assert_eq!(published(&server, &mut subscription).await, ["2:RUNNING:lost ->  crash"]);
 }
 
-on_each_layout!(every_request_is_judged_before_anything_is_read);
-async fn every_request_is_judged_before_anything_is_read(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(requests_are_validated_before_the_database_is_read);
+async fn requests_are_validated_before_the_database_is_read(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let no_keys = "Invalid field: actual_lrp_key, Invalid field: actual_lrp_instance_key";
     for (path, text) in [
         (CLAIM, "Invalid field: process_guid, Invalid field: actual_lrp_instance_key".to_owned()),
@@ -377,92 +377,92 @@ async fn every_request_is_judged_before_anything_is_read(kind: Kind) {
         let garbage = server.post(path, *b"\x0a\xff").await.error();
         assert_eq!(Some(garbage), invalid("the request received is invalid"), "{path}");
     }
-    // What a column cannot hold.
+    // Values too long or invalid for their column.
     for name in ["x".repeat(256), "x".repeat(4000)] {
-        let found = said(&server, CLAIM, &claim(0, &name)).await;
+        let found = call_error(&server, CLAIM, &claim(0, &name)).await;
         assert_eq!(found, invalid("the request received is invalid"));
     }
     let broken = proto::StartActualLrpRequest { availability_zone: b"\xff".to_vec(), ..start(0, "a") };
-    assert_eq!(said(&server, START, &broken).await, invalid("the request received is invalid"));
+    assert_eq!(call_error(&server, START, &broken).await, invalid("the request received is invalid"));
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(a_row_that_cannot_be_read_is_named_and_left);
-async fn a_row_that_cannot_be_read_is_named_and_left(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "a")).await;
+on_each_layout!(unreadable_row_is_reported_and_left_unchanged);
+async fn unreadable_row_is_reported_and_left_unchanged(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "a")).await;
     server.sql("UPDATE actual_lrps SET net_info = 'garbage' WHERE instance_index = 0").await;
     let unreadable = Some((Type::Deserialize, "could not deserialize record".to_owned()));
     let retire = proto::RetireActualLrpRequest { actual_lrp_key: key(0) };
     for found in [
-        said(&server, CLAIM, &claim(0, "a")).await,
-        said(&server, START, &start(0, "a")).await,
-        said(&server, CRASH, &crash(0, "a")).await,
-        said(&server, FAIL, &fail(0)).await,
-        said(&server, REMOVE, &remove(0, Some("a"))).await,
-        said(&server, RETIRE, &retire).await,
+        call_error(&server, CLAIM, &claim(0, "a")).await,
+        call_error(&server, START, &start(0, "a")).await,
+        call_error(&server, CRASH, &crash(0, "a")).await,
+        call_error(&server, FAIL, &fail(0)).await,
+        call_error(&server, REMOVE, &remove(0, Some("a"))).await,
+        call_error(&server, RETIRE, &retire).await,
     ] {
         assert_eq!(found, unreadable);
     }
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
-    assert_eq!(said(&server, START, &start(1, "b")).await, None, "its neighbour is not touched");
+    assert_eq!(call_error(&server, START, &start(1, "b")).await, None, "the other instance is readable");
 }
 
-on_each_layout!(of_many_claims_at_once_one_wins);
-async fn of_many_claims_at_once_one_wins(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(one_of_many_concurrent_claims_wins);
+async fn one_of_many_concurrent_claims_wins(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
     let claims = (0..8).map(|at| {
         let server = &server;
-        async move { said(server, CLAIM, &claim(0, &format!("i{at}"))).await }
+        async move { call_error(server, CLAIM, &claim(0, &format!("i{at}"))).await }
     });
     let found = futures_util::future::join_all(claims).await;
     assert_eq!(found.iter().filter(|error| error.is_none()).count(), 1, "{found:?}");
     let lost = cannot(Type::ActualLrpCannotBeClaimed, "claim");
     assert!(found.iter().all(|error| error.is_none() || *error == lost), "{found:?}");
-    assert_eq!(told(&server, &mut subscription).await.len(), 1);
+    assert_eq!(published(&server, &mut subscription).await.len(), 1);
     let winner = found.iter().position(Option::is_none).unwrap();
     assert_eq!(rows(&server).await[0], format!("0/0/CLAIMED/i{winner}/1"));
 }
 
-on_each_layout!(claims_and_crashes_at_once_end_in_one_order);
-async fn claims_and_crashes_at_once_end_in_one_order(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, CLAIM, &claim(0, "a")).await;
+on_each_layout!(concurrent_claim_and_crash_are_serialized);
+async fn concurrent_claim_and_crash_are_serialized(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, CLAIM, &claim(0, "a")).await;
     let mut subscription = subscribe(&server);
     let (crash, claim) = (crash(0, "a"), claim(0, "b"));
-    let (crashed, claimed) = tokio::join!(said(&server, CRASH, &crash), said(&server, CLAIM, &claim));
+    let (crashed, claimed) = tokio::join!(call_error(&server, CRASH, &crash), call_error(&server, CLAIM, &claim));
     assert_eq!(crashed, None);
-    let told = told(&server, &mut subscription).await;
+    let changes = published(&server, &mut subscription).await;
     if claimed.is_none() {
-        assert_eq!(told, ["0:CLAIMED:a -> 0:UNCLAIMED: crash", "0:UNCLAIMED: -> 0:CLAIMED:b"]);
+        assert_eq!(changes, ["0:CLAIMED:a -> 0:UNCLAIMED: crash", "0:UNCLAIMED: -> 0:CLAIMED:b"]);
     } else {
         assert_eq!(claimed, cannot(Type::ActualLrpCannotBeClaimed, "claim"));
-        assert_eq!(told, ["0:CLAIMED:a -> 0:UNCLAIMED: crash"]);
+        assert_eq!(changes, ["0:CLAIMED:a -> 0:UNCLAIMED: crash"]);
     }
 }
 
-on_each_database!(a_host_that_lost_the_lock_changes_no_instance);
-async fn a_host_that_lost_the_lock_changes_no_instance(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_database!(host_without_the_lock_changes_no_instance);
+async fn host_without_the_lock_changes_no_instance(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
-    let (kind, text) = said(&server, CLAIM, &claim(0, "a")).await.unwrap();
+    let (kind, text) = call_error(&server, CLAIM, &claim(0, "a")).await.unwrap();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("no longer the master"), "{text}");
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too);
-async fn what_waits_is_retired_at_once_and_what_an_unknown_cell_has_too(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(unclaimed_instances_and_those_of_unknown_cells_are_retired_at_once);
+async fn unclaimed_instances_and_those_of_unknown_cells_are_retired_at_once(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
-    said(&server, START, &start(1, "a")).await;
+    call_error(&server, START, &start(1, "a")).await;
     for index in [0, 1] {
         let request = proto::RetireActualLrpRequest { actual_lrp_key: key(index) };
-        assert_eq!(said(&server, RETIRE, &request).await, None);
-        assert_eq!(said(&server, RETIRE, &request).await, not_found());
+        assert_eq!(call_error(&server, RETIRE, &request).await, None);
+        assert_eq!(call_error(&server, RETIRE, &request).await, not_found());
     }
     assert_eq!(rows(&server).await, Vec::<String>::new());
     let expected = ["0:UNCLAIMED: -> 0:RUNNING:a", "0:UNCLAIMED: -> ", "0:RUNNING:a -> "];
-    assert_eq!(told(&server, &mut subscription).await, expected);
+    assert_eq!(published(&server, &mut subscription).await, expected);
 }

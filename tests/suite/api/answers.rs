@@ -1,5 +1,5 @@
-//! The fixture's database, read, against what Diego's own client saw. Elements and entries have no
-//! defined order, so both sides are put into one.
+//! Reads of the fixture's database, compared with the answers that Diego's own client received. Elements and entries
+//! have no defined order, so both sides are sorted.
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -31,14 +31,14 @@ pub(crate) fn task_in_order(mut task: proto::Task) -> proto::Task {
     task
 }
 
-/// Sends what Diego's client sent; gives the host's answer and Diego's.
+/// Sends the recorded request of Diego's client. Returns the host's answer and the recorded one.
 async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> (M, M) {
     let (request, expected) = fixture::expected(call);
     let answer = server.post(path, request).await.message();
     (answer, M::decode(&expected[..]).unwrap())
 }
 
-/// Compares element by element, so that a difference is shown as one.
+/// Compares element by element, so that a failure shows only the elements that differ.
 #[track_caller]
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(found: Vec<T>, expected: Vec<T>, key: impl Fn(&T) -> Vec<u8>) {
     let sorted = |mut list: Vec<T>| {
@@ -69,15 +69,15 @@ async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     assert_eq!(server.store.left_out(), 0);
 }
 
-on_each_layout!(a_list_in_many_pages_is_the_same_list);
-async fn a_list_in_many_pages_is_the_same_list(kind: Kind) {
+on_each_layout!(list_read_in_many_pages_equals_the_list_read_in_one);
+async fn list_read_in_many_pages_equals_the_list_read_in_one(kind: Kind) {
     let server = Server::start(Options { kind, with_fixture: true, page_units: Some(7), ..Options::default() }).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3").await;
 }
 
-on_each_layout!(each_desired_lrp_is_got_as_it_is_listed);
-async fn each_desired_lrp_is_got_as_it_is_listed(kind: Kind) {
+on_each_layout!(desired_lrps_read_by_guid_equal_the_listed_ones);
+async fn desired_lrps_read_by_guid_equal_the_listed_ones(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     let (_, expected) = fixture::expected("desired_lrps_list.r3");
     let expected = proto::DesiredLrPsResponse::decode(&expected[..]).unwrap().desired_lrps;
@@ -87,8 +87,8 @@ async fn each_desired_lrp_is_got_as_it_is_listed(kind: Kind) {
     }
 }
 
-on_each_layout!(scheduling_infos_are_listed_and_got_as_diego_does);
-async fn scheduling_infos_are_listed_and_got_as_diego_does(kind: Kind) {
+on_each_layout!(scheduling_infos_are_listed_and_read_by_guid_as_diego_does);
+async fn scheduling_infos_are_listed_and_read_by_guid_as_diego_does(kind: Kind) {
     type Response = proto::DesiredLrpSchedulingInfosResponse;
     let server = Server::with_fixture(kind).await;
     let path = "/v1/desired_lrp_scheduling_infos/list";

@@ -1,4 +1,4 @@
-//! What changes: desired LRPs with the instances that wait, and domains.
+//! Calls that change desired LRPs, their unclaimed instances, and domains.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -23,7 +23,7 @@ fn invalid(text: &str) -> (Type, String) {
     (Type::InvalidRequest, text.into())
 }
 
-fn refused() -> (Type, String) {
+fn invalid_request() -> (Type, String) {
     invalid("the request received is invalid")
 }
 
@@ -42,8 +42,8 @@ async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String)
     server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await.error()
 }
 
-on_each_database!(what_is_desired_is_got_back_with_what_the_host_adds);
-async fn what_is_desired_is_got_back_with_what_the_host_adds(kind: Kind) {
+on_each_database!(desired_lrp_is_read_back_with_the_fields_that_the_host_sets);
+async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind) {
     let server = Server::empty(kind).await;
     let given = proto::DesiredLrp {
         annotation: b"an annotation".to_vec(),
@@ -88,8 +88,8 @@ async fn what_is_desired_is_got_back_with_what_the_host_adds(kind: Kind) {
     assert_eq!(server.texts("SELECT record_version FROM desired_lrps").await, [RECORD_VERSION.to_string()]);
 }
 
-on_each_database!(instances_wait_from_the_moment_they_are_desired);
-async fn instances_wait_from_the_moment_they_are_desired(kind: Kind) {
+on_each_database!(desiring_an_lrp_creates_unclaimed_instances);
+async fn desiring_an_lrp_creates_unclaimed_instances(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     desire(&server, proto::DesiredLrp { instances: 0, ..lrp("none") }).await;
@@ -121,8 +121,8 @@ async fn more_instances_than_one_transaction_takes_are_all_created(kind: Kind) {
     assert_eq!(indices.await, ["1203/0/1202"]);
 }
 
-on_each_layout!(a_removal_in_the_middle_leaves_no_instances_behind);
-async fn a_removal_in_the_middle_leaves_no_instances_behind(kind: Kind) {
+on_each_layout!(removal_during_desire_leaves_no_instances);
+async fn removal_during_desire_leaves_no_instances(kind: Kind) {
     let server = std::sync::Arc::new(Server::empty(kind).await);
     let desiring = {
         let server = std::sync::Arc::clone(&server);
@@ -136,8 +136,8 @@ async fn a_removal_in_the_middle_leaves_no_instances_behind(kind: Kind) {
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
 }
 
-on_each_layout!(the_same_guid_twice_is_refused_and_changes_nothing);
-async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
+on_each_layout!(desiring_an_existing_guid_is_rejected_and_changes_nothing);
+async fn desiring_an_existing_guid_is_rejected_and_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let before = get(&server, "guid").await;
@@ -147,8 +147,8 @@ async fn the_same_guid_twice_is_refused_and_changes_nothing(kind: Kind) {
     assert_eq!(server.texts(INSTANCES).await.len(), 2);
 }
 
-on_each_layout!(what_a_cell_still_runs_is_an_instance_of_what_is_desired_anew);
-async fn what_a_cell_still_runs_is_an_instance_of_what_is_desired_anew(kind: Kind) {
+on_each_layout!(running_instance_is_adopted_when_its_lrp_is_desired_again);
+async fn running_instance_is_adopted_when_its_lrp_is_desired_again(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     server.sql("UPDATE actual_lrps SET state = 'RUNNING', cell_id = 'cell' WHERE instance_index = 1").await;
@@ -158,8 +158,8 @@ async fn what_a_cell_still_runs_is_an_instance_of_what_is_desired_anew(kind: Kin
     assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/RUNNING/0", "guid/2/UNCLAIMED/0"]);
 }
 
-on_each_layout!(what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept);
-async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kind: Kind) {
+on_each_layout!(values_too_long_or_invalid_for_a_column_are_rejected_and_those_in_messages_kept);
+async fn values_too_long_or_invalid_for_a_column_are_rejected_and_those_in_messages_kept(kind: Kind) {
     let server = Server::empty(kind).await;
     let broken = || b"\xff\xfe".to_vec();
     let refusals = [
@@ -174,7 +174,7 @@ async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kin
         proto::DesiredLrp { routes: Some(routes(&[("cf-router", "")])), ..lrp("a") },
     ];
     for given in refusals {
-        assert_eq!(desire_error(&server, given.clone()).await, refused(), "{given:?}");
+        assert_eq!(desire_error(&server, given.clone()).await, invalid_request(), "{given:?}");
     }
     assert_eq!(guids(&list(&server, Default::default()).await), Vec::<String>::new());
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
@@ -190,8 +190,8 @@ async fn what_a_column_cannot_hold_is_refused_and_what_a_message_can_is_kept(kin
     assert_eq!((found.log_source, found.environment_variables), (kept.log_source, kept.environment_variables));
 }
 
-on_each_layout!(an_update_changes_what_it_names_and_counts_itself);
-async fn an_update_changes_what_it_names_and_counts_itself(kind: Kind) {
+on_each_layout!(update_changes_only_the_named_fields_and_increments_the_modification_tag);
+async fn update_changes_only_the_named_fields_and_increments_the_modification_tag(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(
         &server,
@@ -232,8 +232,8 @@ async fn an_update_changes_what_it_names_and_counts_itself(kind: Kind) {
     assert_eq!(get(&server, "guid").await, changed);
 }
 
-on_each_layout!(instances_follow_an_update_as_far_as_no_cell_runs_them);
-async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
+on_each_layout!(update_creates_and_deletes_only_instances_that_no_cell_runs);
+async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, proto::DesiredLrp { instances: 5, ..lrp("guid") }).await;
     desire(&server, lrp("other")).await;
@@ -246,7 +246,7 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
     ).await;
     let instances = |count| proto::DesiredLrpUpdate { instances: Some(count), ..Default::default() };
     update(&server, "guid", instances(1)).await;
-    // One that runs is its cell's to stop, and one that evacuates goes by itself.
+    // A running instance is stopped by its cell, and an evacuating one is removed by its evacuation.
     let others = ["other/0/UNCLAIMED/0", "other/1/UNCLAIMED/0"];
     let waiting = ["guid/0/UNCLAIMED/0", "guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"];
     assert_eq!(server.texts(INSTANCES).await, [&waiting[..], &others].concat());
@@ -267,19 +267,19 @@ async fn instances_follow_an_update_as_far_as_no_cell_runs_them(kind: Kind) {
     assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
 }
 
-on_each_layout!(an_update_that_does_not_lower_the_number_of_instances_deletes_none);
-async fn an_update_that_does_not_lower_the_number_of_instances_deletes_none(kind: Kind) {
+on_each_layout!(update_that_does_not_scale_down_deletes_no_instance);
+async fn update_that_does_not_scale_down_deletes_no_instance(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    // Beyond what is desired: convergence will judge it, not an update that is about something else.
+    // Above the desired number of instances: left to convergence by an update that does not scale down.
     server.sql("UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1").await;
     update(&server, "guid", proto::DesiredLrpUpdate { annotation: Some(b"x".to_vec()), ..Default::default() }).await;
     update(&server, "guid", proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() }).await;
     assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
 }
 
-on_each_layout!(what_is_not_there_is_not_found);
-async fn what_is_not_there_is_not_found(kind: Kind) {
+on_each_layout!(absent_desired_lrps_are_answered_with_not_found);
+async fn absent_desired_lrps_are_answered_with_not_found(kind: Kind) {
     let server = Server::empty(kind).await;
     let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
     assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error(), not_found());
@@ -291,8 +291,8 @@ async fn what_is_not_there_is_not_found(kind: Kind) {
     }
 }
 
-on_each_layout!(each_method_judges_its_request);
-async fn each_method_judges_its_request(kind: Kind) {
+on_each_layout!(invalid_requests_are_rejected_by_each_method);
+async fn invalid_requests_are_rejected_by_each_method(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let no_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: None };
@@ -313,7 +313,7 @@ async fn each_method_judges_its_request(kind: Kind) {
     assert_eq!(reply.error(), invalid("process_guids must not be empty"));
     let bad_update = proto::DesiredLrpUpdate { annotation: Some(b"\xff".to_vec()), ..Default::default() };
     let bad_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(bad_update) };
-    assert_eq!(server.call("/v1/desired_lrp/update", &bad_update).await.error(), refused());
+    assert_eq!(server.call("/v1/desired_lrp/update", &bad_update).await.error(), invalid_request());
     assert_eq!(get(&server, "guid").await.modification_tag.unwrap().index, 0);
 }
 
@@ -326,8 +326,8 @@ async fn domains(server: &Server) -> Vec<String> {
     answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
 }
 
-on_each_layout!(a_domain_is_fresh_for_as_long_as_it_was_said_to_be);
-async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be(kind: Kind) {
+on_each_layout!(domain_is_fresh_until_its_ttl_expires);
+async fn domain_is_fresh_until_its_ttl_expires(kind: Kind) {
     const SECOND: i64 = 1_000_000_000;
     let server = Server::empty(kind).await;
     for (domain, ttl) in [("short", 10), ("long", 20), ("ever", 0), ("ever", 0)] {
@@ -346,19 +346,19 @@ async fn a_domain_is_fresh_for_as_long_as_it_was_said_to_be(kind: Kind) {
     assert_eq!(server.texts("SELECT domain FROM domains ORDER BY domain").await, ["ever", "long", "short"]);
 }
 
-on_each_layout!(a_domain_that_the_column_cannot_hold_is_refused);
-async fn a_domain_that_the_column_cannot_hold_is_refused(kind: Kind) {
+on_each_layout!(domain_that_the_column_cannot_hold_is_rejected);
+async fn domain_that_the_column_cannot_hold_is_rejected(kind: Kind) {
     let server = Server::empty(kind).await;
-    assert_eq!(upsert(&server, b"\xff", 1).await.error(), refused());
-    assert_eq!(upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(), refused());
+    assert_eq!(upsert(&server, b"\xff", 1).await.error(), invalid_request());
+    assert_eq!(upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(), invalid_request());
     assert_eq!(
         upsert(&server, "d".repeat(255).as_bytes(), u32::MAX).await.message::<proto::UpsertDomainResponse>().error,
         None
     );
 }
 
-on_each_database!(a_host_that_lost_the_lock_changes_nothing);
-async fn a_host_that_lost_the_lock_changes_nothing(kind: Kind) {
+on_each_database!(host_without_the_lock_changes_nothing);
+async fn host_without_the_lock_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;

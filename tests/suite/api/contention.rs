@@ -1,32 +1,31 @@
-//! Calls that meet somebody else's transaction in the database: they wait, or lose and are done again, and the client
-//! notices neither.
+//! Calls that conflict with another transaction in the database: they wait or are retried, and the client sees no error.
 
 use std::time::Duration;
 
 use bbs::database::sql;
 use bbs_proto::models as proto;
 
-use super::actual_lrps::{CLAIM, START, claim, images, rows, said, start};
+use super::actual_lrps::{CLAIM, START, call_error, claim, images, rows, start};
 use super::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
 
-/// Long enough for a call to reach the row that is locked. Were it not, nothing would be tested, and nothing fail.
-const MEANWHILE: Duration = Duration::from_millis(500);
+/// Long enough for a call to reach the locked row. If it is too short, the test passes without testing the wait.
+const UNTIL_BLOCKED: Duration = Duration::from_millis(500);
 
 fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
     let update = proto::DesiredLrpUpdate { annotation: Some(text.into()), ..Default::default() };
     proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) }
 }
 
-on_each_server!(a_row_that_somebody_holds_only_delays);
-async fn a_row_that_somebody_holds_only_delays(kind: Kind) {
+on_each_server!(locked_row_delays_an_update);
+async fn locked_row_delays_an_update(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
     let release = async {
-        tokio::time::sleep(MEANWHILE).await;
+        tokio::time::sleep(UNTIL_BLOCKED).await;
         other.commit().await.unwrap();
     };
     let request = annotate("ours");
@@ -35,16 +34,16 @@ async fn a_row_that_somebody_holds_only_delays(kind: Kind) {
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
 }
 
-on_each_server!(a_deadlock_is_tried_again);
-/// The call holds the fence and wants the row; the other has the row and wants the fence.
-async fn a_deadlock_is_tried_again(kind: Kind) {
+on_each_server!(deadlocked_update_is_retried);
+/// The call locks the fence and then waits for the row; the other transaction locks the row and then waits for the fence.
+async fn deadlocked_update_is_retried(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
     let cross = async {
-        tokio::time::sleep(MEANWHILE).await;
-        // Whichever of the two the database lets go on: this one has nothing to lose.
+        tokio::time::sleep(UNTIL_BLOCKED).await;
+        // The database may abort either transaction; this one is dropped in both cases.
         let _ = other.execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1")).await;
         drop(other);
     };
@@ -54,35 +53,35 @@ async fn a_deadlock_is_tried_again(kind: Kind) {
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
 }
 
-on_each_server!(a_cell_that_says_again_what_it_runs_waits_for_nobody);
-async fn a_cell_that_says_again_what_it_runs_waits_for_nobody(kind: Kind) {
+on_each_server!(repeated_start_does_not_wait_for_a_locked_row);
+async fn repeated_start_does_not_wait_for_a_locked_row(kind: Kind) {
     let server = Server::empty(kind).await;
-    assert_eq!(said(&server, START, &start(0, "a")).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
-    assert_eq!(said(&server, START, &start(0, "a")).await, None, "it waited for a row that somebody holds");
+    assert_eq!(call_error(&server, START, &start(0, "a")).await, None, "it waited for a locked row");
     drop(other);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/0"]);
 }
 
-on_each_server!(a_call_about_an_instance_that_somebody_holds_waits);
-async fn a_call_about_an_instance_that_somebody_holds_waits(kind: Kind) {
+on_each_server!(claim_waits_for_a_locked_instance);
+async fn claim_waits_for_a_locked_instance(kind: Kind) {
     let server = Server::empty(kind).await;
-    assert_eq!(said(&server, START, &start(0, "a")).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
     let release = async {
-        tokio::time::sleep(MEANWHILE).await;
+        tokio::time::sleep(UNTIL_BLOCKED).await;
         other.commit().await.unwrap();
     };
     let request = claim(0, "a");
-    let (found, ()) = tokio::join!(said(&server, CLAIM, &request), release);
-    assert_eq!((found, images(&server).await[0].crash_count), (None, 7), "what the other wrote is seen");
+    let (found, ()) = tokio::join!(call_error(&server, CLAIM, &request), release);
+    assert_eq!((found, images(&server).await[0].crash_count), (None, 7), "the write of the other transaction is read");
     assert_eq!(rows(&server).await, ["0/0/CLAIMED/a/1"]);
 }
 
-on_each_server!(containers_that_no_row_has_may_all_begin_theirs_at_once);
-async fn containers_that_no_row_has_may_all_begin_theirs_at_once(kind: Kind) {
+on_each_server!(unknown_containers_of_many_lrps_start_concurrently);
+async fn unknown_containers_of_many_lrps_start_concurrently(kind: Kind) {
     const CONTAINERS: usize = 300;
     let server = Server::empty(kind).await;
     let starts = (0..CONTAINERS).map(|at| {
@@ -90,7 +89,7 @@ async fn containers_that_no_row_has_may_all_begin_theirs_at_once(kind: Kind) {
         async move {
             let mut request = start(0, "a");
             request.actual_lrp_key.as_mut().unwrap().process_guid = format!("guid-{at}").into();
-            said(server, START, &request).await
+            call_error(server, START, &request).await
         }
     });
     let found = futures_util::future::join_all(starts).await;

@@ -1,5 +1,4 @@
-//! Records that cannot be read: left out of lists, counted, named where they are asked for, and
-//! never deleted.
+//! Unreadable records: left out of lists, counted, reported as an error when read by guid, and never deleted.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -9,7 +8,7 @@ use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Server, other_keyring};
 use bbs::layout::schema::Sealing;
 
-/// Values that a column of a desired LRP may have been left with, each as an SQL expression.
+/// Damaged values of columns of a desired LRP, each as an SQL expression.
 fn damages(kind: Kind) -> Vec<(&'static str, String)> {
     let foreign = |sealing| format!("'{}'", String::from_utf8(other_keyring().seal(sealing, b"{}")).unwrap());
     let own = |sealing, plain: &[u8]| {
@@ -33,15 +32,15 @@ fn damages(kind: Kind) -> Vec<(&'static str, String)> {
         ("placement_tags", "''".into()),
         ("modification_tag_index", "-1".into()),
     ];
-    // The others do not let it in.
+    // The other databases reject a value out of range.
     if kind == Kind::Sqlite {
         damages.push(("memory_mb", "99999999999".into()));
     }
     damages
 }
 
-on_each_database!(a_record_that_cannot_be_read_is_left_out_of_lists_and_named_when_asked_for);
-async fn a_record_that_cannot_be_read_is_left_out_of_lists_and_named_when_asked_for(kind: Kind) {
+on_each_database!(unreadable_record_is_left_out_of_lists_and_reported_when_read_by_guid);
+async fn unreadable_record_is_left_out_of_lists_and_reported_when_read_by_guid(kind: Kind) {
     for (column, value) in damages(kind) {
         let server = Server::empty(kind).await;
         desire(&server, lrp("a")).await;
@@ -63,8 +62,8 @@ async fn a_record_that_cannot_be_read_is_left_out_of_lists_and_named_when_asked_
     }
 }
 
-on_each_database!(a_view_needs_only_the_columns_that_it_shows);
-async fn a_view_needs_only_the_columns_that_it_shows(kind: Kind) {
+on_each_database!(views_ignore_damage_in_columns_that_they_do_not_show);
+async fn views_ignore_damage_in_columns_that_they_do_not_show(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("a")).await;
     server.sql("UPDATE desired_lrps SET run_info = '02AAAA'").await;
@@ -80,8 +79,8 @@ async fn a_view_needs_only_the_columns_that_it_shows(kind: Kind) {
     assert_eq!(reply.error(), (Type::Deserialize, "could not deserialize record".to_owned()));
 }
 
-on_each_database!(null_is_empty_where_a_column_may_be_null);
-async fn null_is_empty_where_a_column_may_be_null(kind: Kind) {
+on_each_database!(null_columns_are_read_as_empty);
+async fn null_columns_are_read_as_empty(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("a")).await;
     server.sql("UPDATE desired_lrps SET annotation = NULL, placement_tags = NULL, metric_tags = NULL, modification_tag_index = NULL").await;
@@ -92,9 +91,9 @@ async fn null_is_empty_where_a_column_may_be_null(kind: Kind) {
     assert_eq!((found.actual_lrps.len(), found.actual_lrps[0].routable), (2, Some(false)));
 }
 
-/// SQLite alone lets such text in.
+/// Only SQLite stores such text.
 #[tokio::test(flavor = "multi_thread")]
-async fn text_that_is_not_utf8_in_a_column_is_shown_as_it_is() {
+async fn text_that_is_not_utf8_is_returned_unchanged() {
     let server = Server::empty(Kind::Sqlite).await;
     desire(&server, lrp("a")).await;
     desire(&server, lrp("b")).await;
@@ -106,8 +105,8 @@ async fn text_that_is_not_utf8_in_a_column_is_shown_as_it_is() {
     assert_eq!(guids(&one), Vec::<String>::new());
 }
 
-on_each_database!(instances_and_tasks_that_cannot_be_read_are_left_out_too);
-async fn instances_and_tasks_that_cannot_be_read_are_left_out_too(kind: Kind) {
+on_each_database!(unreadable_instances_and_tasks_are_left_out_of_lists);
+async fn unreadable_instances_and_tasks_are_left_out_of_lists(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     server.sql("UPDATE actual_lrps SET net_info = '02AAAA' WHERE process_guid = (SELECT min(process_guid) FROM actual_lrps)").await;
     let damaged: u64 =
@@ -138,8 +137,8 @@ async fn instances_and_tasks_that_cannot_be_read_are_left_out_too(kind: Kind) {
     assert_eq!(server.texts("SELECT count(*) FROM tasks").await, ["60"]);
 }
 
-on_each_database!(what_cannot_be_read_can_be_removed_with_its_instances);
-async fn what_cannot_be_read_can_be_removed_with_its_instances(kind: Kind) {
+on_each_database!(unreadable_desired_lrp_can_be_removed_with_its_instances);
+async fn unreadable_desired_lrp_can_be_removed_with_its_instances(kind: Kind) {
     let server = Server::empty(kind).await;
     for (column, value) in damages(kind) {
         desire(&server, lrp("guid")).await;
@@ -155,12 +154,12 @@ async fn what_cannot_be_read_can_be_removed_with_its_instances(kind: Kind) {
     }
 }
 
-on_each_database!(an_instance_whose_desired_lrp_cannot_be_read_crashes_and_that_is_said);
-async fn an_instance_whose_desired_lrp_cannot_be_read_crashes_and_that_is_said(kind: Kind) {
-    let server = lrps::with_two(kind).await;
-    assert_eq!(lrps::said(&server, lrps::START, &lrps::start(0, "a")).await, None);
+on_each_database!(crash_of_an_instance_with_an_unreadable_desired_lrp_is_stored_and_reported);
+async fn crash_of_an_instance_with_an_unreadable_desired_lrp_is_stored_and_reported(kind: Kind) {
+    let server = lrps::with_two_unclaimed(kind).await;
+    assert_eq!(lrps::call_error(&server, lrps::START, &lrps::start(0, "a")).await, None);
     server.sql("UPDATE desired_lrps SET volume_placement = '02AAAA'").await;
     let unreadable = Some((Type::Deserialize, "could not deserialize record".to_owned()));
-    assert_eq!(lrps::said(&server, lrps::CRASH, &lrps::crash(0, "a")).await, unreadable);
-    assert_eq!(lrps::rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"], "nobody was asked to run it again");
+    assert_eq!(lrps::call_error(&server, lrps::CRASH, &lrps::crash(0, "a")).await, unreadable);
+    assert_eq!(lrps::rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"], "no auction follows");
 }

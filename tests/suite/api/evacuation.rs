@@ -1,4 +1,4 @@
-//! A cell that is being emptied: what each of its containers is told, and what becomes of their rows.
+//! Evacuation of a cell: the answer for each of its containers, and the effect on their rows.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::desired_lrp::UpdateStrategy;
@@ -6,7 +6,8 @@ use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
 
 use super::actual_lrps::{
-    CLAIM, START, claim, images, instance, key, net_info, not_found, rows, said, start, subscribe, told, with_two,
+    CLAIM, START, call_error, claim, images, instance, key, net_info, not_found, published, rows, start, subscribe,
+    with_two_unclaimed,
 };
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
@@ -19,19 +20,19 @@ const CRASHED: &str = "/v1/actual_lrps/evacuate_crashed";
 const STOPPED: &str = "/v1/actual_lrps/evacuate_stopped";
 const REMOVE: &str = "/v1/actual_lrps/remove_evacuating";
 
-/// Whether to keep the container, and the error.
-type Answer = (bool, Option<(Type, String)>);
+/// `keep_container` and the error of an evacuation call.
+type EvacuationAnswer = (bool, Option<(Type, String)>);
 
-const GOES: Answer = (false, None);
-const STAYS: Answer = (true, None);
+const NOT_KEPT: EvacuationAnswer = (false, None);
+const KEPT: EvacuationAnswer = (true, None);
 
-fn answer(reply: &Reply) -> Answer {
+fn answer(reply: &Reply) -> EvacuationAnswer {
     let answer: proto::EvacuationResponse = reply.message();
     let error = answer.error.map(|error| (error.r#type(), String::from_utf8(error.message).unwrap()));
     (answer.keep_container, error)
 }
 
-async fn asked(server: &Server, path: &str, request: &impl Message) -> Answer {
+async fn evacuate(server: &Server, path: &str, request: &impl Message) -> EvacuationAnswer {
     answer(&server.call(path, request).await)
 }
 
@@ -66,162 +67,169 @@ async fn remove(server: &Server, index: i32, name: &str) -> Option<(Type, String
     answer.error.map(|error| (error.r#type(), String::from_utf8(error.message).unwrap()))
 }
 
-on_each_layout!(a_running_container_stays_until_another_one_runs);
-async fn a_running_container_stays_until_another_one_runs(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "old")).await;
+on_each_layout!(evacuated_container_is_kept_until_its_replacement_runs);
+async fn evacuated_container_is_kept_until_its_replacement_runs(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "old")).await;
     let before = images(&server).await.remove(0);
     let mut subscription = subscribe(&server);
     for _ in 0..2 {
-        assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, STAYS);
+        assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, KEPT);
         assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "0/1/RUNNING/old/0", "1/0/UNCLAIMED//0"]);
     }
-    assert_eq!(told(&server, &mut subscription).await, ["0:RUNNING:old -> 0:UNCLAIMED:+1:RUNNING:old"]);
+    assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:old -> 0:UNCLAIMED:+1:RUNNING:old"]);
     let aside = images(&server).await.remove(1);
     let tag = aside.modification_tag.clone();
     let presence = proto::actual_lrp::Presence::Evacuating.into();
     assert_eq!(aside, proto::ActualLrp { presence, modification_tag: tag, ..before });
 
-    said(&server, CLAIM, &claim(0, "new")).await;
-    assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, STAYS);
-    told(&server, &mut subscription).await;
-    said(&server, START, &start(0, "new")).await;
-    assert_eq!(told(&server, &mut subscription).await, ["0:CLAIMED:new+1:RUNNING:old -> 0:RUNNING:new"]);
-    assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, GOES);
+    call_error(&server, CLAIM, &claim(0, "new")).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, KEPT);
+    published(&server, &mut subscription).await;
+    call_error(&server, START, &start(0, "new")).await;
+    assert_eq!(published(&server, &mut subscription).await, ["0:CLAIMED:new+1:RUNNING:old -> 0:RUNNING:new"]);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, NOT_KEPT);
     assert_eq!(rows(&server).await[0], "0/0/RUNNING/new/4");
-    assert_eq!(told(&server, &mut subscription).await, Vec::<String>::new());
+    assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_layout!(a_container_that_lost_its_row_gets_one_to_stay_by);
-async fn a_container_that_lost_its_row_gets_one_to_stay_by(kind: Kind) {
-    let server = with_two(kind).await;
-    assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, STAYS);
+on_each_layout!(evacuated_container_without_a_row_gets_an_evacuating_one);
+async fn evacuated_container_without_a_row_gets_an_evacuating_one(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, KEPT);
     let aside = images(&server).await.remove(1);
     assert_eq!((aside.routable, &aside.availability_zone[..]), (Some(true), &b"z9"[..]));
-    assert_eq!(asked(&server, RUNNING, &running(0, "another")).await, GOES);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "another")).await, NOT_KEPT);
     let moved = proto::EvacuateRunningActualLrpRequest {
         actual_lrp_net_info: net_info("moved"),
         routable: Some(false),
         ..running(0, "old")
     };
-    assert_eq!(asked(&server, RUNNING, &moved).await, STAYS);
+    assert_eq!(evacuate(&server, RUNNING, &moved).await, KEPT);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/1", "1/0/UNCLAIMED//0"]);
     let image = images(&server).await.remove(1);
     assert_eq!((image.actual_lrp_net_info, image.routable), (net_info("moved"), Some(true)));
 }
 
-on_each_database!(a_container_that_nobody_wants_goes);
-async fn a_container_that_nobody_wants_goes(kind: Kind) {
-    let server = with_two(kind).await;
-    assert_eq!(asked(&server, RUNNING, &running(7, "old")).await, GOES);
-    asked(&server, RUNNING, &running(0, "old")).await;
+on_each_database!(undesired_container_is_not_kept_on_evacuation);
+async fn undesired_container_is_not_kept_on_evacuation(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(7, "old")).await, NOT_KEPT);
+    evacuate(&server, RUNNING, &running(0, "old")).await;
     server.sql("DELETE FROM desired_lrps").await;
-    assert_eq!(asked(&server, RUNNING, &running(0, "old")).await, GOES);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, NOT_KEPT);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
-    said(&server, START, &start(0, "mine")).await;
-    assert_eq!(asked(&server, RUNNING, &running(0, "mine")).await, GOES);
-    assert_eq!(rows(&server).await[0], "0/0/RUNNING/mine/1", "what runs and is not desired is left to convergence");
+    call_error(&server, START, &start(0, "mine")).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "mine")).await, NOT_KEPT);
+    assert_eq!(
+        rows(&server).await[0],
+        "0/0/RUNNING/mine/1",
+        "convergence removes running instances that are not desired"
+    );
 }
 
-on_each_layout!(what_is_recreated_goes_one_at_a_time);
-async fn what_is_recreated_goes_one_at_a_time(kind: Kind) {
+on_each_layout!(recreated_instances_are_evacuated_one_at_a_time);
+async fn recreated_instances_are_evacuated_one_at_a_time(kind: Kind) {
     let server = Server::empty(kind).await;
     let recreated = proto::DesiredLrp { update_strategy: UpdateStrategy::Recreate.into(), ..lrp("guid") };
     desire(&server, recreated).await;
-    said(&server, START, &start(0, "a")).await;
-    assert_eq!(asked(&server, RUNNING, &running(0, "a")).await, STAYS);
-    said(&server, START, &start(1, "b")).await;
+    call_error(&server, START, &start(0, "a")).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "a")).await, KEPT);
+    call_error(&server, START, &start(1, "b")).await;
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/RUNNING/b/1"]);
-    assert_eq!(asked(&server, RUNNING, &running(0, "a")).await, GOES);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "a")).await, NOT_KEPT);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/RUNNING/b/1"]);
-    assert_eq!(asked(&server, RUNNING, &running(1, "b")).await, STAYS);
-    assert_eq!(asked(&server, RUNNING, &running(0, "a")).await, GOES, "it is nobody's any more");
-    said(&server, START, &start(0, "c")).await;
-    assert_eq!(asked(&server, RUNNING, &running(1, "b")).await, GOES);
+    assert_eq!(evacuate(&server, RUNNING, &running(1, "b")).await, KEPT);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "a")).await, NOT_KEPT, "it has no row any more");
+    call_error(&server, START, &start(0, "c")).await;
+    assert_eq!(evacuate(&server, RUNNING, &running(1, "b")).await, NOT_KEPT);
 }
 
-on_each_layout!(what_was_claimed_looks_for_another_cell);
-async fn what_was_claimed_looks_for_another_cell(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, CLAIM, &claim(0, "a")).await;
+on_each_layout!(evacuated_claimed_instance_is_unclaimed);
+async fn evacuated_claimed_instance_is_unclaimed(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, CLAIM, &claim(0, "a")).await;
     let mut subscription = subscribe(&server);
-    assert_eq!(asked(&server, CLAIMED, &claimed(0, "b")).await, (false, not_found()));
-    assert_eq!(asked(&server, CLAIMED, &claimed(0, "a")).await, GOES);
-    assert_eq!(asked(&server, CLAIMED, &claimed(0, "a")).await, (false, not_found()));
+    assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "b")).await, (false, not_found()));
+    assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "a")).await, NOT_KEPT);
+    assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "a")).await, (false, not_found()));
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"]);
-    assert_eq!(told(&server, &mut subscription).await, ["0:CLAIMED:a -> 0:UNCLAIMED:"]);
-    // A row that says both that it waits and which container it has.
+    assert_eq!(published(&server, &mut subscription).await, ["0:CLAIMED:a -> 0:UNCLAIMED:"]);
+    // An inconsistent row: unclaimed, but with a container.
     server.sql("UPDATE actual_lrps SET instance_guid = 'a', cell_id = 'cell-a' WHERE instance_index = 0").await;
     let error = (Type::ActualLrpCannotBeUnclaimed, "cannot unclaim actual LRP".to_owned());
-    assert_eq!(asked(&server, CLAIMED, &claimed(0, "a")).await, (true, Some(error)));
+    assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "a")).await, (true, Some(error)));
 }
 
-on_each_layout!(what_crashed_is_counted_without_being_auctioned);
-async fn what_crashed_is_counted_without_being_auctioned(kind: Kind) {
-    let server = with_two(kind).await;
+on_each_layout!(crash_during_evacuation_is_counted_and_published_as_a_change);
+async fn crash_during_evacuation_is_counted_and_published_as_a_change(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
     for (count, row) in [(1, "0/0/UNCLAIMED//2"), (2, "0/0/UNCLAIMED//4"), (3, "0/0/CRASHED//6")] {
-        said(&server, START, &start(0, "a")).await;
+        call_error(&server, START, &start(0, "a")).await;
         let mut subscription = subscribe(&server);
-        assert_eq!(asked(&server, CRASHED, &crashed(0, "a")).await, GOES);
+        assert_eq!(evacuate(&server, CRASHED, &crashed(0, "a")).await, NOT_KEPT);
         assert_eq!((images(&server).await[0].crash_count, &rows(&server).await[0][..]), (count, row));
         let state = row.split('/').nth(2).unwrap();
-        assert_eq!(told(&server, &mut subscription).await, [format!("0:RUNNING:a -> 0:{state}:")]);
+        assert_eq!(published(&server, &mut subscription).await, [format!("0:RUNNING:a -> 0:{state}:")]);
     }
-    assert_eq!(asked(&server, CRASHED, &crashed(0, "a")).await, (false, not_found()));
+    assert_eq!(evacuate(&server, CRASHED, &crashed(0, "a")).await, (false, not_found()));
     let elsewhere = proto::ActualLrpKey { domain: b"elsewhere".to_vec(), ..key(1).unwrap() };
-    said(&server, START, &start(1, "b")).await;
+    call_error(&server, START, &start(1, "b")).await;
     let elsewhere = proto::EvacuateCrashedActualLrpRequest { actual_lrp_key: Some(elsewhere), ..crashed(1, "b") };
     let error = (Type::ActualLrpCannotBeCrashed, "cannot crash actual LRP".to_owned());
-    assert_eq!(asked(&server, CRASHED, &elsewhere).await, (false, Some(error)));
+    assert_eq!(evacuate(&server, CRASHED, &elsewhere).await, (false, Some(error)));
 }
 
-on_each_layout!(what_was_stopped_and_what_stood_in_is_gone);
-async fn what_was_stopped_and_what_stood_in_is_gone(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "a")).await;
-    assert_eq!(asked(&server, STOPPED, &stopped(0, "b")).await, (false, not_found()));
-    assert_eq!(asked(&server, STOPPED, &stopped(0, "a")).await, GOES);
+on_each_layout!(evacuation_deletes_stopped_and_replaced_containers);
+async fn evacuation_deletes_stopped_and_replaced_containers(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "a")).await;
+    assert_eq!(evacuate(&server, STOPPED, &stopped(0, "b")).await, (false, not_found()));
+    assert_eq!(evacuate(&server, STOPPED, &stopped(0, "a")).await, NOT_KEPT);
     assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
     for presence in [1, 2] {
         for path in [CLAIMED, CRASHED, STOPPED] {
-            said(&server, START, &start(0, "old")).await;
+            call_error(&server, START, &start(0, "old")).await;
             server.sql(&format!("UPDATE actual_lrps SET presence = {presence} WHERE instance_index = 0")).await;
-            // The fields of the three requests are the same as far as they go.
-            assert_eq!(asked(&server, path, &crashed(0, "old")).await, GOES, "{path}");
+            // The requests of the three routes share their first fields, so one message serves all.
+            assert_eq!(evacuate(&server, path, &crashed(0, "old")).await, NOT_KEPT, "{path}");
             assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"], "{path}");
         }
     }
 }
 
-on_each_layout!(an_old_container_is_removed_and_no_other);
-async fn an_old_container_is_removed_and_no_other(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "old")).await;
+on_each_layout!(remove_evacuating_deletes_only_the_named_container);
+async fn remove_evacuating_deletes_only_the_named_container(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "old")).await;
     assert_eq!(remove(&server, 0, "old").await, not_found());
-    asked(&server, RUNNING, &running(0, "old")).await;
+    evacuate(&server, RUNNING, &running(0, "old")).await;
     assert_eq!(remove(&server, 0, "another").await, not_found());
     let mut subscription = subscribe(&server);
     assert_eq!(remove(&server, 0, "old").await, None);
     assert_eq!(remove(&server, 0, "old").await, not_found());
-    assert_eq!(told(&server, &mut subscription).await, ["0:UNCLAIMED:+1:RUNNING:old -> 0:UNCLAIMED:"]);
+    assert_eq!(published(&server, &mut subscription).await, ["0:UNCLAIMED:+1:RUNNING:old -> 0:UNCLAIMED:"]);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(a_suspect_container_that_is_evacuated_is_set_aside);
-async fn a_suspect_container_that_is_evacuated_is_set_aside(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(7, "lost")).await;
+on_each_layout!(evacuated_suspect_container_becomes_evacuating);
+async fn evacuated_suspect_container_becomes_evacuating(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(7, "lost")).await;
     server.sql("UPDATE actual_lrps SET presence = 2, instance_index = 0 WHERE instance_index = 7").await;
     let mut subscription = subscribe(&server);
-    assert_eq!(asked(&server, RUNNING, &running(0, "lost")).await, STAYS);
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "lost")).await, KEPT);
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/lost/0", "1/0/UNCLAIMED//0"]);
-    assert_eq!(told(&server, &mut subscription).await, ["0:UNCLAIMED:+2:RUNNING:lost -> 0:UNCLAIMED:+1:RUNNING:lost"]);
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        ["0:UNCLAIMED:+2:RUNNING:lost -> 0:UNCLAIMED:+1:RUNNING:lost"]
+    );
 }
 
-on_each_database!(whoever_does_not_know_keeps_a_container_that_may_run);
-async fn whoever_does_not_know_keeps_a_container_that_may_run(kind: Kind) {
-    let server = with_two(kind).await;
-    said(&server, START, &start(0, "a")).await;
+on_each_database!(failed_evacuation_keeps_a_container_that_may_run);
+async fn failed_evacuation_keeps_a_container_that_may_run(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "a")).await;
     let garbage = "the request received is invalid";
     let no_keys = "Invalid field: actual_lrp_key, Invalid field: actual_lrp_instance_key";
     for (path, keeps, text) in [
@@ -239,14 +247,14 @@ async fn whoever_does_not_know_keeps_a_container_that_may_run(kind: Kind) {
 
     server.sql("UPDATE actual_lrps SET metric_tags = 'garbage' WHERE instance_index = 0").await;
     let unreadable = || Some((Type::Deserialize, "could not deserialize record".to_owned()));
-    assert_eq!(asked(&server, CLAIMED, &claimed(0, "a")).await, (true, unreadable()));
-    assert_eq!(asked(&server, RUNNING, &running(0, "a")).await, (true, unreadable()));
-    assert_eq!(asked(&server, CRASHED, &crashed(0, "a")).await, (false, unreadable()));
-    assert_eq!(asked(&server, STOPPED, &stopped(0, "a")).await, (false, unreadable()));
+    assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "a")).await, (true, unreadable()));
+    assert_eq!(evacuate(&server, RUNNING, &running(0, "a")).await, (true, unreadable()));
+    assert_eq!(evacuate(&server, CRASHED, &crashed(0, "a")).await, (false, unreadable()));
+    assert_eq!(evacuate(&server, STOPPED, &stopped(0, "a")).await, (false, unreadable()));
     assert_eq!(remove(&server, 0, "a").await, unreadable());
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
 
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
-    let (keeps, error) = asked(&server, RUNNING, &running(1, "b")).await;
+    let (keeps, error) = evacuate(&server, RUNNING, &running(1, "b")).await;
     assert_eq!((keeps, error.unwrap().0), (true, Type::UnknownError));
 }

@@ -1,4 +1,4 @@
-//! Requests and answers as HTTP: the gate, verbs, paths, versions, bodies, headers.
+//! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies, headers.
 
 use bbs_proto::models as proto;
 use serde_json::Value;
@@ -8,8 +8,8 @@ use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
-on_each_layout!(until_the_gate_opens_every_path_is_told_to_come_back);
-async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
+on_each_layout!(closed_gate_answers_every_path_with_503_and_retry_after);
+async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     let server = Server::closed(Options { kind, ..Options::default() }).await;
     server.progress.enter("copy", "desired_lrps", Some(10));
     server.progress.advance(4);
@@ -29,8 +29,8 @@ async fn until_the_gate_opens_every_path_is_told_to_come_back(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
 
-on_each_layout!(other_paths_do_not_exist);
-async fn other_paths_do_not_exist(kind: Kind) {
+on_each_layout!(unknown_paths_are_answered_with_404);
+async fn unknown_paths_are_answered_with_404(kind: Kind) {
     let server = Server::empty(kind).await;
     let paths = [
         "/",
@@ -55,7 +55,7 @@ async fn other_paths_do_not_exist(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_no_known_length_is_read_up_to_the_limit() {
+async fn chunked_body_above_the_limit_is_rejected() {
     let server = Server::empty(Kind::Sqlite).await;
     let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let length = bbs::http::LARGEST_BODY + 1;
@@ -91,8 +91,8 @@ async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     assert!(reply.text().contains("major.minor"), "{}", reply.text());
 }
 
-on_each_layout!(a_trace_id_of_any_kind_does_no_harm);
-async fn a_trace_id_of_any_kind_does_no_harm(kind: Kind) {
+on_each_layout!(malformed_trace_ids_are_ignored);
+async fn malformed_trace_ids_are_ignored(kind: Kind) {
     let server = Server::empty(kind).await;
     for id in ["", "7f461654-74d1-1ee5-8367-77d85df2cdab", "not hex", "\u{e9}"] {
         let reply = server.send("POST", "/v1/ping", &[("x-vcap-request-id", id)], vec![]).await;

@@ -1,4 +1,4 @@
-//! Lists: filters, pages, and what a client sees of them on the wire.
+//! Lists: filters, pages, and their framing on the wire.
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -17,8 +17,8 @@ fn filter(process_guids: &[&str], app_guids: &[&str]) -> proto::DesiredLrPsReque
     proto::DesiredLrPsRequest { domain: vec![], process_guids: texts(process_guids), app_guids: texts(app_guids) }
 }
 
-on_each_layout!(filters_hold_together_whatever_the_size_of_a_page);
-async fn filters_hold_together_whatever_the_size_of_a_page(kind: Kind) {
+on_each_layout!(list_filters_combine_for_every_page_size);
+async fn list_filters_combine_for_every_page_size(kind: Kind) {
     for units in [1, 2, 100] {
         let server = with_pages_of(kind, units).await;
         for guid in ["app1-v1", "app1-v2", "app2-v1", "App1-v3", "app_-v1", "a*b-v1"] {
@@ -42,8 +42,8 @@ async fn filters_hold_together_whatever_the_size_of_a_page(kind: Kind) {
     }
 }
 
-on_each_layout!(other_lists_honour_the_filters_that_diego_lets_them);
-async fn other_lists_honour_the_filters_that_diego_lets_them(kind: Kind) {
+on_each_layout!(other_lists_apply_only_the_filters_that_diego_applies);
+async fn other_lists_apply_only_the_filters_that_diego_applies(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     desire(&server, lrp("a")).await;
     desire(&server, proto::DesiredLrp { domain: b"other".to_vec(), ..lrp("b") }).await;
@@ -58,8 +58,8 @@ async fn other_lists_honour_the_filters_that_diego_lets_them(kind: Kind) {
     assert_eq!(guids(&infos.desired_lrps), ["a"]);
 }
 
-on_each_layout!(more_guids_than_a_statement_takes_parameters_are_all_looked_for);
-async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for(kind: Kind) {
+on_each_layout!(filter_with_more_guids_than_statement_parameters_is_applied_whole);
+async fn filter_with_more_guids_than_statement_parameters_is_applied_whole(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("wanted")).await;
     let mut many: Vec<_> = (0..40_000).map(|number| format!("guid-{number}").into_bytes()).collect();
@@ -73,8 +73,8 @@ async fn more_guids_than_a_statement_takes_parameters_are_all_looked_for(kind: K
     }
 }
 
-on_each_layout!(one_page_has_a_length_and_more_come_in_chunks);
-async fn one_page_has_a_length_and_more_come_in_chunks(kind: Kind) {
+on_each_layout!(single_page_has_a_content_length_and_several_are_chunked);
+async fn single_page_has_a_content_length_and_several_are_chunked(kind: Kind) {
     let server = with_pages_of(kind, 2).await;
     for guid in ["a", "b"] {
         desire(&server, lrp(guid)).await;
@@ -82,7 +82,7 @@ async fn one_page_has_a_length_and_more_come_in_chunks(kind: Kind) {
     let headers = |reply: crate::harness::server::Reply| {
         (reply.header("content-length").to_owned(), reply.header("transfer-encoding").to_owned(), reply.body.len())
     };
-    // A full page may be followed by another, so its length is not promised; the client sees no difference.
+    // Another page may follow a full one, so a full page has no `Content-Length`.
     desire(&server, lrp("c")).await;
     let request = filter(&["a"], &[]).encode_to_vec();
     let (length, encoding, size) = headers(server.post("/v1/desired_lrps/list.r3", request).await);
@@ -130,13 +130,13 @@ async fn all_instances_of_a_process_are_on_one_page(kind: Kind) {
     assert_eq!(found.actual_lrps.len(), 0);
 }
 
-on_each_database!(however_long_pages_are_every_instance_is_on_one);
-async fn however_long_pages_are_every_instance_is_on_one(kind: Kind) {
+on_each_database!(every_instance_is_listed_once_for_every_page_size);
+async fn every_instance_is_listed_once_for_every_page_size(kind: Kind) {
     let counts = [1, 3, 2, 5, 1, 1, 4];
     for units in 1..=8 {
         let server = with_pages_of(kind, units).await;
         for (at, instances) in counts.into_iter().enumerate() {
-            // A collation that ignores case takes no two of them for one.
+            // Distinct even for a collation that ignores case.
             let guid = format!("{}{at}", if at % 2 == 0 { "Guid-" } else { "guid_" });
             desire(&server, proto::DesiredLrp { instances, ..lrp(&guid) }).await;
         }
@@ -150,13 +150,13 @@ async fn however_long_pages_are_every_instance_is_on_one(kind: Kind) {
     }
 }
 
-on_each_database!(an_error_comes_once_and_after_what_was_read);
-async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
+on_each_database!(error_in_a_later_page_follows_the_records_of_earlier_pages);
+async fn error_in_a_later_page_follows_the_records_of_earlier_pages(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     for guid in ["a", "b", "c"] {
         desire(&server, lrp(guid)).await;
     }
-    // The first page is read before the table goes; the client takes its time over it.
+    // The first page is read before the table is renamed; the client reads it afterwards.
     let response = crate::harness::http_client().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
     server.sql("ALTER TABLE desired_lrps RENAME TO gone").await;
     let body = response.bytes().await.unwrap();
@@ -166,10 +166,10 @@ async fn an_error_comes_once_and_after_what_was_read(kind: Kind) {
     assert_eq!((failed.desired_lrps.len(), failed.error.unwrap().r#type()), (0, proto::error::Type::Unrecoverable));
 }
 
-on_each_database!(a_list_is_cut_off_when_the_gate_closes);
-async fn a_list_is_cut_off_when_the_gate_closes(kind: Kind) {
+on_each_database!(closing_the_gate_aborts_a_list);
+async fn closing_the_gate_aborts_a_list(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
-    // Far more than the buffers between the host and a client that does not read.
+    // Far more than fits into the buffers between the host and a client that does not read.
     let annotation = vec![b'x'; 10_000];
     for number in 0..1_500 {
         let lrp =
@@ -179,5 +179,5 @@ async fn a_list_is_cut_off_when_the_gate_closes(kind: Kind) {
     let response = crate::harness::http_client().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
     assert_eq!(response.status(), 200);
     server.gate.close();
-    assert!(response.bytes().await.is_err(), "a list that is not whole must not look whole");
+    assert!(response.bytes().await.is_err(), "an incomplete list must end with an error");
 }

@@ -1,5 +1,4 @@
-//! The client of the metrics agent by itself: what a batch is, what is left out when the agent takes too little, and
-//! certificates that are replaced.
+//! The client of the metrics agent: batches, dropped metrics when the agent is too slow, and replaced certificates.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use bbs::config::{self, ClientTls};
 use bbs::metrics::{Point, Quantity};
 
 use crate::harness::certificates::{Authority, VALID, replace};
-use crate::harness::loggregator::{Loggregator, Manner, gauge, names};
+use crate::harness::loggregator::{AgentBehaviour, Loggregator, gauge, names};
 use crate::harness::until;
 
 struct Installed {
@@ -31,7 +30,7 @@ impl Installed {
 
     fn client(&self, agent: &Loggregator, batch_max_size: usize, batch_flush_interval: Duration) -> Client {
         let place = |name: &str| self.folder.path().join(name);
-        let loggregator = config::Loggregator {
+        let loggregator = config::LoggregatorConfig {
             api_host: agent.address().ip().to_string(),
             api_port: agent.address().port(),
             tls: ClientTls { ca_file: place("ca.crt"), cert_file: place("client.crt"), key_file: place("client.key") },
@@ -45,7 +44,7 @@ impl Installed {
             batch_max_size: Some(batch_max_size),
             batch_flush_interval: Some(batch_flush_interval),
         };
-        let config = config::Clients { loggregator: Some(loggregator), ..config::Clients::default() };
+        let config = config::ClientsConfig { loggregator: Some(loggregator), ..config::ClientsConfig::default() };
         Clients::new(&config, None, None).unwrap().loggregator
     }
 }
@@ -60,57 +59,57 @@ fn points(name: &str, count: usize) -> Vec<Point> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_sent_when_it_is_full_or_has_waited_for_long_enough() {
+async fn batch_is_sent_when_full_or_after_the_flush_interval() {
     let installed = Installed::new();
-    let agent = Loggregator::start(&installed.authority, Manner::Takes);
-    // Nothing is ever sent for having waited.
+    let agent = Loggregator::start(&installed.authority, AgentBehaviour::Takes);
+    // The flush interval never elapses.
     let client = installed.client(&agent, 7, Duration::from_secs(3600));
     client.send(points("full", 15));
     until(|| agent.envelopes().len() == 14).await;
     assert_eq!(agent.batches().iter().map(Vec::len).collect::<Vec<_>>(), [7, 7]);
-    let values: Vec<_> = agent.told("full").iter().map(|told| gauge(told, "full").0).collect();
+    let values: Vec<_> = agent.envelopes_of("full").iter().map(|envelope| gauge(envelope, "full").0).collect();
     assert!(values.is_sorted(), "in order: {values:?}");
-    // And here everything is.
+    // Every batch is flushed by the interval.
     let client = installed.client(&agent, 1000, Duration::from_millis(1));
     client.send(points("waited", 3));
-    until(|| agent.told("waited").len() == 3).await;
+    until(|| agent.envelopes_of("waited").len() == 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_finds_no_place_is_left_out_and_nobody_waits() {
+async fn metrics_above_the_queue_are_dropped_without_blocking() {
     let installed = Installed::new();
-    let agent = Loggregator::start(&installed.authority, Manner::Stuck);
+    let agent = Loggregator::start(&installed.authority, AgentBehaviour::Stuck);
     let client = installed.client(&agent, 100, Duration::from_millis(1));
     client.send(points("first", 1));
     until(|| agent.streams() == 1).await;
     client.send(points("many", 100_000));
     client.app_error("an-app", "a line");
-    agent.behave(Manner::Takes);
+    agent.set_behaviour(AgentBehaviour::Takes);
     until(|| {
         client.send(points("after", 1));
-        !agent.told("after").is_empty()
+        !agent.envelopes_of("after").is_empty()
     })
     .await;
-    let told = agent.told("many").len();
-    assert!(told > 0 && told < 100_000, "{told}");
-    assert_eq!(agent.told("first").len(), 1);
+    let sent = agent.envelopes_of("many").len();
+    assert!(sent > 0 && sent < 100_000, "{sent}");
+    assert_eq!(agent.envelopes_of("first").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_stream_shows_the_certificates_that_were_put_in_place() {
+async fn next_stream_uses_replaced_certificates() {
     let installed = Installed::new();
     let others = Authority::new("another");
-    let agent = Loggregator::start(&others, Manner::Takes);
-    // It does not believe the agent, nor the agent it.
+    let agent = Loggregator::start(&others, AgentBehaviour::Takes);
+    // Client and agent do not trust each other's certificates.
     let client = installed.client(&agent, 100, Duration::from_millis(1));
-    client.send(points("told", 1));
+    client.send(points("trusted", 1));
     installed.write(&others);
-    until(|| agent.envelopes().iter().flat_map(names).any(|name| name == "told")).await;
+    until(|| agent.envelopes().iter().flat_map(names).any(|name| name == "trusted")).await;
 }
 
 #[tokio::test]
 async fn without_an_agent_nothing_is_sent() {
-    let client = Clients::new(&config::Clients::default(), None, None).unwrap().loggregator;
+    let client = Clients::new(&config::ClientsConfig::default(), None, None).unwrap().loggregator;
     client.send(points("nowhere", 10));
     client.app_error("an-app", "a line");
 }

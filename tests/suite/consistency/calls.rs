@@ -1,13 +1,13 @@
-//! Calls: any of those that cells, the auctioneer and clients make, and what happens around them.
+//! Random steps: the calls of cells, the auctioneer and clients, and events such as faults and passing time.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 use bbs_proto::models::error::Type;
 use fastrand::Rng;
 
-use super::{CELLS, DOMAINS, GUIDS, INDICES, Rows, World};
+use super::{CELLS, ConsistencyTest, DOMAINS, GUIDS, INDICES, Snapshot};
 use crate::api::lrp;
-use crate::harness::neighbours::Say;
+use crate::harness::neighbours::StubReply;
 use crate::tasks::definition;
 
 #[derive(Debug, Clone)]
@@ -28,19 +28,19 @@ pub(super) enum Call {
     Forget {
         guid: &'static str,
     },
-    /// Of a cell or an operator, about a container that may not be there.
-    Instance(About, Container),
-    /// Starts and crashes again and again, until it has to wait.
-    Loop(Container),
-    Task(OfTask, &'static str, &'static str),
+    /// A call of a cell or an operator about a container that may not exist.
+    Instance(InstanceCall, ContainerRef),
+    /// Starts and crashes until the restart is delayed.
+    Loop(ContainerRef),
+    Task(TaskCall, &'static str, &'static str),
     Wait {
         seconds: i64,
     },
     Cell {
         cell: &'static str,
-        is_there: bool,
+        present: bool,
     },
-    /// The auctioneer or the rep fails so often.
+    /// The next requests to the auctioneer or the rep fail.
     Fault {
         of_rep: bool,
         times: usize,
@@ -49,7 +49,7 @@ pub(super) enum Call {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum About {
+pub(super) enum InstanceCall {
     Claim,
     Start,
     Crash,
@@ -64,29 +64,29 @@ pub(super) enum About {
     RemoveEvacuating,
 }
 
-const ABOUT: [About; 18] = [
-    About::Claim,
-    About::Claim,
-    About::Start,
-    About::Start,
-    About::Start,
-    About::Crash,
-    About::Crash,
-    About::Crash,
-    About::Fail,
-    About::Remove,
-    About::RemoveAny,
-    About::Retire,
-    About::EvacuateClaimed,
-    About::EvacuateRunning,
-    About::EvacuateRunning,
-    About::EvacuateCrashed,
-    About::EvacuateStopped,
-    About::RemoveEvacuating,
+const INSTANCE_CALLS: [InstanceCall; 18] = [
+    InstanceCall::Claim,
+    InstanceCall::Claim,
+    InstanceCall::Start,
+    InstanceCall::Start,
+    InstanceCall::Start,
+    InstanceCall::Crash,
+    InstanceCall::Crash,
+    InstanceCall::Crash,
+    InstanceCall::Fail,
+    InstanceCall::Remove,
+    InstanceCall::RemoveAny,
+    InstanceCall::Retire,
+    InstanceCall::EvacuateClaimed,
+    InstanceCall::EvacuateRunning,
+    InstanceCall::EvacuateRunning,
+    InstanceCall::EvacuateCrashed,
+    InstanceCall::EvacuateStopped,
+    InstanceCall::RemoveEvacuating,
 ];
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum OfTask {
+pub(super) enum TaskCall {
     Desire,
     Start,
     Complete,
@@ -96,20 +96,20 @@ pub(super) enum OfTask {
     Delete,
 }
 
-const OF_TASK: [OfTask; 8] = [
-    OfTask::Desire,
-    OfTask::Desire,
-    OfTask::Start,
-    OfTask::Complete,
-    OfTask::Cancel,
-    OfTask::Reject,
-    OfTask::Resolve,
-    OfTask::Delete,
+const TASK_CALLS: [TaskCall; 8] = [
+    TaskCall::Desire,
+    TaskCall::Desire,
+    TaskCall::Start,
+    TaskCall::Complete,
+    TaskCall::Cancel,
+    TaskCall::Reject,
+    TaskCall::Resolve,
+    TaskCall::Delete,
 ];
 
-/// A container of a slot, named by its cell.
+/// A container, by its instance guid and cell, and its slot.
 #[derive(Debug, Clone)]
-pub(super) struct Container {
+pub(super) struct ContainerRef {
     pub(super) guid: String,
     pub(super) index: i32,
     pub(super) domain: String,
@@ -117,7 +117,7 @@ pub(super) struct Container {
     pub(super) cell: String,
 }
 
-/// Of a desired LRP; what runs may claim to be of another.
+/// The domain of a desired LRP; a container may be started in the other one.
 fn domain_of(guid: &str) -> &'static str {
     if guid == "b" { "two" } else { "one" }
 }
@@ -126,9 +126,9 @@ fn one_of<T: Copy>(random: &mut Rng, all: &[T]) -> T {
     *random.choice(all).expect("there are some")
 }
 
-impl Container {
-    /// More often than not, one that is there, or of a slot that waits for one.
-    fn any(random: &mut Rng, rows: &Rows) -> Self {
+impl ContainerRef {
+    /// Mostly an existing container, or one for an unclaimed slot.
+    fn any(random: &mut Rng, rows: &Snapshot) -> Self {
         let cell = one_of(random, &CELLS);
         let instance = format!("{cell}-{}", random.u8(..2));
         let row = random.choice(&rows.actual).filter(|_| random.u8(..5) > 0);
@@ -139,12 +139,12 @@ impl Container {
         }
         let guid = one_of(random, &GUIDS);
         let domain = if random.u8(..20) == 0 { one_of(random, &DOMAINS) } else { domain_of(guid) };
-        // Slots that are desired more often than not.
+        // Mostly slots that are desired.
         let index = random.i32(0..INDICES).min(random.i32(0..INDICES));
         Self { guid: guid.to_owned(), index, domain: domain.to_owned(), instance, cell: cell.to_owned() }
     }
 
-    /// That of a row, without a name where it has none.
+    /// The container of a row; its names are empty in an unclaimed or crashed row.
     pub(super) fn of(row: &proto::ActualLrp) -> Self {
         let text = |text: &[u8]| String::from_utf8(text.to_vec()).expect("text");
         let key = row.actual_lrp_key.as_ref().expect("every row has a key");
@@ -170,25 +170,25 @@ impl Container {
 }
 
 impl Call {
-    pub(super) fn any(random: &mut Rng, rows: &Rows) -> Self {
+    pub(super) fn any(random: &mut Rng, rows: &Snapshot) -> Self {
         let guid = one_of(random, &GUIDS);
         match random.u8(..40) {
             0 => Self::Domain { domain: one_of(random, &DOMAINS), ttl: one_of(random, &[0, 20]) },
             1..=3 => Self::Desire { guid, instances: random.i32(0..4), recreates: random.bool() },
             4..=5 => Self::Scale { guid, instances: random.i32(0..4) },
             6 => Self::Forget { guid },
-            7 => Self::Loop(Container::any(random, rows)),
-            8..=22 => Self::Instance(one_of(random, &ABOUT), Container::any(random, rows)),
-            23..=29 => Self::Task(one_of(random, &OF_TASK), guid, one_of(random, &CELLS)),
+            7 => Self::Loop(ContainerRef::any(random, rows)),
+            8..=22 => Self::Instance(one_of(random, &INSTANCE_CALLS), ContainerRef::any(random, rows)),
+            23..=29 => Self::Task(one_of(random, &TASK_CALLS), guid, one_of(random, &CELLS)),
             30..=32 => Self::Wait { seconds: one_of(random, &[1, 31, 130, 400, 2_000]) },
-            33..=34 => Self::Cell { cell: one_of(random, &CELLS), is_there: random.u8(..3) > 0 },
+            33..=34 => Self::Cell { cell: one_of(random, &CELLS), present: random.u8(..3) > 0 },
             35 => Self::Fault { of_rep: random.bool(), times: random.usize(1..6) },
             _ => Self::Converge,
         }
     }
 
-    /// Below which index there are fewer desired from now on, given what there was.
-    pub(super) fn lowers(&self, before: &Rows) -> Option<(&'static str, i32)> {
+    /// The new number of instances of a guid, if the call lowers it.
+    pub(super) fn scales_down(&self, before: &Snapshot) -> Option<(&'static str, i32)> {
         let left = match self {
             Self::Scale { guid, instances } => (*guid, *instances),
             Self::Forget { guid } => (*guid, 0),
@@ -198,12 +198,12 @@ impl Call {
         (fell || matches!(self, Self::Forget { .. })).then_some(left)
     }
 
-    /// The error, if it has one.
-    pub(super) async fn make(&self, world: &mut World) -> Option<Type> {
+    /// Makes the call and returns its error.
+    pub(super) async fn make(&self, test: &mut ConsistencyTest) -> Option<Type> {
         match self {
             Self::Domain { domain, ttl } => {
                 let request = proto::UpsertDomainRequest { domain: (*domain).into(), ttl: *ttl };
-                world.said("domains/upsert", &request, &[]).await
+                test.call_error("domains/upsert", &request, &[]).await
             }
             Self::Desire { guid, instances, recreates } => {
                 let update_strategy = if *recreates { UpdateStrategy::Recreate } else { UpdateStrategy::Rolling };
@@ -214,47 +214,47 @@ impl Call {
                     ..lrp(guid)
                 };
                 let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                world.said("desired_lrp/desire.r2", &request, &[Type::ResourceExists]).await
+                test.call_error("desired_lrp/desire.r2", &request, &[Type::ResourceExists]).await
             }
             Self::Scale { guid, instances } => {
                 let update = proto::DesiredLrpUpdate { instances: Some(*instances), ..Default::default() };
                 let request = proto::UpdateDesiredLrpRequest { process_guid: (*guid).into(), update: Some(update) };
-                world.said("desired_lrp/update", &request, &[Type::ResourceNotFound]).await
+                test.call_error("desired_lrp/update", &request, &[Type::ResourceNotFound]).await
             }
             Self::Forget { guid } => {
                 let request = proto::RemoveDesiredLrpRequest { process_guid: (*guid).into() };
-                world.said("desired_lrp/remove", &request, &[Type::ResourceNotFound]).await
+                test.call_error("desired_lrp/remove", &request, &[Type::ResourceNotFound]).await
             }
-            Self::Instance(about, container) => about.make(world, container).await,
+            Self::Instance(call, container) => call.make(test, container).await,
             Self::Loop(container) => {
-                for about in [About::Start, About::Crash].repeat(3) {
-                    about.make(world, container).await;
+                for call in [InstanceCall::Start, InstanceCall::Crash].repeat(3) {
+                    call.make(test, container).await;
                 }
                 None
             }
-            Self::Task(about, guid, cell) => about.make(world, guid, cell).await,
+            Self::Task(call, guid, cell) => call.make(test, guid, cell).await,
             Self::Wait { seconds } => {
-                world.wait(*seconds);
+                test.advance_clock(*seconds);
                 None
             }
-            Self::Cell { cell, is_there } => {
-                world.show(cell, *is_there);
+            Self::Cell { cell, present } => {
+                test.set_present(cell, *present);
                 None
             }
             Self::Fault { of_rep, times } => {
-                let who = if *of_rep { &world.neighbours.rep } else { &world.neighbours.auctioneer };
-                who.say(&vec![Say::Status(500); *times]);
+                let server = if *of_rep { &test.neighbours.rep } else { &test.neighbours.auctioneer };
+                server.reply_next(&vec![StubReply::Status(500); *times]);
                 None
             }
             Self::Converge => {
-                world.converge().await;
+                test.converge().await;
                 None
             }
         }
     }
 }
 
-impl About {
+impl InstanceCall {
     const fn path(self) -> &'static str {
         match self {
             Self::Claim => "actual_lrps/claim",
@@ -278,7 +278,7 @@ impl About {
             Self::Crash | Self::EvacuateCrashed => &[Type::ResourceNotFound, Type::ActualLrpCannotBeCrashed],
             Self::Fail => &[Type::ActualLrpCannotBeFailed],
             Self::EvacuateClaimed => &[Type::ResourceNotFound, Type::ActualLrpCannotBeUnclaimed],
-            // A rep may fail five times.
+            // `UnknownError` after five failed requests to the rep.
             Self::Retire => &[Type::ResourceNotFound, Type::UnknownError],
             Self::EvacuateRunning => &[],
             Self::Remove | Self::RemoveAny | Self::EvacuateStopped | Self::RemoveEvacuating => {
@@ -287,7 +287,7 @@ impl About {
         }
     }
 
-    pub(super) async fn make(self, world: &World, container: &Container) -> Option<Type> {
+    pub(super) async fn make(self, test: &ConsistencyTest, container: &ContainerRef) -> Option<Type> {
         let (path, errors) = (self.path(), self.errors());
         let (actual_lrp_key, actual_lrp_instance_key) = (container.key(), container.instance_key());
         let (process_guid, index) = (container.guid.clone().into(), container.index);
@@ -295,7 +295,7 @@ impl About {
         match self {
             Self::Claim => {
                 let request = proto::ClaimActualLrpRequest { process_guid, index, actual_lrp_instance_key };
-                world.said(path, &request, errors).await
+                test.call_error(path, &request, errors).await
             }
             Self::Start | Self::EvacuateRunning => {
                 let address = format!("10.0.0.{index}").into();
@@ -305,58 +305,58 @@ impl About {
                     actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address, ..Default::default() }),
                     ..Default::default()
                 };
-                world.said(path, &request, errors).await
+                test.call_error(path, &request, errors).await
             }
             Self::Fail => {
-                world.said(path, &proto::FailActualLrpRequest { actual_lrp_key, error_message }, errors).await
+                test.call_error(path, &proto::FailActualLrpRequest { actual_lrp_key, error_message }, errors).await
             }
             Self::Remove | Self::RemoveAny => {
                 let actual_lrp_instance_key = actual_lrp_instance_key.filter(|_| matches!(self, Self::Remove));
                 let request = proto::RemoveActualLrpRequest { process_guid, index, actual_lrp_instance_key };
-                world.said(path, &request, errors).await
+                test.call_error(path, &request, errors).await
             }
-            Self::Retire => world.said(path, &proto::RetireActualLrpRequest { actual_lrp_key }, errors).await,
+            Self::Retire => test.call_error(path, &proto::RetireActualLrpRequest { actual_lrp_key }, errors).await,
             Self::Crash | Self::EvacuateCrashed => {
                 let request = proto::CrashActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message };
-                world.said(path, &request, errors).await
+                test.call_error(path, &request, errors).await
             }
             Self::EvacuateClaimed | Self::EvacuateStopped | Self::RemoveEvacuating => {
                 let request = proto::EvacuateClaimedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
-                world.said(path, &request, errors).await
+                test.call_error(path, &request, errors).await
             }
         }
     }
 }
 
-impl OfTask {
-    pub(super) async fn make(self, world: &World, guid: &str, cell: &str) -> Option<Type> {
+impl TaskCall {
+    pub(super) async fn make(self, test: &ConsistencyTest, guid: &str, cell: &str) -> Option<Type> {
         let (task_guid, cell_id): (Vec<u8>, Vec<u8>) = (guid.into(), cell.into());
         let by_guid = proto::TaskGuidRequest { task_guid: task_guid.clone() };
         let fits = [Type::ResourceNotFound, Type::InvalidStateTransition];
         match self {
             Self::Desire => {
-                // Of two, nobody wants to know the end.
-                let url = if guid == "c" { world.neighbours.receiver.url() } else { String::new() };
+                // Two of the three tasks have no callback.
+                let url = if guid == "c" { test.neighbours.receiver.url() } else { String::new() };
                 let task_definition =
                     Some(proto::TaskDefinition { completion_callback_url: url.into(), ..definition() });
                 let request = proto::DesireTaskRequest { task_definition, task_guid, domain: b"one".to_vec() };
-                world.said("tasks/desire.r2", &request, &[Type::ResourceExists]).await
+                test.call_error("tasks/desire.r2", &request, &[Type::ResourceExists]).await
             }
-            Self::Start => world.said("tasks/start", &proto::StartTaskRequest { task_guid, cell_id }, &fits).await,
+            Self::Start => test.call_error("tasks/start", &proto::StartTaskRequest { task_guid, cell_id }, &fits).await,
             Self::Complete => {
                 let (failed, failure_reason) = (cell == CELLS[0], if cell == CELLS[0] { "why" } else { "" });
                 let (failure_reason, result) = (failure_reason.into(), b"result".to_vec());
                 let request = proto::CompleteTaskRequest { task_guid, cell_id, failed, failure_reason, result };
                 let errors = [fits[0], fits[1], Type::RunningOnDifferentCell];
-                world.said("tasks/complete", &request, &errors).await
+                test.call_error("tasks/complete", &request, &errors).await
             }
-            Self::Cancel => world.said("tasks/cancel", &by_guid, &fits).await,
+            Self::Cancel => test.call_error("tasks/cancel", &by_guid, &fits).await,
             Self::Reject => {
                 let request = proto::RejectTaskRequest { task_guid, rejection_reason: b"no room".to_vec() };
-                world.said("tasks/reject", &request, &[Type::ResourceNotFound, Type::InvalidRequest]).await
+                test.call_error("tasks/reject", &request, &[Type::ResourceNotFound, Type::InvalidRequest]).await
             }
-            Self::Resolve => world.said("tasks/resolving", &by_guid, &fits).await,
-            Self::Delete => world.said("tasks/delete", &by_guid, &fits).await,
+            Self::Resolve => test.call_error("tasks/resolving", &by_guid, &fits).await,
+            Self::Delete => test.call_error("tasks/delete", &by_guid, &fits).await,
         }
     }
 }

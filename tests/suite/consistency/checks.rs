@@ -1,4 +1,4 @@
-//! What has to be so of every record, whatever was called.
+//! Invariants of the stored records.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use bbs_proto::models as proto;
 use bbs_proto::models::actual_lrp::Presence;
 use bbs_proto::models::task::State;
 
-use super::Rows;
+use super::Snapshot;
 
-/// Each record as it was last seen, by the epoch of its tag.
+/// The last image of each record, by the epoch of its modification tag.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RecordHistory {
     actual: BTreeMap<Vec<u8>, proto::ActualLrp>,
     desired: BTreeMap<Vec<u8>, proto::DesiredLrp>,
-    /// How often there was one of each kind.
+    /// The number of records read of each kind and state.
     kinds: BTreeMap<String, usize>,
 }
 
-impl Seen {
-    pub(super) fn check(&mut self, rows: &Rows) {
+impl RecordHistory {
+    pub(super) fn check(&mut self, rows: &Snapshot) {
         one_of_each_presence(rows);
         for row in &rows.actual {
             has_a_container_or_none(row);
             let kind = format!("{} {}", row.presence().as_str_name(), String::from_utf8_lossy(&row.state));
             *self.kinds.entry(kind).or_default() += 1;
             let tag = row.modification_tag.clone().expect("every record has a tag");
-            // Whoever stands in for another is the same container.
+            // The presence may change without a change of the tag.
             let image = proto::ActualLrp { presence: 0, ..row.clone() };
             let known = self.actual.entry(tag.epoch).or_insert_with(|| image.clone());
             let known_index = known.modification_tag.as_ref().unwrap().index;
@@ -45,13 +45,13 @@ impl Seen {
         }
     }
 
-    /// What a run came across, which is little to go by where kinds are missing.
+    /// The kinds and states that occurred in a run, which show what it covered.
     pub(super) const fn kinds(&self) -> &BTreeMap<String, usize> {
         &self.kinds
     }
 }
 
-fn one_of_each_presence(rows: &Rows) {
+fn one_of_each_presence(rows: &Snapshot) {
     let place = |row: &proto::ActualLrp| {
         let key = row.actual_lrp_key.clone().expect("every row has a key");
         (key.process_guid, key.index, row.presence)
@@ -76,7 +76,7 @@ fn has_a_container_or_none(row: &proto::ActualLrp) {
     let is_named = !container.instance_guid.is_empty() && !container.cell_id.is_empty();
     let has_address = row.actual_lrp_net_info.clone().unwrap_or_default() != proto::ActualLrpNetInfo::default();
     assert_eq!(is_named, has_container(row), "{row:?}");
-    // As in Diego, one that was only claimed is evacuated as if it ran, with what is known of it.
+    // As in Diego, a claimed instance is evacuated as a running one, without an address.
     let may_lack_address = row.presence() == Presence::Evacuating;
     assert!(has_address == (row.state == b"RUNNING") || may_lack_address && !has_address, "{row:?}");
     match row.presence() {
@@ -96,12 +96,15 @@ fn fits_its_state(task: &proto::Task) {
     match task.state() {
         State::Pending => {
             assert!(!is_over && !task.failed && task.result.is_empty(), "{task:?}");
-            assert!(!has_cell || task.rejection_count > 0, "only one that was rejected ran anywhere: {task:?}");
+            assert!(
+                !has_cell || task.rejection_count > 0,
+                "a pending task has a cell only after a rejection: {task:?}"
+            );
         }
         State::Running => assert!(has_cell && !is_over && !task.failed, "{task:?}"),
         State::Completed | State::Resolving => {
             assert!(is_over, "{task:?}");
-            // Convergence leaves the cell of what it ends, as does a rejection.
+            // Convergence keeps the cell of a task that it completes.
             let by_convergence: [&[u8]; 2] = [b"cell disappeared before completion", b"not started within time limit"];
             assert!(!has_cell || by_convergence.contains(&&task.failure_reason[..]), "{task:?}");
         }
@@ -114,7 +117,7 @@ pub(super) fn cell_of(row: &proto::ActualLrp) -> &str {
     std::str::from_utf8(&key.cell_id).expect("text")
 }
 
-/// A container that is to be stopped where only so many are left.
+/// Whether a row has a container to be stopped when only `left` instances stay desired.
 pub(super) fn is_surplus_container(row: &proto::ActualLrp, guid: &str, left: i32) -> bool {
     let key = row.actual_lrp_key.as_ref().expect("every row has a key");
     let is_surplus = key.process_guid == guid.as_bytes() && key.index >= left;
@@ -126,12 +129,12 @@ pub(super) fn stop_path(row: &proto::ActualLrp, guid: &str) -> String {
     format!("/v1/lrps/{guid}/instances/{}/stop", String::from_utf8_lossy(&key.instance_guid))
 }
 
-/// What no cell has goes with what desired it: of this process guid, nothing is left to wait from this index on.
-pub(super) fn nothing_waits_in_vain(guid: &str, left: i32, rows: &Rows) {
+/// Asserts that no row without a container is left of `guid` from index `left` on.
+pub(super) fn assert_no_surplus_unclaimed(guid: &str, left: i32, rows: &Snapshot) {
     assert_eq!(rows.desired(guid.as_bytes()).unwrap_or(0), left);
     for row in &rows.actual {
         let key = row.actual_lrp_key.as_ref().expect("every row has a key");
         let is_surplus = key.process_guid == guid.as_bytes() && key.index >= left;
-        assert!(!is_surplus || has_container(row), "{row:?} waits for nothing");
+        assert!(!is_surplus || has_container(row), "{row:?} is surplus");
     }
 }

@@ -1,18 +1,18 @@
-//! The ends of tasks that a host could not tell before it was ended: the next master tells them.
+//! Task callbacks that a host did not finish before it was terminated: the next master posts them.
 
 use std::collections::BTreeSet;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
-use super::life::end;
+use super::lifecycle::end;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
-use crate::harness::neighbours::{Say, StandIn};
+use crate::harness::neighbours::{StubReply, StubServer};
 use crate::tasks::definition;
 
-const GUIDS: [&str; 3] = ["being-told", "waits", "has-no-place"];
+const GUIDS: [&str; 3] = ["in-progress", "queued", "not-queued"];
 
 async fn call(deployment: &Deployment, host: &Host, path: &str, request: &impl Message) {
     let call = deployment.client().post(format!("https://{}/v1/tasks/{path}", host.address));
@@ -20,12 +20,12 @@ async fn call(deployment: &Deployment, host: &Host, path: &str, request: &impl M
     assert_eq!(proto::TaskLifecycleResponse::decode(&body[..]).unwrap().error, None, "{path}");
 }
 
-on_each_database!(a_host_that_is_ended_waits_for_no_receiver_and_the_next_one_tells_it);
-async fn a_host_that_is_ended_waits_for_no_receiver_and_the_next_one_tells_it(kind: Kind) {
-    let receiver = StandIn::start_plain();
+on_each_database!(callbacks_unfinished_at_termination_are_posted_by_the_next_host);
+async fn callbacks_unfinished_at_termination_are_posted_by_the_next_host(kind: Kind) {
+    let receiver = StubServer::start_plain();
     let deployment = Deployment::new(kind).set("task_callback_workers", 1).set("communication_timeout", "10m");
     let host = deployment.serve().await;
-    receiver.say(&[Say::Nothing]);
+    receiver.reply_next(&[StubReply::Never]);
     for guid in GUIDS {
         let (task_guid, cell_id) = (guid.as_bytes().to_vec(), b"cell".to_vec());
         let completion_callback_url = format!("{}/{guid}", receiver.url()).into();
@@ -38,21 +38,21 @@ async fn a_host_that_is_ended_waits_for_no_receiver_and_the_next_one_tells_it(ki
         let complete = proto::CompleteTaskRequest { task_guid, cell_id, ..Default::default() };
         call(&deployment, &host, "complete", &complete).await;
         if guid == GUIDS[0] {
-            assert_eq!(receiver.hears(1).await[0].path, "/being-told");
+            assert_eq!(receiver.wait_for_requests(1).await[0].path, "/in-progress");
         }
     }
     host.signal("TERM");
-    assert_eq!(end(host).await.0, Some(0), "it does not wait for ten minutes");
-    assert_eq!(receiver.heard(), [], "one at a time");
+    assert_eq!(end(host).await.0, Some(0), "it does not wait for the timeout of ten minutes");
+    assert_eq!(receiver.take_requests(), [], "one callback at a time");
 
     let deployment = deployment.set("kick_task_duration", "1s").set("converge_repeat_interval", "1s");
     let host = deployment.serve().await;
-    // One that takes longer than a second is told again.
-    let mut told = BTreeSet::new();
-    while told.len() < GUIDS.len() {
-        told.extend(receiver.hears(1).await.into_iter().map(|heard| heard.path));
+    // A callback that takes longer than a second is posted again.
+    let mut received = BTreeSet::new();
+    while received.len() < GUIDS.len() {
+        received.extend(receiver.wait_for_requests(1).await.into_iter().map(|request| request.path));
     }
-    assert_eq!(told.into_iter().collect::<Vec<_>>(), ["/being-told", "/has-no-place", "/waits"]);
+    assert_eq!(received.into_iter().collect::<Vec<_>>(), ["/in-progress", "/not-queued", "/queued"]);
     loop {
         let list = deployment.client().post(format!("https://{}/v1/tasks/list.r3", host.address));
         let body = list.send().await.unwrap().bytes().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the host writes: the lines that Diego's log parsers know, the access log, and how much of it.
+//! Log output: the messages that Diego's log parsers expect, the access log, log levels, and redaction.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
 
-/// Ends the host and gives its lines, of which each is JSON.
+/// Terminates the host and returns its log lines, parsed as JSON.
 async fn lines(host: Host) -> Vec<Value> {
     host.signal("TERM");
-    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    output.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
 }
 
 fn messages(lines: &[Value]) -> Vec<&str> {
@@ -20,7 +20,7 @@ fn messages(lines: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_life_is_told_in_the_words_that_parsers_know() {
+async fn lifecycle_is_logged_with_diegos_messages_in_order() {
     let deployment = Deployment::new(Kind::Sqlite);
     let lines = lines(deployment.serve().await).await;
     let messages = messages(&lines);
@@ -57,25 +57,25 @@ async fn each_run_of_convergence_begins_and_ends_once_in_the_log() {
     }
     let lines = lines(host).await;
     let session = "bbs.executing-convergence.";
-    let said = |part: &str| -> Vec<&Value> {
+    let lines_of = |part: &str| -> Vec<&Value> {
         let is_of = |line: &&Value| line["message"].as_str().unwrap().starts_with(&format!("{session}{part}-"));
         lines.iter().filter(is_of).collect()
     };
     for part in ["converge-lrps", "converge-tasks"] {
-        for (at, line) in said(part).iter().enumerate() {
+        for (at, line) in lines_of(part).iter().enumerate() {
             let wanted = ["started", "done"][at % 2];
             assert_eq!(line["message"], format!("{session}{part}-{wanted}"), "{line}");
             assert!(line["data"]["session"].as_str().is_some_and(|session| !session.is_empty()), "{line}");
             assert_eq!(line["data"].get("counts").is_some(), wanted == "done", "{line}");
         }
-        assert!(said(part).len() >= 5, "{part}");
+        assert!(lines_of(part).len() >= 5, "{part}");
     }
     let all = messages(&lines).into_iter().filter(|message| message.contains("executing-convergence")).count();
-    assert_eq!(all, said("converge-lrps").len() + said("converge-tasks").len(), "and nothing else");
+    assert_eq!(all, lines_of("converge-lrps").len() + lines_of("converge-tasks").len(), "no other messages");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_older_form_and_another_name_are_spoken_too() {
+async fn older_log_format_and_session_name_are_supported() {
     let deployment = Deployment::new(Kind::Sqlite).without("time_format").set("session_name", "other");
     let command = deployment.command();
     let host = tokio::task::spawn_blocking(move || Host::start(command, "other.started")).await.unwrap();
@@ -89,7 +89,7 @@ async fn the_older_form_and_another_name_are_spoken_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_request_is_in_the_access_log_with_whoever_sent_it() {
+async fn access_log_names_the_client_of_each_request() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
     let client = deployment.client_as(Some(&deployment.authority.issue("cell-7", VALID)));
@@ -114,7 +114,7 @@ async fn each_request_is_in_the_access_log_with_whoever_sent_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_level_changes_while_the_host_runs() {
+async fn log_level_can_be_changed_while_the_host_runs() {
     let deployment = Deployment::new(Kind::Sqlite).without("access_log_path");
     let host = deployment.serve().await;
     let (client, plain) = (deployment.client(), reqwest::Client::new());
@@ -142,10 +142,10 @@ async fn the_level_changes_while_the_host_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_in_any_line() {
+async fn log_lines_contain_no_secrets() {
     let deployment = Deployment::new(Kind::Sqlite).set("log_level", "debug");
     let host = deployment.serve().await;
     host.signal("TERM");
-    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(!said.contains("correct horse") && !said.contains("PRIVATE KEY"), "{said}");
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(!output.contains("correct horse") && !output.contains("PRIVATE KEY"), "{output}");
 }

@@ -1,7 +1,7 @@
-//! Relative paths of certificates and keys: from the working directory as for Diego's BBS, or else from the folder of the
-//! configuration file, with one warning.
+//! Relative paths of certificates and keys are resolved against the working directory, as by Diego's BBS, or else against
+//! the folder of the configuration file, with one warning.
 
-use super::life::end;
+use super::lifecycle::end;
 use super::ping;
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
@@ -14,16 +14,16 @@ fn with_relative_paths() -> Deployment {
     files.into_iter().fold(Deployment::new(Kind::Sqlite), |deployment, (key, file)| deployment.set(key, file))
 }
 
-/// Serves from this working directory until it is ended; returns all that it logged.
+/// Starts and terminates a host in this working directory. Returns its log.
 async fn served_from(deployment: &Deployment, working: &std::path::Path) -> String {
     let mut command = deployment.command();
     command.current_dir(working);
     let host = tokio::task::spawn_blocking(move || Host::start(command, "bbs.started")).await.unwrap();
     assert!(ping(&deployment.client(), host.address).await.unwrap());
     host.signal("TERM");
-    let (code, said) = end(host).await;
-    assert_eq!(code, Some(0), "{said}");
-    said
+    let (code, output) = end(host).await;
+    assert_eq!(code, Some(0), "{output}");
+    output
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,7 +31,7 @@ async fn certificates_are_found_in_the_working_directory_without_a_warning() {
     let deployment = with_relative_paths();
     let working = tempfile::tempdir().unwrap();
     std::fs::rename(deployment.certs(), working.path().join("certs")).unwrap();
-    // The other certificates of the sample are named absolutely, in the folder that was moved.
+    // The other certificates of the sample have absolute paths into the folder that was moved.
     std::os::unix::fs::symlink(working.path().join("certs"), deployment.path("config/moved")).unwrap();
     let link = deployment.path("config/moved");
     let moved = |name: &str| link.join(name).display().to_string();
@@ -44,17 +44,17 @@ async fn certificates_are_found_in_the_working_directory_without_a_warning() {
     for (key, name) in [("ca", "ca.crt"), ("cert", "client.crt"), ("key", "client.key")] {
         deployment = deployment.set_loggregator(&format!("loggregator_{key}_path"), moved(name));
     }
-    let said = served_from(&deployment, working.path()).await;
-    assert!(!said.contains(WARNING), "{said}");
+    let output = served_from(&deployment, working.path()).await;
+    assert!(!output.contains(WARNING), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_only_beside_the_configuration_are_found_with_one_warning() {
     let deployment = with_relative_paths();
     let elsewhere = tempfile::tempdir().unwrap();
-    let said = served_from(&deployment, elsewhere.path()).await;
-    let warnings: Vec<_> = said.lines().filter(|line| line.contains(WARNING)).collect();
-    assert_eq!(warnings.len(), 1, "{said}");
+    let output = served_from(&deployment, elsewhere.path()).await;
+    let warnings: Vec<_> = output.lines().filter(|line| line.contains(WARNING)).collect();
+    assert_eq!(warnings.len(), 1, "{output}");
     for key in ["ca_file", "cert_file", "key_file"] {
         assert!(warnings[0].contains(key), "{key}: {}", warnings[0]);
     }

@@ -1,5 +1,5 @@
-//! Certificates that are replaced while the host runs, as those that it calls see it: the next calls show the new ones,
-//! and what cannot be used changes nothing but the log.
+//! Reload of the certificates that the host's clients use: later requests use replaced certificates, and an unusable
+//! file is logged and otherwise ignored.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use serde_json::json;
 
-use super::tls::said_of_the_api;
+use super::tls::wait_for_api_log;
 use crate::harness::certificates::replace;
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::diego::trust::Trust;
 use crate::harness::host::Host;
 use crate::harness::locket::certificate;
-use crate::harness::neighbours::StandIn;
+use crate::harness::neighbours::StubServer;
 use crate::tasks::definition;
 
-/// Far above what anything here takes: only a hang reaches it.
+/// Timeout; reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 3] = ["ca.crt", "client.crt", "client.key"];
 
-/// A client of the host, who makes tasks.
-struct Client {
+/// A client of the host that desires tasks.
+struct TaskClient {
     http: reqwest::Client,
     address: SocketAddr,
     tasks: usize,
 }
 
-impl Client {
+impl TaskClient {
     async fn post<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
         let call = self.http.post(format!("https://{}/v1/{path}", self.address)).body(request.encode_to_vec());
         let body = call.send().await.expect("the host answers").bytes().await.expect("a whole answer");
@@ -41,7 +41,7 @@ impl Client {
         assert_eq!(self.post::<proto::TaskLifecycleResponse>(path, request).await.error, None, "{path}");
     }
 
-    /// Another one, with an address for its end.
+    /// Desires another task with this callback URL. Returns its guid.
     async fn desire(&mut self, url: &str) -> Vec<u8> {
         self.tasks += 1;
         let task_guid = format!("task-{}", self.tasks).into_bytes();
@@ -75,11 +75,11 @@ fn install(folder: &Path, files: &[PathBuf; 3]) {
     }
 }
 
-/// A deployment in which the certificates for one of those that are called are in a folder of their own: the keys name
-/// them in the order of the files.
+/// A deployment in which the certificates for one of the called components are in a separate folder. `keys` are the
+/// configuration keys of its authority, certificate and key.
 fn deployment(keys: [&str; 3], good: &[PathBuf; 3]) -> (Deployment, PathBuf) {
     let deployment = Deployment::new(Kind::Sqlite);
-    let folder = deployment.certs().join("outward");
+    let folder = deployment.certs().join("outgoing");
     std::fs::create_dir(&folder).expect("a folder");
     install(&folder, good);
     let named = keys.iter().zip(NAMES);
@@ -88,46 +88,47 @@ fn deployment(keys: [&str; 3], good: &[PathBuf; 3]) -> (Deployment, PathBuf) {
     (deployment, folder)
 }
 
-async fn serve(deployment: &Deployment) -> (Host, Client) {
+async fn serve(deployment: &Deployment) -> (Host, TaskClient) {
     let host = deployment.serve().await;
-    let client = Client { http: deployment.client(), address: host.address, tasks: 0 };
+    let client = TaskClient { http: deployment.client(), address: host.address, tasks: 0 };
     (host, client)
 }
 
-/// Looks until something is so.
+/// Repeats a check until it holds.
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let looking = async { while !is_so().await {} };
-    tokio::time::timeout(PATIENCE, looking).await.expect("it comes to that");
+    let checking = async { while !is_so().await {} };
+    tokio::time::timeout(PATIENCE, checking).await.expect("the condition holds in time");
 }
 
-/// What is put into the folder is used by the next calls, which `call` makes and knows whether they were heard.
+/// Asserts that certificates written into the folder are used by later requests. `call` makes one and returns whether it
+/// was received.
 async fn assert_reloaded(host: Host, folder: &Path, good: &[PathBuf; 3], mut call: impl AsyncFnMut() -> bool) {
-    assert!(call().await, "with the certificates that it began with");
+    assert!(call().await, "with the certificates of the start");
     install(folder, &Trust::new().files());
     until(async || !call().await).await;
     install(folder, good);
     until(&mut call).await;
     replace(&folder.join("client.crt"), "this is no certificate");
-    still_works_once_said(host, call).await;
+    assert_unusable_file_is_ignored(host, call).await;
 }
 
-/// The line comes once a call has had the host look at its files.
-async fn still_works_once_said(mut host: Host, mut call: impl AsyncFnMut() -> bool) {
+/// The host checks its files, and logs the line, at the next request.
+async fn assert_unusable_file_is_ignored(mut host: Host, mut call: impl AsyncFnMut() -> bool) {
     let waiting = tokio::task::spawn_blocking(move || {
         host.wait_for_line(|line| line.contains("tls.not-reloaded") && line.contains("client.crt"));
         host
     });
     while !waiting.is_finished() {
-        assert!(call().await, "what was in use stays");
+        assert!(call().await, "the certificates in use stay");
     }
-    let _host = waiting.await.expect("the line comes");
+    let _host = waiting.await.expect("the line is logged");
     assert!(call().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_for_the_auctioneer_are_read_again() {
+async fn certificates_for_the_auctioneer_are_reloaded() {
     let trust = Trust::new();
-    let auctioneer = StandIn::start(&trust);
+    let auctioneer = StubServer::start(&trust);
     let good = trust.files();
     let keys = ["auctioneer_ca_cert", "auctioneer_client_cert", "auctioneer_client_key"];
     let (deployment, folder) = deployment(keys, &good);
@@ -135,69 +136,69 @@ async fn certificates_for_the_auctioneer_are_read_again() {
     let (host, mut client) = serve(&deployment).await;
     let call = async || {
         client.desire("").await;
-        !auctioneer.heard().is_empty()
+        !auctioneer.take_requests().is_empty()
     };
     assert_reloaded(host, &folder, &good, call).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_for_reps_are_read_again() {
+async fn certificates_for_reps_are_reloaded() {
     let trust = Trust::new();
-    let rep = StandIn::start(&trust);
+    let rep = StubServer::start(&trust);
     let good = trust.files();
     let (deployment, folder) = deployment(["rep_ca_cert", "rep_client_cert", "rep_client_key"], &good);
-    deployment.locket.show("cell-a", &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string());
+    deployment.locket.add_presence("cell-a", &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string());
     let (host, mut client) = serve(&deployment).await;
     let call = async || {
         let task_guid = client.start("").await;
         client.task_call("tasks/cancel", &proto::TaskGuidRequest { task_guid }).await;
-        !rep.heard().is_empty()
+        !rep.take_requests().is_empty()
     };
     assert_reloaded(host, &folder, &good, call).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_for_locket_are_read_again() {
+async fn certificates_for_locket_are_reloaded() {
     let good = NAMES.map(certificate);
     let keys = ["locket_ca_cert_file", "locket_client_cert_file", "locket_client_key_file"];
     let (deployment, folder) = deployment(keys, &good);
     let (host, client) = serve(&deployment).await;
     let call = async || client.post::<proto::CellsResponse>("cells/list.r1", &()).await.error.is_none();
     assert_reloaded(host, &folder, &good, call).await;
-    assert!(deployment.locket.holder().is_some(), "the connection of the lock is another one");
+    assert!(deployment.locket.holder().is_some(), "the lock has a separate connection");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_for_callbacks_are_read_again() {
+async fn certificates_for_callbacks_are_reloaded() {
     let trust = Trust::new();
-    let receiver = StandIn::start(&trust);
+    let receiver = StubServer::start(&trust);
     let deployment = Deployment::new(Kind::Sqlite);
     let place = |name: &str| deployment.certs().join(name);
     let (mut host, mut client) = serve(&deployment).await;
     client.complete(&receiver.url()).await;
     let mut host = tokio::task::spawn_blocking(move || {
-        host.wait_for_line(|line| line.contains("the end of a task could not be told"));
+        host.wait_for_line(|line| line.contains("a task callback failed"));
         host
     })
     .await
     .unwrap();
-    assert_eq!(receiver.heard(), [], "it does not believe the authority before");
+    assert_eq!(receiver.take_requests(), [], "the receiver's authority is not trusted yet");
 
-    // They are those of the API, too.
+    // Callbacks use the certificates of the API.
     for (name, from) in ["ca.crt", "server.crt", "server.key"].into_iter().zip(trust.files()) {
         replace(&place(name), &std::fs::read_to_string(from).unwrap());
     }
-    host = said_of_the_api(host, "tls.reloaded").await;
+    host = wait_for_api_log(host, "tls.reloaded").await;
     client.http = trust.client();
     let url = receiver.url();
     until(async || {
         client.complete(&url).await;
-        !receiver.heard().is_empty()
+        !receiver.take_requests().is_empty()
     })
     .await;
     replace(&place("server.crt"), "this is no certificate");
     let waiting = tokio::task::spawn_blocking(move || {
-        // The API's own is another line.
+        // The line of the API's listener has no `files`.
         host.wait_for_line(|line| line.contains("tls.not-reloaded") && line.contains("files"));
         host
     });
@@ -205,7 +206,7 @@ async fn certificates_for_callbacks_are_read_again() {
         client.complete(&url).await;
     }
     let _host = waiting.await.unwrap();
-    receiver.heard();
+    receiver.take_requests();
     client.complete(&url).await;
-    receiver.hears(1).await;
+    receiver.wait_for_requests(1).await;
 }

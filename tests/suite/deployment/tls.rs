@@ -1,4 +1,4 @@
-//! Who is let in: whoever has a certificate of the authority's that is valid today, over TLS, and nobody else.
+//! Mutual TLS of the API: only clients with a currently valid certificate of the authority are accepted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,29 +10,29 @@ use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_whom_the_authority_vouches_for_today_is_let_in() {
+async fn clients_without_a_valid_certificate_are_rejected() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
-    let strangers = Authority::new("somebody else's");
-    for (who, pair) in [
+    let untrusted = Authority::new("another authority's");
+    for (client, pair) in [
         ("without a certificate", None),
-        ("a stranger", Some(strangers.issue("cell-1", VALID))),
-        ("too late", Some(deployment.authority.issue("cell-1", EXPIRED))),
+        ("with one of another authority", Some(untrusted.issue("cell-1", VALID))),
+        ("with an expired certificate", Some(deployment.authority.issue("cell-1", EXPIRED))),
     ] {
         let refused = ping(&deployment.client_as(pair.as_ref()), host.address).await;
-        assert!(refused.is_err(), "{who}: {refused:?}");
+        assert!(refused.is_err(), "{client}: {refused:?}");
     }
     let mut plain = TcpStream::connect(host.address).unwrap();
     plain.write_all(b"POST /v1/ping HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n").unwrap();
     let mut answer = Vec::new();
-    // It may be cut off in the middle of a word.
+    // The connection may be closed within an answer.
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
-    assert!(ping(&deployment.client(), host.address).await.unwrap(), "others are served as before");
+    assert!(ping(&deployment.client(), host.address).await.unwrap(), "valid clients are served");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_says_nothing_holds_up_nobody() {
+async fn silent_connections_do_not_block_other_clients() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(host.address).unwrap()).collect();
@@ -41,7 +41,7 @@ async fn a_client_that_says_nothing_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_that_are_replaced_are_used_and_bad_ones_are_not() {
+async fn replaced_certificates_are_reloaded_and_unusable_ones_ignored() {
     let deployment = Deployment::new(Kind::Sqlite);
     let mut host = deployment.serve().await;
     let before = deployment.client();
@@ -49,32 +49,32 @@ async fn certificates_that_are_replaced_are_used_and_bad_ones_are_not() {
     assert!(ping(&kept, host.address).await.unwrap());
 
     replace(&deployment.certs().join("server.crt"), "this is no certificate");
-    host = said(host, "tls.not-reloaded").await;
-    assert!(ping(&before, host.address).await.unwrap(), "what was in use stays");
+    host = wait_for_log(host, "tls.not-reloaded").await;
+    assert!(ping(&before, host.address).await.unwrap(), "the certificates in use stay");
     deployment.authority.issue("server", EXPIRED).write(&deployment.certs(), "server");
-    host = said(host, "that is not now").await;
+    host = wait_for_log(host, "that is not now").await;
     assert!(ping(&before, host.address).await.unwrap());
 
     let next = Authority::new("the next authority's");
     replace(&deployment.certs().join("ca.crt"), &next.certificate());
     next.issue("server", VALID).write(&deployment.certs(), "server");
-    host = said_of_the_api(host, "tls.reloaded").await;
-    assert!(ping(&before, host.address).await.is_err(), "the authority before is believed no more");
-    assert!(ping(&kept, host.address).await.unwrap(), "a connection that is open stays");
+    host = wait_for_api_log(host, "tls.reloaded").await;
+    assert!(ping(&before, host.address).await.is_err(), "the previous authority is no longer trusted");
+    assert!(ping(&kept, host.address).await.unwrap(), "an open connection stays");
     let after = deployment.trusting(next);
     assert!(ping(&after.client(), host.address).await.unwrap());
 }
 
-async fn said(host: Host, word: &'static str) -> Host {
-    said_both(host, word, "").await
+async fn wait_for_log(host: Host, word: &'static str) -> Host {
+    wait_for_line_with(host, word, "").await
 }
 
-/// Not of a client of the host, which says so of its files in the same words.
-pub(super) async fn said_of_the_api(host: Host, word: &'static str) -> Host {
-    said_both(host, word, "cert_file").await
+/// A line of the API's listener. The host's clients log the same message about their own files.
+pub(super) async fn wait_for_api_log(host: Host, word: &'static str) -> Host {
+    wait_for_line_with(host, word, "cert_file").await
 }
 
-async fn said_both(mut host: Host, word: &'static str, other: &'static str) -> Host {
+async fn wait_for_line_with(mut host: Host, word: &'static str, other: &'static str) -> Host {
     tokio::task::spawn_blocking(move || {
         host.wait_for_line(|line| line.contains(word) && line.contains(other));
         host
@@ -84,7 +84,7 @@ async fn said_both(mut host: Host, word: &'static str, other: &'static str) -> H
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_that_cannot_be_used_end_the_start() {
+async fn unusable_certificates_fail_the_start() {
     let expired = Deployment::new(Kind::Sqlite);
     expired.authority.issue("server", EXPIRED).write(&expired.certs(), "server");
     let other_key = Deployment::new(Kind::Sqlite);
@@ -97,13 +97,16 @@ async fn certificates_that_cannot_be_used_end_the_start() {
         (other_key, "cannot be used together"),
         (no_authority, "there is no certificate"),
     ] {
-        let (code, said) = deployment.fail().await;
-        assert!(code == Some(2) && said.contains(word) && said.contains("bbs.tls-configuration-failed"), "{said}");
+        let (code, output) = deployment.fail().await;
+        assert!(
+            code == Some(2) && output.contains(word) && output.contains("bbs.tls-configuration-failed"),
+            "{output}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_of_tls_are_spoken() {
+async fn tls_1_2_and_1_3_are_accepted() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
     for version in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
@@ -113,17 +116,17 @@ async fn both_versions_of_tls_are_spoken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_knocks_often_leaves_few_lines() {
+async fn repeated_handshake_failures_are_sampled_in_the_log() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
     for _ in 0..100 {
-        let mut stranger = TcpStream::connect(host.address).unwrap();
-        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        // Until the host has hung up.
-        let _ = stranger.read_to_end(&mut Vec::new());
+        let mut plain = TcpStream::connect(host.address).unwrap();
+        plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        // Reads until the host closes the connection.
+        let _ = plain.read_to_end(&mut Vec::new());
     }
     host.signal("TERM");
-    let (_, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    let lines = said.lines().filter(|line| line.contains("bbs.tls.handshake-failed")).count();
-    assert!((10..=13).contains(&lines), "{lines} lines: {said}");
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let lines = output.lines().filter(|line| line.contains("bbs.tls.handshake-failed")).count();
+    assert!((10..=13).contains(&lines), "{lines} lines: {output}");
 }

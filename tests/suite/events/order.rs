@@ -1,5 +1,5 @@
-//! What is told of each record while many change it at once: in the order of its changes, with nothing left out, so that
-//! whoever listens ends with what is stored.
+//! Events of records that are changed concurrently: in commit order and complete, so that a subscriber ends with the
+//! stored state.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use futures_util::future::join_all;
 
 use crate::api::{desire, lrp};
 use crate::harness::database::Kind;
+use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent, TASKS};
 use crate::harness::layouts::on_each_layout;
-use crate::harness::listener::{Heard, INSTANCES, Listener, TASKS};
 use crate::harness::server::Server;
 
-/// What happened to each record, as it was told: the image before and the one after.
+/// The events of each task, as the images before and after.
 type Chains = BTreeMap<Vec<u8>, Vec<(Option<proto::Task>, Option<proto::Task>)>>;
 
-fn chains(heard: &[Heard]) -> Chains {
+fn chains(events: &[ReceivedEvent]) -> Chains {
     let mut chains = Chains::new();
-    for event in heard {
+    for event in events {
         let (before, after) = match event.name.as_str() {
             "task_created" => (None, event.message::<proto::TaskCreatedEvent>().task),
             "task_removed" => (event.message::<proto::TaskRemovedEvent>().task, None),
@@ -32,11 +32,11 @@ fn chains(heard: &[Heard]) -> Chains {
     chains
 }
 
-on_each_layout!(whoever_listens_hears_of_each_record_in_the_order_of_its_changes);
-async fn whoever_listens_hears_of_each_record_in_the_order_of_its_changes(kind: Kind) {
+on_each_layout!(events_of_each_task_follow_the_order_of_its_changes);
+async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
     const GUIDS: [&[u8]; 3] = [b"a", b"b", b"c"];
     let server = Server::empty(kind).await;
-    let listener = Listener::begin(server.url(TASKS), "").await;
+    let listener = EventStream::open(server.url(TASKS), "").await;
     let writer = |seed: u64| {
         let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
         async move {
@@ -64,24 +64,23 @@ async fn whoever_listens_hears_of_each_record_in_the_order_of_its_changes(kind: 
     };
     join_all((0..6).map(writer)).await;
     server.gate.end_streams();
-    let heard = listener.rest().await;
-    assert!(heard.len() > 20, "{} events", heard.len());
+    let events = listener.rest().await;
+    assert!(events.len() > 20, "{} events", events.len());
     let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
-    for (guid, chain) in chains(&heard) {
+    for (guid, chain) in chains(&events) {
         let stored = found.tasks.iter().find(|task| task.task_guid == guid).cloned();
         assert_eq!(chain[0].0, None);
         for pair in chain.windows(2) {
-            assert_eq!(pair[0].1, pair[1].0, "each begins where the last ended");
+            assert_eq!(pair[0].1, pair[1].0, "each event starts from the state that the previous one left");
         }
-        assert_eq!(chain.last().unwrap().1, stored, "the last is what is stored");
+        assert_eq!(chain.last().unwrap().1, stored, "the last event has the stored state");
     }
 }
 
-/// What sends traffic knows a container by its slot, its guid, and whether it is being evacuated; and of it, where it
-/// is reached.
+/// A routing table: the address of each container, by index, instance guid and whether it is evacuating.
 type Endpoints = BTreeMap<(i32, Vec<u8>, bool), Vec<u8>>;
 
-struct Seen {
+struct ObservedInstance {
     key: proto::ActualLrpKey,
     instance: proto::ActualLrpInstanceKey,
     state: Vec<u8>,
@@ -89,7 +88,7 @@ struct Seen {
     address: Vec<u8>,
 }
 
-impl Seen {
+impl ObservedInstance {
     fn of(lrp: proto::ActualLrp) -> Self {
         Self {
             key: lrp.actual_lrp_key.unwrap(),
@@ -120,33 +119,33 @@ impl Seen {
     }
 }
 
-fn route(endpoints: &mut Endpoints, event: &Heard) {
-    let (gone, come) = match event.name.as_str() {
+fn route(endpoints: &mut Endpoints, event: &ReceivedEvent) {
+    let (removed, added) = match event.name.as_str() {
         "actual_lrp_instance_created" => {
-            (None, event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.map(Seen::of))
+            (None, event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.map(ObservedInstance::of))
         }
         "actual_lrp_instance_removed" => {
-            (event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.map(Seen::of), None)
+            (event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.map(ObservedInstance::of), None)
         }
         "actual_lrp_instance_changed" => {
             let mut changed: proto::ActualLrpInstanceChangedEvent = event.message();
             let (before, after) = (changed.before.take().unwrap(), changed.after.take().unwrap());
-            (Some(Seen::info(&changed, before)), Some(Seen::info(&changed, after)))
+            (Some(ObservedInstance::info(&changed, before)), Some(ObservedInstance::info(&changed, after)))
         }
         _ => (None, None),
     };
-    if let Some(gone) = gone.filter(Seen::is_running) {
-        endpoints.remove(&gone.endpoint());
+    if let Some(removed) = removed.filter(ObservedInstance::is_running) {
+        endpoints.remove(&removed.endpoint());
     }
-    if let Some(come) = come.filter(Seen::is_running) {
-        endpoints.insert(come.endpoint(), come.address);
+    if let Some(added) = added.filter(ObservedInstance::is_running) {
+        endpoints.insert(added.endpoint(), added.address);
     }
 }
 
 const CONTAINERS: [&str; 3] = ["a", "b", "c"];
 
-/// Anything that a cell or an auctioneer may say of an instance.
-async fn say_something(server: &Server, random: &mut fastrand::Rng) {
+/// Makes one random call of a cell or the auctioneer about an instance.
+async fn random_call(server: &Server, random: &mut fastrand::Rng) {
     let container = CONTAINERS[random.usize(..CONTAINERS.len())];
     let index = random.i32(0..2);
     let actual_lrp_key =
@@ -162,7 +161,7 @@ async fn say_something(server: &Server, random: &mut fastrand::Rng) {
         actual_lrp_net_info: actual_lrp_net_info.clone(),
         ..Default::default()
     };
-    // The fields of these requests are the same as far as they go.
+    // The requests of these routes share their first fields.
     let crash = proto::CrashActualLrpRequest {
         actual_lrp_key: actual_lrp_key.clone(),
         actual_lrp_instance_key: actual_lrp_instance_key.clone(),
@@ -184,27 +183,27 @@ async fn say_something(server: &Server, random: &mut fastrand::Rng) {
     assert_eq!(reply.status, 200);
 }
 
-on_each_layout!(what_sends_traffic_ends_with_the_containers_that_run);
-async fn what_sends_traffic_ends_with_the_containers_that_run(kind: Kind) {
+on_each_layout!(routing_table_built_from_events_equals_the_running_containers);
+async fn routing_table_built_from_events_equals_the_running_containers(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    let listener = Listener::begin(server.url(INSTANCES), "").await;
+    let listener = EventStream::open(server.url(INSTANCES), "").await;
     let writer = |seed: u64| {
         let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
         async move {
             for _ in 0..50 {
-                say_something(server, &mut random).await;
+                random_call(server, &mut random).await;
             }
         }
     };
     join_all((0..4).map(writer)).await;
     server.gate.end_streams();
-    let heard = listener.rest().await;
-    assert!(heard.len() > 20, "{} events", heard.len());
+    let events = listener.rest().await;
+    assert!(events.len() > 20, "{} events", events.len());
     let mut endpoints = Endpoints::new();
-    heard.iter().for_each(|event| route(&mut endpoints, event));
+    events.iter().for_each(|event| route(&mut endpoints, event));
     let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
-    let running = found.actual_lrps.into_iter().map(Seen::of).filter(Seen::is_running);
-    let running: Endpoints = running.map(|seen| (seen.endpoint(), seen.address)).collect();
+    let running = found.actual_lrps.into_iter().map(ObservedInstance::of).filter(ObservedInstance::is_running);
+    let running: Endpoints = running.map(|instance| (instance.endpoint(), instance.address)).collect();
     assert_eq!(endpoints, running);
 }

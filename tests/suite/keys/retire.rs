@@ -1,15 +1,15 @@
-//! When a key may go: what a start refuses, what `status` counts and what `verify` proves.
+//! Removal of a key: the check at a start, the counts of `status`, and the proof of `verify`.
 
 use super::*;
 
-on_each_database!(an_unknown_label_is_refused_before_anything_changes);
-async fn an_unknown_label_is_refused_before_anything_changes(kind: Kind) {
-    let case = Case::new(kind, 1).await;
+on_each_database!(unknown_label_is_rejected_before_any_change);
+async fn unknown_label_is_rejected_before_any_change(kind: Kind) {
+    let case = RotationTest::new(kind, 1).await;
     case.label_is(Some("lost")).await;
     let before = case.messages().await;
     let context = case.context();
-    let refused = keys::check(&context.database, &context.keyring, &context.scope).await.unwrap_err();
-    assert!(matches!(&refused, KeysError::UnknownLabel { label } if label == "lost"), "{refused}");
+    let error = keys::check(&context.database, &context.keyring, &context.scope).await.unwrap_err();
+    assert!(matches!(&error, KeysError::UnknownLabel { label } if label == "lost"), "{error}");
     assert!(keys::begin(&context, &case.fence).await.is_err());
     assert!(keys::rotate(&context, &case.fence).await.is_err());
     assert_eq!(case.messages().await, before);
@@ -18,38 +18,38 @@ async fn an_unknown_label_is_refused_before_anything_changes(kind: Kind) {
     assert_eq!(status.unknown, ["lost"]);
 }
 
-on_each_database!(a_key_removed_too_early_is_refused_and_named);
-async fn a_key_removed_too_early_is_refused_and_named(kind: Kind) {
-    let case = Case::new(kind, 3).await;
+on_each_database!(key_removed_too_early_is_rejected_by_name);
+async fn key_removed_too_early_is_rejected_by_name(kind: Kind) {
+    let case = RotationTest::new(kind, 3).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     let only_new = case.context_with(Keyring::new([(NEW, "second")], NEW).unwrap());
     let check = async || keys::check(&only_new.database, &only_new.keyring, &only_new.scope).await;
-    let refused = check().await.unwrap_err();
+    let error = check().await.unwrap_err();
     assert!(
-        matches!(&refused, KeysError::KeyRemoved { label, texts: 6, places } if label == OLD && places == "things"),
-        "{refused}"
+        matches!(&error, KeysError::KeyRemoved { label, texts: 6, places } if label == OLD && places == "things"),
+        "{error}"
     );
-    assert!(refused.to_string().contains("Put the key back"), "{refused}");
+    assert!(error.to_string().contains("Put the key back"), "{error}");
 
-    // Nothing is under it any more, although nobody has proven it yet.
+    // No text is under the key any more, although `verify` has not run.
     execute(&case.database, "DELETE FROM things").await;
     check().await.unwrap();
 }
 
-on_each_database!(a_rotation_that_turns_back_knows_every_key_that_was_used);
-async fn a_rotation_that_turns_back_knows_every_key_that_was_used(kind: Kind) {
-    let case = Case::new(kind, 1).await;
+on_each_database!(reversed_rotation_still_requires_both_keys);
+async fn reversed_rotation_still_requires_both_keys(kind: Kind) {
+    let case = RotationTest::new(kind, 1).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     case.insert("meanwhile", 0, &seal(NEW, b"new"), None).await;
     assert!(keys::begin(&case.context_with(keys(OLD)), &case.fence).await.unwrap());
     let only_old = case.context_with(Keyring::new([(OLD, "first")], OLD).unwrap());
-    let refused = keys::check(&only_old.database, &only_old.keyring, &only_old.scope).await.unwrap_err();
-    assert!(matches!(&refused, KeysError::KeyRemoved { label, texts: 1, .. } if label == NEW), "{refused}");
+    let error = keys::check(&only_old.database, &only_old.keyring, &only_old.scope).await.unwrap_err();
+    assert!(matches!(&error, KeysError::KeyRemoved { label, texts: 1, .. } if label == NEW), "{error}");
 }
 
-on_each_database!(status_counts_every_text_under_its_label);
-async fn status_counts_every_text_under_its_label(kind: Kind) {
-    let case = Case::new(kind, 5).await;
+on_each_database!(status_counts_texts_by_label);
+async fn status_counts_texts_by_label(kind: Kind) {
+    let case = RotationTest::new(kind, 5).await;
     let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"x");
     case.insert("lost", 0, &lost, Some(&seal(NEW, b"{}"))).await;
     case.insert("broken", 0, b"02/w==", Some(b"")).await;
@@ -61,20 +61,20 @@ async fn status_counts_every_text_under_its_label(kind: Kind) {
     assert_eq!((status.label.as_deref(), status.active.as_str()), (Some(OLD), NEW));
     assert_eq!(status.unknown, ["lost"]);
     assert_eq!(status.rotation, None);
-    let counts = |place: &keys::Counted| (place.under(OLD), place.under(NEW), place.under("lost"), place.nameless);
+    let counts = |place: &keys::LabelCounts| (place.under(OLD), place.under(NEW), place.under("lost"), place.nameless);
     let places: Vec<_> = status.places.iter().map(|place| (place.place.as_str(), counts(place))).collect();
     assert_eq!(places, [("things", (10, 1, 1, 1)), ("replay files", (1, 0, 0, 0))]);
 
     assert!(keys::begin(&context, &case.fence).await.unwrap());
     let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
-    let rotation = status.rotation.expect("a rotation is under way");
+    let rotation = status.rotation.expect("a rotation is in progress");
     assert_eq!((rotation.to.as_str(), rotation.rewritten, status.label), (NEW, 0, None));
     assert_eq!(rotation.labels, [OLD.to_owned(), NEW.to_owned()].into());
 }
 
-on_each_database!(a_key_is_unused_only_once_a_scan_and_the_label_say_so);
-async fn a_key_is_unused_only_once_a_scan_and_the_label_say_so(kind: Kind) {
-    let case = Case::new(kind, 5).await;
+on_each_database!(verify_requires_a_clean_scan_and_the_label);
+async fn verify_requires_a_clean_scan_and_the_label(kind: Kind) {
+    let case = RotationTest::new(kind, 5).await;
     std::fs::create_dir_all(&case.replays).unwrap();
     std::fs::write(case.replays.join("1-up-x.replay"), seal(OLD, b"unit")).unwrap();
     let context = case.context();
@@ -88,13 +88,13 @@ async fn a_key_is_unused_only_once_a_scan_and_the_label_say_so(kind: Kind) {
     assert_eq!(case.rotate().await.rewritten, 11);
     assert!(verify(OLD).await.is_empty());
     assert!(verify("never used").await.is_empty());
-    assert_eq!(verify(NEW).await.len(), 4, "the key in use is never unused");
+    assert_eq!(verify(NEW).await.len(), 4, "the active key is never unused");
 
     case.insert("late", 0, &seal(OLD, b"x"), None).await;
     assert_eq!(verify(OLD).await, ["things: 1 sealed texts are under \"Key-2024\""]);
     execute(&case.database, "UPDATE things SET message = '02/w==' WHERE guid = 'late'").await;
-    assert!(verify(OLD).await[0].contains("name no key"));
+    assert!(verify(OLD).await[0].contains("have no key label"));
     execute(&case.database, "DELETE FROM things WHERE guid = 'late'").await;
     case.label_is(None).await;
-    assert!(verify(OLD).await[0].contains("a rotation has not ended"));
+    assert!(verify(OLD).await[0].contains("a rotation is incomplete"));
 }

@@ -1,5 +1,5 @@
-//! The host as a process: it serves from its first moment on while everything comes under a new key, and an operator
-//! follows it to the day on which the old key may go.
+//! Key rotation by a host process: it serves from the start while it reseals all texts, and operator commands show when
+//! the old key can be removed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::{lrp, routes};
-use crate::first_light::answers_as_diego_did;
+use crate::end_to_end::answers_as_diego_did;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -17,7 +17,7 @@ use crate::harness::modules;
 const BEFORE: &str = "key-2024";
 const AFTER: &str = "key-2026";
 
-/// The fixture's database, of a host that has just got a second key.
+/// An installation on the fixture's database with a second key, which is active.
 async fn with_a_new_key(kind: Kind) -> Installation {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;
@@ -29,12 +29,12 @@ fn only(installation: Installation, label: &str, passphrase: &str) -> Installati
     installation.set("encryption_keys", json!({ label: passphrase })).set("active_key_label", label)
 }
 
-fn said(output: &std::process::Output) -> String {
+fn text(output: &std::process::Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn wait_until_rotated(host: &mut Host) {
-    host.wait_for_line(|line| line.contains("everything is under the active key"));
+    host.wait_for_line(|line| line.contains("everything is sealed under the active key"));
 }
 
 async fn change<M: Message>(client: &reqwest::Client, host: &str, path: &str, request: &M) {
@@ -67,7 +67,7 @@ fn route(value: &str) -> proto::ProtoRoutes {
     routes(&[("cf-router", &format!("\"{value}\""))])
 }
 
-/// Creates, updates and removes until told to stop; gives what has to be there in the end.
+/// Creates, updates and removes LRPs until `stop` is set. Returns the expected annotations by guid.
 async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>) -> BTreeMap<String, String> {
     let client = crate::harness::http_client();
     let mut model = BTreeMap::new();
@@ -100,27 +100,27 @@ async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>)
             model.insert(guid, value);
         }
         if number % 20 == 0 {
-            assert!(annotations(&client, &host).await == model, "what was acknowledged is read, rotation or not");
+            assert!(annotations(&client, &host).await == model, "acknowledged writes are read during the rotation");
         }
     }
     model
 }
 
-on_each_database!(a_host_rotates_while_it_serves_and_then_the_old_key_may_go);
-async fn a_host_rotates_while_it_serves_and_then_the_old_key_may_go(kind: Kind) {
+on_each_database!(host_rotates_while_serving_and_the_old_key_can_then_be_removed);
+async fn host_rotates_while_serving_and_the_old_key_can_then_be_removed(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let mut host = installation.serve();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let writing = tokio::spawn(write_until(format!("http://{}", host.address), stopped));
     wait_until_rotated(&mut host);
-    answers_as_diego_did_beside_ours(host.address).await;
+    assert_fixture_tasks_are_listed(host.address).await;
     stop.send(true).unwrap();
     let model = writing.await.unwrap();
 
     let verified = installation.succeed(&["keys", "verify", "--label", BEFORE]);
     assert!(verified.contains("may be removed"), "{verified}");
     let in_use = installation.run(&["keys", "verify", "--label", AFTER]);
-    assert!(!in_use.status.success() && said(&in_use).contains("is the active key"), "{}", said(&in_use));
+    assert!(!in_use.status.success() && text(&in_use).contains("is the active key"), "{}", text(&in_use));
     let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
     assert_eq!((&status["label"], &status["rotation"]), (&json!(AFTER), &json!(null)), "{status}");
     for place in status["places"].as_array().unwrap() {
@@ -128,14 +128,13 @@ async fn a_host_rotates_while_it_serves_and_then_the_old_key_may_go(kind: Kind) 
     }
     assert!(host.terminate().success());
 
-    // The old key is not needed any more.
     let installation = only(installation, AFTER, "another passphrase");
     let host = installation.serve();
     assert_eq!(annotations(&crate::harness::http_client(), &format!("http://{}", host.address)).await, model);
 }
 
-/// The lists of the fixture's records, with those of the load taken out.
-async fn answers_as_diego_did_beside_ours(address: std::net::SocketAddr) {
+/// Asserts that the list of tasks, which the load does not change, is that of the fixture.
+async fn assert_fixture_tasks_are_listed(address: std::net::SocketAddr) {
     let (request, expected) = fixture::expected("tasks_list.r3");
     let response = crate::harness::http_client()
         .post(format!("http://{address}/v1/tasks/list.r3"))
@@ -148,21 +147,23 @@ async fn answers_as_diego_did_beside_ours(address: std::net::SocketAddr) {
     assert_eq!(answer.tasks.len(), expected.tasks.len());
 }
 
-on_each_database!(a_rotation_without_a_host_takes_the_lock_and_says_what_it_did);
-async fn a_rotation_without_a_host_takes_the_lock_and_says_what_it_did(kind: Kind) {
+on_each_database!(keys_rotate_takes_the_lock_and_reports_the_result);
+async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let status = installation.succeed(&["keys", "status"]);
-    for part in ["Promise    everything is under key-2024", "Active     key-2026", "desired_lrps", "replay files"] {
+    for part in
+        ["Label      everything is sealed under key-2024", "Active     key-2026", "desired_lrps", "replay files"]
+    {
         assert!(status.contains(part), "{part:?} is not in:\n{status}");
     }
     let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
     assert!(
-        !refused.status.success() && said(&refused).contains("must stay in `encryption_keys`"),
+        !refused.status.success() && text(&refused).contains("must stay in `encryption_keys`"),
         "{}",
-        said(&refused)
+        text(&refused)
     );
     let done = installation.succeed(&["keys", "rotate"]);
-    assert!(done.contains("Everything is under \"key-2026\""), "{done}");
+    assert!(done.contains("Everything is sealed under \"key-2026\""), "{done}");
     assert!(installation.succeed(&["keys", "rotate"]).contains("Nothing to do"));
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
 
@@ -170,11 +171,11 @@ async fn a_rotation_without_a_host_takes_the_lock_and_says_what_it_did(kind: Kin
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
     let busy = installation.run(&["keys", "rotate"]);
-    assert!(!busy.status.success() && said(&busy).contains("a host holds the lock"), "{}", said(&busy));
+    assert!(!busy.status.success() && text(&busy).contains("a host holds the lock"), "{}", text(&busy));
 }
 
-on_each_database!(a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key);
-async fn a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key(kind: Kind) {
+on_each_database!(host_killed_during_rotation_requires_the_old_key_and_completes_it);
+async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", "after-rotation-batch:2");
@@ -184,7 +185,7 @@ async fn a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key(
     let installation = only(installation, AFTER, "another passphrase");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
-    assert!(said(&refused).contains("still under the key \"key-2024\""), "{}", said(&refused));
+    assert!(text(&refused).contains("still under the key \"key-2024\""), "{}", text(&refused));
 
     let installation = installation.set("encryption_keys", both);
     let mut host = installation.serve();
@@ -195,19 +196,19 @@ async fn a_host_killed_while_it_rotates_goes_on_and_refuses_to_lose_the_old_key(
     answers_as_diego_did(installation.serve().address).await;
 }
 
-on_each_database!(a_damaged_record_is_told_and_keeps_the_host_serving);
-async fn a_damaged_record_is_told_and_keeps_the_host_serving(kind: Kind) {
+on_each_database!(damaged_record_is_reported_and_the_host_keeps_serving);
+async fn damaged_record_is_reported_and_the_host_keeps_serving(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let database = installation.database.open().await;
     let first = texts(&database, "SELECT MIN(guid) FROM tasks").await.remove(0);
     execute(&database, &format!("UPDATE tasks SET task_definition = '02/w==' WHERE guid = '{first}'")).await;
     let mut host = installation.serve();
-    let line = host.wait_for_line(|line| line.contains("do not open"));
+    let line = host.wait_for_line(|line| line.contains("cannot be decrypted"));
     assert!(line.contains("unreadable=1") && line.contains("tasks "), "{line}");
     let response = crate::harness::http_client().post(host.url("/v1/domains/list")).send().await.unwrap();
     assert_eq!(response.status(), 200);
     let status = installation.succeed(&["keys", "status"]);
-    assert!(status.contains("Promise    none") && status.contains("(no key)"), "{status}");
+    assert!(status.contains("Label      none") && status.contains("(no key)"), "{status}");
 }
 
 async fn wait_until_frozen(host: &Host) {
@@ -223,44 +224,47 @@ async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", "stop:after-rotation-batch:1");
     let host = Host::start(command, "serving");
-    // The signal is there before the rotation has gone a batch further.
+    // The signal is delivered before the rotation writes another batch.
     wait_until_frozen(&host).await;
     host.signal("TERM");
     host.signal("CONT");
-    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("this host ends when it is complete"), "{said}");
-    assert!(said.contains("everything is under the active key") && !said.contains("not complete"), "{said}");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("this host ends when it is complete"), "{output}");
+    assert!(
+        output.contains("everything is sealed under the active key") && !output.contains("not complete"),
+        "{output}"
+    );
 
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
     let installation = only(installation, AFTER, "another passphrase");
     answers_as_diego_did(installation.serve().address).await;
 }
 
-on_each_database!(stop_that_cannot_wait_for_the_rotation_names_the_keys_to_keep);
-async fn stop_that_cannot_wait_for_the_rotation_names_the_keys_to_keep(kind: Kind) {
-    // So slowly that no rotation of these tests ever ends.
+on_each_database!(stop_before_the_rotation_completes_names_the_keys_to_keep);
+async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
+    // Throttled so that the rotation does not complete within the test.
     let installation = with_a_new_key(kind).await.set("migration_units_per_second", 1);
     let left = "the key rotation is not complete: keep these keys";
     let mut host = installation.serve();
-    host.wait_for_line(|line| line.contains("bringing everything under the active key") && line.contains(BEFORE));
+    host.wait_for_line(|line| line.contains("re-sealing everything under the active key") && line.contains(BEFORE));
     host.signal("TERM");
     host.wait_for_line(|line| line.contains("this host ends when it is complete"));
     host.signal("TERM");
-    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(status.success() && said.contains(left) && said.contains(BEFORE), "{said}");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(status.success() && output.contains(left) && output.contains(BEFORE), "{output}");
     let status = installation.succeed(&["keys", "status"]);
     assert!(status.contains("Keep key-2024 in `encryption_keys` until then"), "{status}");
 
     let host = installation.serve();
     installation.succeed(&["migrate", "pause"]);
     host.signal("TERM");
-    let (status, said) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(status.success() && said.contains(left), "{said}");
-    assert!(!said.contains("this host ends when it is complete"), "{said}");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(status.success() && output.contains(left), "{output}");
+    assert!(!output.contains("this host ends when it is complete"), "{output}");
 
     let installation = only(installation, AFTER, "another passphrase");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
-    assert!(self::said(&refused).contains("still under the key \"key-2024\""), "{}", self::said(&refused));
+    assert!(self::text(&refused).contains("still under the key \"key-2024\""), "{}", self::text(&refused));
 }

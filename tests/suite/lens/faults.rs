@@ -1,5 +1,4 @@
-//! What goes wrong on the way: records that the lens cannot take, removed records that something was kept of,
-//! transactions that lose to others.
+//! Faults behind a lens: records that it cannot transform, residue of removed records, transactions that lose a deadlock.
 
 use bbs::database::{is_transient, sql};
 use bbs_proto::models as proto;
@@ -21,8 +20,8 @@ async fn listed(server: &Server) -> Vec<Vec<u8>> {
     answer.desired_lrps.into_iter().map(|lrp| lrp.process_guid).collect()
 }
 
-on_each_database!(a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed);
-async fn a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed(kind: Kind) {
+on_each_database!(record_that_the_lens_cannot_transform_is_omitted_and_removable);
+async fn record_that_the_lens_cannot_transform_is_omitted_and_removable(kind: Kind) {
     let server = serve_at(kind, modules::modules_with_split(), SPLIT).await;
     let guid = fixture::rows("desired_lrps")[5]["process_guid"].as_str().unwrap().to_owned();
     let all = listed(&server).await.len();
@@ -49,26 +48,26 @@ async fn a_record_that_the_lens_cannot_take_is_left_out_and_can_be_removed(kind:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_look_at_a_damaged_record_reports_the_cause() {
+async fn every_read_of_a_damaged_record_reports_the_cause() {
     let server = serve_at(Kind::Sqlite, modules::modules_with_split(), SPLIT).await;
     let guid = fixture::rows("desired_lrps")[5]["process_guid"].as_str().unwrap().to_owned();
     server
         .sql(&format!("UPDATE immutable_desired_lrps SET immutable_run_info = '02xx' WHERE process_guid = '{guid}'"))
         .await;
     let mut writer = server.store.writer(guid.as_bytes()).await.unwrap();
-    for look in ["first", "second"] {
+    for read in ["first", "second"] {
         let fault = writer.desired_lrp(guid.as_bytes()).await.unwrap_err();
-        let said = modules::chain(&fault);
+        let message = modules::chain(&fault);
         assert!(
-            said.contains("column immutable_run_info of table immutable_desired_lrps does not open"),
-            "{look}: {said}"
+            message.contains("column immutable_run_info of table immutable_desired_lrps does not open"),
+            "{read}: {message}"
         );
     }
 }
 
-/// Through the executable, so that what the host keeps beside the records is there.
+/// Through the executable, because the in-process server does not create the host's own tables.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_of_a_record_goes_with_it() {
+async fn removal_of_a_record_removes_its_residue() {
     let installation = Installation::new(&modules::modules(), Kind::Sqlite).set("pin_data_version", VERSION);
     fixture::write_to(&installation.database).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -80,11 +79,11 @@ async fn what_was_kept_of_a_record_goes_with_it() {
         .collect();
     stored.execute("UPDATE desired_lrps SET update_strategy = 1").await;
     stored.down(VERSION).await.unwrap();
-    let kept = async |guid: &str| {
+    let residue = async |guid: &str| {
         let query = format!("SELECT unit FROM bbs_residue WHERE unit = '{guid}' AND table_name = 'desired_lrps'");
         crate::harness::database::texts(&stored.context.database, &query).await.len()
     };
-    assert_eq!((kept(&guids[0]).await, kept(&guids[1]).await), (1, 1));
+    assert_eq!((residue(&guids[0]).await, residue(&guids[1]).await), (1, 1));
     let host = installation.serve();
     let client = crate::harness::http_client();
     let request = proto::RemoveDesiredLrpRequest { process_guid: guids[0].clone().into_bytes() };
@@ -92,13 +91,13 @@ async fn what_was_kept_of_a_record_goes_with_it() {
     let url = format!("http://{}/v1/desired_lrp/remove", host.address);
     assert_eq!(client.post(url).body(body).send().await.unwrap().status().as_u16(), 200);
     assert!(host.terminate().success());
-    assert_eq!((kept(&guids[0]).await, kept(&guids[1]).await), (0, 1));
+    assert_eq!((residue(&guids[0]).await, residue(&guids[1]).await), (0, 1));
 }
 
-on_each_server!(a_change_that_loses_to_another_transaction_is_made_again);
-async fn a_change_that_loses_to_another_transaction_is_made_again(kind: Kind) {
+on_each_server!(change_that_loses_a_deadlock_is_retried);
+async fn change_that_loses_a_deadlock_is_retried(kind: Kind) {
     let server = Server::empty(kind).await;
-    // Which of two is ended is the database's choice: MySQL takes the one that changed less.
+    // The database chooses the victim of a deadlock: MySQL rolls back the transaction that changed fewer rows.
     for attempt in 0..5 {
         let guid = format!("guid-{attempt}");
         desire(&server, lrp(&guid)).await;
@@ -136,10 +135,10 @@ async fn a_change_that_loses_to_another_transaction_is_made_again(kind: Kind) {
             return;
         }
     }
-    panic!("the database never ended the host's transaction");
+    panic!("the host's transaction was never the victim of the deadlock");
 }
 
-/// Whether the host has begun to remove the record.
+/// Whether the host's transaction has locked the record.
 async fn is_locked(server: &Server, guid: &str) -> bool {
     let mut probe = server.database.write().await.unwrap();
     let free = "SELECT process_guid FROM desired_lrps WHERE process_guid = ? FOR UPDATE SKIP LOCKED";

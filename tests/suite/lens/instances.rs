@@ -1,10 +1,10 @@
-//! Calls about instances through the lens: each answers, and leaves everything, as on a native database.
+//! Calls about instances through a lens: the responses and the final state are those of a native database.
 
 use std::path::PathBuf;
 
 use bbs_proto::models as proto;
 
-use super::{NEWEST, PINS, Pair, SPLIT};
+use super::{NEWEST, PINS, SPLIT, ServerPair};
 use crate::api::actual_lrps::{CLAIM, CRASH, FAIL, REMOVE, RETIRE, START};
 use crate::api::actual_lrps::{claim, crash, fail, instance, key, net_info, remove, start};
 use crate::api::lrp;
@@ -16,7 +16,7 @@ const EVACUATE_RUNNING: &str = "/v1/actual_lrps/evacuate_running.r1";
 const EVACUATE_STOPPED: &str = "/v1/actual_lrps/evacuate_stopped";
 const REMOVE_EVACUATING: &str = "/v1/actual_lrps/remove_evacuating";
 
-impl Pair {
+impl ServerPair {
     async fn instances(&self) {
         self.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
     }
@@ -76,20 +76,20 @@ impl Pair {
 }
 
 async fn lives_agree(kind: Kind, modules: PathBuf, version: u64) {
-    let pair = Pair::at(kind, modules, version).await;
+    let pair = ServerPair::at(kind, modules, version).await;
     pair.life().await;
     pair.evacuations().await;
     pair.lists().await;
     assert_eq!((pair.native.store.left_out(), pair.other.store.left_out()), (0, 0));
 }
 
-on_each_database!(instances_of_split_desired_lrps_live_as_others_do);
-async fn instances_of_split_desired_lrps_live_as_others_do(kind: Kind) {
+on_each_database!(instances_of_split_desired_lrps_behave_as_native_ones);
+async fn instances_of_split_desired_lrps_behave_as_native_ones(kind: Kind) {
     lives_agree(kind, modules::modules_with_split(), SPLIT).await;
 }
 
-on_each_database!(instances_below_a_pin_live_as_others_do);
-async fn instances_below_a_pin_live_as_others_do(kind: Kind) {
+on_each_database!(instances_at_a_pin_behave_as_native_ones);
+async fn instances_at_a_pin_behave_as_native_ones(kind: Kind) {
     for pin in PINS.into_iter().chain([NEWEST]) {
         lives_agree(kind, modules::modules(), pin).await;
     }

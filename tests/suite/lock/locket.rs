@@ -1,4 +1,4 @@
-//! The same under Locket, which Diego's BBS locks too.
+//! The same tests with Locket's lock, which Diego's BBS uses too.
 
 use serde_json::Value;
 
@@ -18,8 +18,8 @@ async fn end(host: Host) -> String {
     log
 }
 
-on_each_database!(one_host_has_the_lock_and_gives_it_back);
-async fn one_host_has_the_lock_and_gives_it_back(kind: Kind) {
+on_each_database!(one_host_holds_the_lock_and_releases_it_at_termination);
+async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
     let (locket, database) = (Locket::start(), TestDatabase::new(kind));
     let (one, other) = (under(&locket, host(&database, "one")), under(&locket, host(&database, "other")));
     let master = tokio::task::spawn_blocking(move || one.serve()).await.unwrap();
@@ -28,8 +28,11 @@ async fn one_host_has_the_lock_and_gives_it_back(kind: Kind) {
         let same = under(&locket, host(&database, "one"));
         tokio::task::spawn_blocking(move || same.run(&["migrate", "up"])).await.unwrap()
     };
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("another host holds the lock"), "a command is not the host of its name: {said}");
+    let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        output.contains("another host holds the lock"),
+        "a command with the uuid of a host does not share its lock: {output}"
+    );
     let waiting = standby(&other);
     while !locket.callers().iter().any(|caller| caller == "other") {
         tokio::task::yield_now().await;
@@ -43,33 +46,33 @@ async fn one_host_has_the_lock_and_gives_it_back(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_another_has_or_that_cannot_be_renewed_ends_its_host() {
+async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
     let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
     let serve = || {
         let installation = under(&locket, host(&database, "one"));
         tokio::task::spawn_blocking(move || installation.serve())
     };
     let master = serve().await.unwrap();
-    locket.give_to("diego");
-    let said = end(master).await;
-    assert!(said.contains("lock-collision"), "{said}");
-    locket.give_to("one");
+    locket.grant_to("diego");
+    let output = end(master).await;
+    assert!(output.contains("lock-collision"), "{output}");
+    locket.grant_to("one");
     let master = serve().await.unwrap();
-    locket.be_silent(true);
-    let said = end(master).await;
-    assert!(said.contains("could not be renewed for 2s"), "{said}");
-    // A standby waits for a service that does not answer.
+    locket.set_unavailable(true);
+    let output = end(master).await;
+    assert!(output.contains("could not be renewed for 2s"), "{output}");
+    // A standby waits while Locket is unavailable.
     let waiting = serve();
     let before = locket.callers().len();
     while locket.callers().len() < before + 3 {
         tokio::task::yield_now().await;
     }
-    locket.be_silent(false);
+    locket.set_unavailable(false);
     waiting.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_way_to_locket_is_said() {
+async fn locket_connection_errors_name_their_cause() {
     let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
     let path = |name: &str| Value::from(certificate(name).display().to_string());
     for (changes, wanted) in [
@@ -86,8 +89,8 @@ async fn what_is_wrong_with_the_way_to_locket_is_said() {
         let installation = under(&locket, host(&database, "one"));
         let installation = changes.into_iter().fold(installation, |all, (key, value): (_, Value)| all.set(key, value));
         let output = tokio::task::spawn_blocking(move || installation.run(&["migrate", "up"])).await.unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(wanted), "{wanted}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(wanted), "{wanted}: {errors}");
     }
     assert_eq!(locket.holder(), None);
 }

@@ -1,4 +1,4 @@
-//! What every call says where none can do its work: tables that are gone, a lock that is lost.
+//! The answer of every call when none can succeed: missing tables, a lost lock, an unreachable database, no Locket.
 
 use bbs::api::routes;
 use bbs_proto::models as proto;
@@ -12,10 +12,10 @@ use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{Options, Server};
 
 const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
-/// They need no table.
-pub(super) const OTHERS: [&str; 2] = ["ping", "cells/list.r1"];
+/// Calls that read no table.
+pub(super) const WITHOUT_TABLES: [&str; 2] = ["ping", "cells/list.r1"];
 
-/// A request that every rule allows.
+/// A valid request of this route.
 fn request(path: &str) -> Vec<u8> {
     let guid = || b"guid".to_vec();
     let text = || b"text".to_vec();
@@ -59,7 +59,7 @@ fn instance(path: &str) -> Vec<u8> {
             let start = proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, ..Default::default() };
             proto::StartActualLrpRequest { actual_lrp_net_info, ..start }.encode_to_vec()
         }
-        // The fields of the others are the same as far as they go.
+        // The other requests share their first fields.
         _ => proto::CrashActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message }.encode_to_vec(),
     }
 }
@@ -79,27 +79,27 @@ fn task(path: &str) -> Vec<u8> {
     }
 }
 
-on_each_database!(every_call_whose_tables_are_gone_says_that_no_other_can_succeed);
-async fn every_call_whose_tables_are_gone_says_that_no_other_can_succeed(kind: Kind) {
+on_each_database!(calls_on_missing_tables_are_answered_as_unrecoverable);
+async fn calls_on_missing_tables_are_answered_as_unrecoverable(kind: Kind) {
     let server = Server::empty(kind).await;
     for table in TABLES {
         server.sql(&format!("DROP TABLE {table}")).await;
     }
-    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
         let reply = server.post(&format!("/v1/{}", route.path), request(route.path)).await;
         let (error, text) = reply.error();
         assert_eq!(error, Type::Unrecoverable, "{}: {text}", route.path);
         assert!(text.starts_with("Unrecoverable Error: "), "{}: {text}", route.path);
     }
-    for path in OTHERS {
+    for path in WITHOUT_TABLES {
         assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
     }
 }
 
-/// Whoever asks it first.
+/// Each call in turn is the first one on the missing tables.
 #[tokio::test(flavor = "multi_thread")]
-async fn any_call_whose_tables_are_gone_ends_the_host() {
-    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+async fn any_call_on_missing_tables_ends_the_host() {
+    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
         let server = Server::empty(Kind::Sqlite).await;
         for table in TABLES {
             server.sql(&format!("DROP TABLE {table}")).await;
@@ -110,13 +110,13 @@ async fn any_call_whose_tables_are_gone_ends_the_host() {
     }
 }
 
-/// What only reads goes on for as long as clients come.
+/// Whether a call changes records. Calls that only read are answered also after the lock is lost.
 pub(super) fn changes(path: &str) -> bool {
-    !path.contains("list") && !path.contains("/get_") && !OTHERS.contains(&path)
+    !path.contains("list") && !path.contains("/get_") && !WITHOUT_TABLES.contains(&path)
 }
 
-on_each_database!(a_host_that_lost_the_lock_reads_and_changes_nothing);
-async fn a_host_that_lost_the_lock_reads_and_changes_nothing(kind: Kind) {
+on_each_database!(host_without_the_lock_answers_reads_and_rejects_changes);
+async fn host_without_the_lock_answers_reads_and_rejects_changes(kind: Kind) {
     let server = Server::empty(kind).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
     for route in calls() {
@@ -132,24 +132,24 @@ async fn a_host_that_lost_the_lock_reads_and_changes_nothing(kind: Kind) {
     assert!(routes().any(|route| changes(route.path)));
 }
 
-on_each_database!(a_database_that_is_away_is_said_by_every_call_and_ends_nothing);
-async fn a_database_that_is_away_is_said_by_every_call_and_ends_nothing(kind: Kind) {
+on_each_database!(unreachable_database_is_reported_by_every_call_and_does_not_end_the_host);
+async fn unreachable_database_is_reported_by_every_call_and_does_not_end_the_host(kind: Kind) {
     let server = Server::empty(kind).await;
     server.database.close().await;
-    for route in calls().filter(|route| !OTHERS.contains(&route.path)) {
+    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
         let (error, text) = server.post(&format!("/v1/{}", route.path), request(route.path)).await.error();
         assert_eq!(error, Type::UnknownError, "{}: {text}", route.path);
         assert!(text.starts_with("cannot "), "{}: {text}", route.path);
     }
-    for path in OTHERS {
+    for path in WITHOUT_TABLES {
         assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
     }
     let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
-    assert!(given_up.is_err(), "it may come back");
+    assert!(given_up.is_err(), "the database may return");
 }
 
-on_each_database!(nobody_says_which_cells_there_are);
-async fn nobody_says_which_cells_there_are(kind: Kind) {
+on_each_database!(host_without_clients_lists_no_cells);
+async fn host_without_clients_lists_no_cells(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(cells(&server).await, proto::CellsResponse::default());
 }
@@ -160,11 +160,11 @@ async fn cells(server: &Server) -> proto::CellsResponse {
     answer
 }
 
-on_each_database!(the_cells_are_those_that_locket_knows);
-async fn the_cells_are_those_that_locket_knows(kind: Kind) {
+on_each_database!(cells_are_listed_as_locket_knows_them);
+async fn cells_are_listed_as_locket_knows_them(kind: Kind) {
     let neighbours = Neighbours::start();
     let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
-    neighbours.locket.show("no-cell", "no JSON");
+    neighbours.locket.add_presence("no-cell", "no JSON");
     let capacity = serde_json::json!({ "memory_mb": 3, "disk_mb": 2, "containers": 1 });
     let providers = serde_json::json!([{ "name": "preloaded", "properties": ["cflinuxfs4"] }, { "name": "docker" }]);
     let presence = serde_json::json!({
@@ -172,7 +172,7 @@ async fn the_cells_are_those_that_locket_knows(kind: Kind) {
         "rootfs_provider_list": providers, "placement_tags": ["gpu"], "optional_placement_tags": ["ssd"],
         "rep_url": "https://cell-b:1801", "annotations": { "rack": "7" },
     });
-    neighbours.locket.show("cell-b", &presence.to_string());
+    neighbours.locket.add_presence("cell-b", &presence.to_string());
     let provider = |name: &str, properties: &[&str]| proto::Provider {
         name: name.into(),
         properties: properties.iter().map(|property| property.as_bytes().to_vec()).collect(),
@@ -196,19 +196,19 @@ async fn the_cells_are_those_that_locket_knows(kind: Kind) {
     };
     assert_eq!(cells(&server).await, proto::CellsResponse { error: None, cells: vec![first, second] });
     for cell in ["cell-a", "cell-b", "no-cell"] {
-        neighbours.locket.hide(cell);
+        neighbours.locket.remove_presence(cell);
     }
     assert_eq!(cells(&server).await, proto::CellsResponse::default());
 }
 
-on_each_database!(without_locket_nobody_knows_the_cells_and_that_is_said);
-async fn without_locket_nobody_knows_the_cells_and_that_is_said(kind: Kind) {
+on_each_database!(listing_cells_without_locket_is_an_error);
+async fn listing_cells_without_locket_is_an_error(kind: Kind) {
     let neighbours = Neighbours::start();
     let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
-    neighbours.locket.be_silent(true);
+    neighbours.locket.set_unavailable(true);
     let (kind, text) = server.post("/v1/cells/list.r1", []).await.error();
     assert_eq!(kind, Type::UnknownError);
-    assert!(text.contains("which cells there are"), "{text}");
-    neighbours.locket.be_silent(false);
+    assert!(text.contains("could not list the cells"), "{text}");
+    neighbours.locket.set_unavailable(false);
     assert_eq!(cells(&server).await.cells.len(), 1);
 }

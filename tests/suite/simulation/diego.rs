@@ -1,4 +1,4 @@
-//! The host and everybody around it, and what can happen to them.
+//! The simulated Diego: the host and the components around it, and the faults that can be injected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use futures_util::future::join_all;
 use super::supervisor::{Supervisor, serve};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::diego::auctioneer::Auctioneer;
+use crate::harness::diego::bbs_client::BbsClient;
 use crate::harness::diego::cell::Cell;
 use crate::harness::diego::controller::{Controller, DOMAIN};
 use crate::harness::diego::emitter::Emitter;
-use crate::harness::diego::home::Home;
-use crate::harness::diego::mood::{Behaviour, Mood};
+use crate::harness::diego::fault_switch::{Behaviour, FaultSwitch};
 use crate::harness::diego::receiver::Receiver;
 use crate::harness::diego::trust::Trust;
 use crate::harness::host::Installation;
@@ -23,8 +23,8 @@ use crate::harness::proxy::Proxy;
 use crate::harness::{modules, until};
 
 const CELLS: usize = 6;
-pub const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Reps look at all their rows this often, and more rarely where there are many.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Base interval at which reps read all their rows; longer with many LRPs.
 const SYNC_INTERVAL: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy)]
@@ -32,46 +32,46 @@ pub enum Fault {
     Auctioneer(Behaviour),
     Reps(Behaviour),
     Receiver(Behaviour),
-    /// Containers end by themselves.
+    /// Containers crash.
     Crash,
-    /// A cell loses everything, and comes back empty.
-    Die,
-    /// A cell cannot be reached and reaches nobody, and comes back with what it ran.
-    GetLost,
-    /// What a cell runs has to go elsewhere.
+    /// A cell loses its containers and its connection, and returns empty.
+    LoseCell,
+    /// A cell is disconnected in both directions, and returns with its containers.
+    DisconnectCell,
+    /// A cell is evacuated.
     Evacuate,
     /// The host is killed and started again.
     Kill,
-    /// The host is told to end and started again.
+    /// The host is terminated and started again.
     Restart,
     /// Another host waits for the lock while the first is killed.
     TakeOver,
-    /// The connections to the database break, and come back.
-    Cut,
-    /// Locket is silent for longer than a lock lasts.
+    /// The connections to the database break and are restored.
+    CutDatabase,
+    /// Locket is unavailable for longer than the lock's TTL.
     LoseLock,
 }
 
 impl Fault {
     pub fn all() -> Vec<Self> {
         let each = |fault: fn(Behaviour) -> Self| Behaviour::FAULTS.map(fault);
-        let whole = [Self::Crash, Self::Die, Self::GetLost, Self::Evacuate];
-        let of_the_host = [Self::Kill, Self::Restart, Self::TakeOver, Self::LoseLock, Self::Cut];
+        let of_cells = [Self::Crash, Self::LoseCell, Self::DisconnectCell, Self::Evacuate];
+        let of_the_host = [Self::Kill, Self::Restart, Self::TakeOver, Self::LoseLock, Self::CutDatabase];
         [each(Self::Auctioneer), each(Self::Reps), each(Self::Receiver)]
             .concat()
             .into_iter()
-            .chain(whole)
+            .chain(of_cells)
             .chain(of_the_host)
             .collect()
     }
 
     pub fn is_possible_on(self, kind: Kind) -> bool {
-        !matches!(self, Self::Cut) || kind != Kind::Sqlite
+        !matches!(self, Self::CutDatabase) || kind != Kind::Sqlite
     }
 }
 
 pub struct Diego {
-    pub home: Home,
+    pub home: BbsClient,
     pub cells: Vec<Cell>,
     pub receiver: Receiver,
     pub emitter: Emitter,
@@ -93,9 +93,9 @@ impl Diego {
         let installations = ["bbs-0", "bbs-1"]
             .map(|name| Arc::new(installation(&database, &trust, &auctioneer, &locket).set("uuid", name)));
         let host = serve(Arc::clone(&installations[0])).await;
-        let home = Home::new(trust.client(), host.address);
+        let home = BbsClient::new(trust.client(), host.address);
         let freshness = proto::UpsertDomainRequest { domain: DOMAIN.to_vec(), ttl: 0 };
-        let fresh = home.tell::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness).await;
+        let fresh = home.submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness).await;
         assert_eq!(fresh, Ok(()));
         let sync_interval = SYNC_INTERVAL + Duration::from_millis(lrps);
         let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, sync_interval));
@@ -106,57 +106,57 @@ impl Diego {
         Self { home, cells, receiver, emitter, supervisor, auctioneer, locket, proxy, random, _trust: trust }
     }
 
-    /// One fault, from its beginning until it is over.
-    pub async fn suffer(&mut self, fault: Fault, controller: &mut Controller) {
-        let meanwhile = self.random.u64(20..100);
+    /// Injects one fault and waits until it is over.
+    pub async fn inject(&mut self, fault: Fault, controller: &mut Controller) {
+        let operations = self.random.u64(20..100);
         match fault {
             Fault::Auctioneer(behaviour) => {
-                while_in(&[self.auctioneer.mood()], behaviour, controller.operations(meanwhile)).await;
+                while_behaving(&[self.auctioneer.faults()], behaviour, controller.operations(operations)).await;
             }
             Fault::Reps(behaviour) => {
-                let moods: Vec<_> = self.cells.iter().map(Cell::mood).collect();
-                while_in(&moods, behaviour, controller.operations(meanwhile)).await;
+                let switches: Vec<_> = self.cells.iter().map(Cell::faults).collect();
+                while_behaving(&switches, behaviour, controller.operations(operations)).await;
             }
             Fault::Receiver(behaviour) => {
-                while_in(&[self.receiver.mood()], behaviour, controller.operations(meanwhile)).await;
+                while_behaving(&[self.receiver.faults()], behaviour, controller.operations(operations)).await;
             }
             Fault::Crash => self.crash_some().await,
-            Fault::Die => {
+            Fault::LoseCell => {
                 let cell = self.any_cell();
-                cell.die();
-                self.given_up(&cell).await;
-                cell.come_back();
+                cell.fail();
+                self.wait_until_replaced(&cell).await;
+                cell.reconnect();
             }
-            Fault::GetLost => {
+            Fault::DisconnectCell => {
                 let cell = self.any_cell();
-                cell.get_lost();
-                self.given_up(&cell).await;
-                cell.come_back();
+                cell.disconnect();
+                self.wait_until_replaced(&cell).await;
+                cell.reconnect();
             }
             Fault::Evacuate => {
                 let cell = self.any_cell();
                 cell.evacuate();
                 while cell.load() > 0 {
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                cell.appear();
+                cell.register();
             }
             Fault::Kill => self.supervisor.kill().await,
             Fault::Restart => self.supervisor.restart().await,
-            Fault::TakeOver => self.supervisor.take_over(controller.operations(meanwhile)).await,
-            Fault::Cut => {
+            Fault::TakeOver => self.supervisor.take_over(controller.operations(operations)).await,
+            Fault::CutDatabase => {
                 let proxy = self.proxy.as_ref().expect("a server is reached through a proxy");
                 proxy.cut();
-                self.answers(false).await;
+                self.wait_until_answering(false).await;
                 proxy.heal();
-                self.answers(true).await;
+                self.wait_until_answering(true).await;
             }
             Fault::LoseLock => {
                 let before = self.supervisor.ended();
-                self.locket.be_silent(true);
+                self.locket.set_unavailable(true);
                 until(|| self.supervisor.ended() > before).await;
-                self.locket.be_silent(false);
-                self.answers(true).await;
+                self.locket.set_unavailable(false);
+                self.wait_until_answering(true).await;
             }
         }
     }
@@ -172,8 +172,8 @@ impl Diego {
         join_all(chosen.iter().map(|(cell, key)| cell.crash(key))).await;
     }
 
-    /// Waits until the host counts on nothing that a cell ran.
-    async fn given_up(&self, cell: &Cell) {
+    /// Waits until the host regards all containers of a cell as suspect or has removed them.
+    async fn wait_until_replaced(&self, cell: &Cell) {
         let request = proto::ActualLrPsRequest { cell_id: cell.id().into(), ..Default::default() };
         loop {
             let (answer, _, _): (proto::ActualLrPsResponse, _, _) =
@@ -182,28 +182,28 @@ impl Diego {
             if answer.actual_lrps.iter().all(|row| row.presence() == suspect) {
                 return;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn answers(&self, wanted: bool) {
+    async fn wait_until_answering(&self, wanted: bool) {
         while self.home.answers().await != wanted {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Changes how somebody behaves, for some operations at least and until it was noticed.
-async fn while_in(moods: &[&Mood], behaviour: Behaviour, operations: impl Future<Output = ()>) {
-    let failed = || moods.iter().map(|mood| mood.failed()).sum::<u64>();
+/// Sets the behaviour of components until `operations` are complete and a request has failed.
+async fn while_behaving(switches: &[&FaultSwitch], behaviour: Behaviour, operations: impl Future<Output = ()>) {
+    let failed = || switches.iter().map(|switch| switch.failed()).sum::<u64>();
     let before = failed();
-    moods.iter().for_each(|mood| mood.be(behaviour));
+    switches.iter().for_each(|switch| switch.set(behaviour));
     operations.await;
     until(|| failed() > before).await;
-    moods.iter().for_each(|mood| mood.be(Behaviour::Sound));
+    switches.iter().for_each(|switch| switch.set(Behaviour::Sound));
 }
 
-/// A host that believes everybody here, and is believed. It does everything soon.
+/// A host that trusts the simulated components and is trusted by them, with short intervals and timeouts.
 fn installation(database: &TestDatabase, trust: &Trust, auctioneer: &Auctioneer, locket: &Locket) -> Installation {
     let mut installation = Installation::on(database.clone(), &modules::modules());
     let [ca_file, cert_file, key_file] = trust.files().map(|path| path.display().to_string());

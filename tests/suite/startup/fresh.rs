@@ -1,14 +1,15 @@
-//! Databases without a version whose tables are empty: whatever life they had before, a host begins them anew, and its
-//! next start finds a database like any other.
+//! Databases without a version and without rows: whatever they held before, a host initialises them again, and its next
+//! start finds a complete database.
 
 use crate::harness::database::{execute, on_each_database, tables, texts};
 use crate::lock::upsert_domain;
 
 use super::*;
 
+/// The tables whose rows show that a database is in use.
 const COUNTED: [&str; 4] = fixture::TABLES;
 
-/// Empties tables and removes the version, as an operator or a test rig does.
+/// Empties tables and removes the version row.
 async fn empty(installation: &Installation, is_emptied: impl Fn(&str) -> bool) {
     let opened = installation.database.open().await;
     for table in tables(&opened).await.into_iter().filter(|table| is_emptied(table)) {
@@ -18,8 +19,8 @@ async fn empty(installation: &Installation, is_emptied: impl Fn(&str) -> bool) {
     opened.close().await;
 }
 
-/// It serves, takes a record, and serves again as what it is.
-async fn assert_begins_anew(installation: &Installation) {
+/// Asserts that a host initialises the database, serves a write, and serves again after a restart.
+async fn assert_initialised_again(installation: &Installation) {
     let host = installation.serve();
     upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
@@ -35,22 +36,22 @@ async fn assert_begins_anew(installation: &Installation) {
     opened.close().await;
 }
 
-on_each_database!(diegos_tables_without_rows_or_version_are_begun_anew);
-async fn diegos_tables_without_rows_or_version_are_begun_anew(kind: Kind) {
+on_each_database!(diego_tables_without_rows_or_version_are_initialised_again);
+async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) {
     let installation = diegos(kind).await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let opened = installation.database.open().await;
-    // Locket's, in the same database.
+    // A table of Locket in the same database, which is not the host's.
     execute(&opened, "CREATE TABLE locks (path VARCHAR(255) PRIMARY KEY, owner VARCHAR(255))").await;
     execute(&opened, "INSERT INTO locks VALUES ('bbs', 'z1')").await;
-    assert_begins_anew(&installation).await;
+    assert_initialised_again(&installation).await;
     assert_eq!(texts(&opened, "SELECT owner FROM locks").await, ["z1"]);
     opened.close().await;
 }
 
-// The host's own tables hold what was kept of records that are gone, of a way down that lost something.
-on_each_database!(a_database_that_was_migrated_both_ways_is_begun_anew_once_it_is_empty);
-async fn a_database_that_was_migrated_both_ways_is_begun_anew_once_it_is_empty(kind: Kind) {
+// The host's own tables hold residue of records that no longer exist.
+on_each_database!(emptied_database_with_residue_and_history_is_initialised_again);
+async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Kind) {
     let installation = diegos(kind).await.set("enable_db_health_check", true);
     assert!(installation.serve().terminate().success());
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
@@ -58,34 +59,34 @@ async fn a_database_that_was_migrated_both_ways_is_begun_anew_once_it_is_empty(k
     let opened = installation.database.open().await;
     execute(&opened, "UPDATE bbs_history SET digest = 'of another module'").await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
-    assert_begins_anew(&installation).await;
-    // The same once more, from the newest version, with the row of the health probe.
+    assert_initialised_again(&installation).await;
+    // Again from the newest version, with the row of the health probe.
     execute(&opened, "DELETE FROM bbs_health_check").await;
     execute(&opened, "INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
     opened.close().await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
-    assert_begins_anew(&installation).await;
+    assert_initialised_again(&installation).await;
 }
 
-on_each_database!(a_database_of_which_every_table_was_emptied_is_begun_anew);
-async fn a_database_of_which_every_table_was_emptied_is_begun_anew(kind: Kind) {
+on_each_database!(database_with_all_tables_emptied_is_initialised_again);
+async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
     let installation = diegos(kind).await;
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
-    // What a migration did not get to remove before its notes were emptied, too.
+    // Tables of an interrupted migration whose state was emptied with the others.
     execute(&opened, &format!("CREATE TABLE actual_lrps__{NEWEST} (process_guid VARCHAR(255) PRIMARY KEY)")).await;
     execute(&opened, &format!("CREATE TABLE desired_lrps__{OLDEST} (process_guid VARCHAR(255) PRIMARY KEY)")).await;
     for _ in 0..2 {
         empty(&installation, |_| true).await;
-        assert_begins_anew(&installation).await;
+        assert_initialised_again(&installation).await;
     }
     let left: Vec<_> = tables(&opened).await.into_iter().filter(|table| table.contains("__")).collect();
     assert_eq!(left, Vec::<String>::new());
     opened.close().await;
 }
 
-on_each_database!(an_emptied_database_is_begun_anew_by_a_host_that_migrates_online);
-async fn an_emptied_database_is_begun_anew_by_a_host_that_migrates_online(kind: Kind) {
+on_each_database!(emptied_database_is_initialised_again_in_online_mode);
+async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
     let installation = diegos(kind).await.set("migration_mode", "online");
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let host = installation.serve();

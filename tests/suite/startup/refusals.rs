@@ -1,4 +1,4 @@
-//! Starts that end because of what they found: everything is in the database as it was, whatever the lock.
+//! Refused starts: the database is unchanged, with every kind of lock.
 
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
@@ -12,17 +12,17 @@ async fn run(installation: &Installation, arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().expect("the executable starts")).await.unwrap()
 }
 
-/// What the executable says as it ends, having changed nothing.
+/// Runs a command that must fail without a change of the database; returns its output.
 async fn refused(installation: &Installation, arguments: &[&str]) -> String {
     let before = dump(&installation.database).await;
     let output = run(installation, arguments).await;
-    let said = said(&output);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {said}");
-    assert_eq!(dump(&installation.database).await, before, "bbs {arguments:?} wrote: {said}");
-    said
+    let message = output_text(&output);
+    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {message}");
+    assert_eq!(dump(&installation.database).await, before, "bbs {arguments:?} wrote: {message}");
+    message
 }
 
-/// Databases that a host has to leave alone, as Diego or another host left them; what is said of each.
+/// States of the database that a host refuses, and a part of the message about each.
 const FOREIGN: [(&str, &str); 4] = [
     (r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#, "newer than the"),
     ("DELETE FROM configurations WHERE id = 'version'", "has rows in actual_lrps, desired_lrps, domains, tasks"),
@@ -33,8 +33,8 @@ const FOREIGN: [(&str, &str); 4] = [
     (r#"UPDATE configurations SET value = '{"CurrentVersion":1700000000}' WHERE id = 'version'"#, "1700000000"),
 ];
 
-on_each_database!(a_start_that_ends_leaves_no_trace_in_a_database_that_no_host_has_seen);
-async fn a_start_that_ends_leaves_no_trace_in_a_database_that_no_host_has_seen(kind: Kind) {
+on_each_database!(refused_start_writes_nothing_to_a_database_new_to_the_host);
+async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) {
     let installation = diegos(kind).await;
     let original = installation.database.copy();
     for (change, reason) in FOREIGN {
@@ -44,33 +44,33 @@ async fn a_start_that_ends_leaves_no_trace_in_a_database_that_no_host_has_seen(k
         opened.close().await;
         let installation = Installation::on(database, &modules::modules());
         for arguments in [&["serve"][..], &["migrate", "up"]] {
-            let said = refused(&installation, arguments).await;
-            assert!(said.contains(reason), "{reason}: {said}");
+            let message = refused(&installation, arguments).await;
+            assert!(message.contains(reason), "{reason}: {message}");
         }
         let locket = Locket::start();
-        let said = refused(&under(&locket, installation.set("uuid", "one")), &["serve"]).await;
-        assert!(said.contains(reason), "{reason}: {said}");
+        let message = refused(&under(&locket, installation.set("uuid", "one")), &["serve"]).await;
+        assert!(message.contains(reason), "{reason}: {message}");
     }
 }
 
-on_each_database!(a_start_that_ends_leaves_no_trace_in_a_database_that_hosts_have_served);
-async fn a_start_that_ends_leaves_no_trace_in_a_database_that_hosts_have_served(kind: Kind) {
+on_each_database!(refused_start_writes_nothing_to_a_database_that_a_host_has_served);
+async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind: Kind) {
     let installation = diegos(kind).await;
     assert!(installation.serve().terminate().success());
     let pinned = installation.set("pin_data_version", VERSION);
-    let said = refused(&pinned, &["serve"]).await;
+    let message = refused(&pinned, &["serve"]).await;
     let wanted = format!("above {VERSION}, which `pin_data_version` or `--to` names");
-    assert!(said.contains(&wanted) && said.contains("has written nothing"), "{said}");
+    assert!(message.contains(&wanted) && message.contains("has written nothing"), "{message}");
     let unpinned = pinned.set("pin_data_version", Value::Null);
-    let said = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
-    assert!(said.contains(&wanted) && said.contains(&format!("`bbs migrate down --to {VERSION}`")), "{said}");
-    assert!(!said.contains("this host shuts down"), "{said}");
-    let said = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
-    assert!(said.contains("nothing was done"), "{said}");
+    let message = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
+    assert!(message.contains(&wanted) && message.contains(&format!("`bbs migrate down --to {VERSION}`")), "{message}");
+    assert!(!message.contains("this host shuts down"), "{message}");
+    let message = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
+    assert!(message.contains("nothing was done"), "{message}");
 }
 
-on_each_database!(a_record_of_a_version_that_no_module_leads_to_is_not_migrated);
-async fn a_record_of_a_version_that_no_module_leads_to_is_not_migrated(kind: Kind) {
+on_each_database!(record_of_a_version_unknown_to_the_catalog_is_not_migrated);
+async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) {
     let installation = diegos(kind).await;
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
@@ -78,8 +78,8 @@ async fn a_record_of_a_version_that_no_module_leads_to_is_not_migrated(kind: Kin
     for arguments in
         [&["migrate", "down", "--to", &VERSION.to_string()][..], &["migrate", "plan", "--to", &VERSION.to_string()]]
     {
-        let said = refused(&installation, arguments).await;
-        assert!(said.contains("table tasks has records of version 1999999999"), "{said}");
+        let message = refused(&installation, arguments).await;
+        assert!(message.contains("table tasks has records of version 1999999999"), "{message}");
     }
     execute(&opened, &format!("UPDATE tasks SET record_version = {VERSION}")).await;
     opened.close().await;
@@ -87,8 +87,8 @@ async fn a_record_of_a_version_that_no_module_leads_to_is_not_migrated(kind: Kin
     assert_eq!(version(&installation), VERSION);
 }
 
-on_each_database!(a_version_that_is_not_in_the_catalog_is_refused_before_the_lock);
-async fn a_version_that_is_not_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
+on_each_database!(version_missing_in_the_catalog_is_refused_before_the_lock);
+async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     let original = TestDatabase::new(kind);
     fixture::write_to(&original).await;
     for (key, value, wanted) in [
@@ -99,13 +99,13 @@ async fn a_version_that_is_not_in_the_catalog_is_refused_before_the_lock(kind: K
         ("pin_api_version", "3.0".into(), "cannot pin the API to 3.0: this host serves 0.9, 0.10, 1.1"),
         ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
     ] {
-        // Another host has the lock: nothing is waited for.
+        // The check comes before the lock, so the message does not depend on it.
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
         let before = dump(&original).await;
         let output = run(&installation, &["serve"]).await;
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(wanted), "{wanted}: {said}");
+        let message = output_text(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(wanted), "{wanted}: {message}");
         assert_eq!(dump(&original).await, before, "{key} wrote");
     }
     let installation = Installation::on(original.clone(), &modules::modules());
@@ -116,18 +116,18 @@ async fn a_version_that_is_not_in_the_catalog_is_refused_before_the_lock(kind: K
         &["migrate", "down", "--to", "7"],
         &["migrate", "plan", "--to", "7"],
     ] {
-        let said = refused(&installation, arguments).await;
-        assert!(said.contains("no migration to 7") && said.contains("1772581987, 1795000000"), "{said}");
+        let message = refused(&installation, arguments).await;
+        assert!(message.contains("no migration to 7") && message.contains("1772581987, 1795000000"), "{message}");
     }
-    let said = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
-    assert!(said.contains("this host serves 0.9, 0.10, 1.1"), "{said}");
+    let message = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
+    assert!(message.contains("this host serves 0.9, 0.10, 1.1"), "{message}");
 }
 
-/// One way only, so that a rollback across it can never succeed.
+/// The setting is checked at the start, not when the host drains.
 #[tokio::test]
-async fn a_rollback_across_a_migration_with_no_way_back_is_refused_at_the_start() {
+async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
     let installation = diegos(Kind::Sqlite).await.set("rollback_on_drain_to_version", VERSION);
-    assert!(installation.serve().terminate().success(), "every migration above it has a way back");
-    let said = refused(&installation.set("rollback_on_drain_to_version", 1), &["serve"]).await;
-    assert!(said.contains("no migration to 1"), "{said}");
+    assert!(installation.serve().terminate().success(), "every migration above it is reversible");
+    let message = refused(&installation.set("rollback_on_drain_to_version", 1), &["serve"]).await;
+    assert!(message.contains("no migration to 1"), "{message}");
 }

@@ -1,7 +1,7 @@
-//! Hosts that take the database back when they end: the first that ends does, and the others leave it there until a host
-//! without that setting migrates it.
+//! Rollback on drain: the first host that ends migrates the database down, and the others serve that version until a host
+//! without the setting migrates it up.
 
-use crate::first_light::answers_as_diego_did;
+use crate::end_to_end::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Host;
@@ -9,7 +9,8 @@ use crate::lock::standby;
 
 use super::*;
 
-/// A lease that is not lost on a busy machine. A host that ends gives it back, and a killed holder is known to be dead.
+/// A host with a lease long enough not to expire on a busy machine. A host that ends releases its lease, and a holder that
+/// was killed is detected.
 fn host(database: &TestDatabase, name: &str) -> Installation {
     crate::lock::host(database, name).set("lock_ttl", "60s")
 }
@@ -23,12 +24,12 @@ async fn end(host: Host) {
     assert!(ended.success(), "{ended}");
 }
 
-on_each_database!(standby_with_the_same_setting_serves_what_the_first_host_took_back);
-async fn standby_with_the_same_setting_serves_what_the_first_host_took_back(kind: Kind) {
+on_each_database!(standby_with_the_same_setting_serves_the_rolled_back_version);
+async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let (one, other) = (rolling_back(&database, "one"), rolling_back(&database, "other"));
-    // Before any of them has ended, the version to go back to is one to migrate from.
+    // Before the first drain the hosts migrate up from the rollback version.
     let first = one.serve();
     assert_eq!(version(&one), NEWEST);
     let waiting = standby(&other);
@@ -39,7 +40,7 @@ async fn standby_with_the_same_setting_serves_what_the_first_host_took_back(kind
     end(second).await;
     assert_eq!(version(&other), VERSION);
 
-    // Nor does it after a restart, or after a kill.
+    // The version stays after a restart and after a kill.
     let again = one.serve();
     answers_as_diego_did(again.address).await;
     again.kill();
@@ -52,13 +53,13 @@ async fn standby_with_the_same_setting_serves_what_the_first_host_took_back(kind
     end(other.serve()).await;
     assert_eq!(version(&other), NEWEST);
     end(one.serve()).await;
-    assert_eq!(version(&one), VERSION, "it migrates and goes back as before");
+    assert_eq!(version(&one), VERSION, "a host with the setting migrates up and, on drain, down");
     one.succeed(&["migrate", "up"]);
     assert_eq!(version(&one), NEWEST);
 }
 
-on_each_database!(an_older_bbs_that_served_in_between_does_not_end_the_rollback);
-async fn an_older_bbs_that_served_in_between_does_not_end_the_rollback(kind: Kind) {
+on_each_database!(older_host_serving_in_between_does_not_end_the_rollback);
+async fn older_host_serving_in_between_does_not_end_the_rollback(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let newer = rolling_back(&database, "one");
@@ -70,8 +71,8 @@ async fn an_older_bbs_that_served_in_between_does_not_end_the_rollback(kind: Kin
     answers_as_diego_did(again.address).await;
 }
 
-on_each_database!(a_record_made_under_newer_modules_is_known_to_older_ones_after_the_way_back);
-async fn a_record_made_under_newer_modules_is_known_to_older_ones_after_the_way_back(kind: Kind) {
+on_each_database!(record_written_under_newer_modules_migrates_down_with_older_ones);
+async fn record_written_under_newer_modules_migrates_down_with_older_ones(kind: Kind) {
     let database = TestDatabase::new(kind);
     let newer = Installation::on(database.clone(), &modules::modules_with_split());
     let host = newer.serve();
@@ -85,5 +86,5 @@ async fn a_record_made_under_newer_modules_is_known_to_older_ones_after_the_way_
     let older = Installation::on(database, &modules::modules());
     older.succeed(&["migrate", "down", "--to", &BELOW_NEWEST.to_string()]);
     assert_eq!(version(&older), BELOW_NEWEST);
-    assert_eq!(status(&older)["rows"][3]["rows"], 1, "the task was made");
+    assert_eq!(status(&older)["rows"][3]["rows"], 1, "the task was migrated");
 }

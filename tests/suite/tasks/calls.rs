@@ -1,4 +1,4 @@
-//! Every call about tasks: what it does, and each error that it can give.
+//! Every call about tasks: its effect and each of its errors.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -11,8 +11,8 @@ use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, Server};
 
-on_each_layout!(a_task_goes_from_wish_to_end);
-async fn a_task_goes_from_wish_to_end(kind: Kind) {
+on_each_layout!(task_passes_through_all_states);
+async fn task_passes_through_all_states(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(desire(&server, "task").await, Ok(()));
     let pending = get(&server, "task").await.unwrap();
@@ -21,7 +21,7 @@ async fn a_task_goes_from_wish_to_end(kind: Kind) {
 
     server.clock.set(NOW_NS + 1);
     assert_eq!(start(&server, "task", "cell").await, Ok(true));
-    assert_eq!(start(&server, "task", "cell").await, Ok(false), "it runs there already");
+    assert_eq!(start(&server, "task", "cell").await, Ok(false), "it is running on that cell already");
     let running = get(&server, "task").await.unwrap();
     assert_eq!((running.state(), &running.cell_id[..], running.updated_at), (State::Running, &b"cell"[..], NOW_NS + 1));
 
@@ -39,8 +39,8 @@ async fn a_task_goes_from_wish_to_end(kind: Kind) {
     assert_eq!(server.texts("SELECT guid FROM tasks").await, Vec::<String>::new());
 }
 
-on_each_layout!(what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing);
-async fn what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing(kind: Kind) {
+on_each_layout!(calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing);
+async fn calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
     let exists = (Type::ResourceExists, "the requested resource already exists".to_owned());
@@ -63,20 +63,20 @@ async fn what_is_not_for_a_task_as_it_is_is_refused_and_changes_nothing(kind: Ki
     assert_eq!(reject(&server, "task").await, Err(rejection));
 
     for call in ["cancel", "resolving", "delete"] {
-        assert_eq!(by_guid(&server, call, "nobody").await, not_found(), "{call}");
+        assert_eq!(by_guid(&server, call, "absent").await, not_found(), "{call}");
     }
-    assert_eq!(start(&server, "nobody", "cell").await, not_found());
-    assert_eq!(complete(&server, "nobody", "cell").await, not_found());
-    assert_eq!(reject(&server, "nobody").await, not_found());
+    assert_eq!(start(&server, "absent", "cell").await, not_found());
+    assert_eq!(complete(&server, "absent", "cell").await, not_found());
+    assert_eq!(reject(&server, "absent").await, not_found());
 }
 
-on_each_layout!(what_waits_or_runs_can_be_cancelled);
-async fn what_waits_or_runs_can_be_cancelled(kind: Kind) {
+on_each_layout!(pending_and_running_tasks_can_be_cancelled);
+async fn pending_and_running_tasks_can_be_cancelled(kind: Kind) {
     let server = Server::empty(kind).await;
-    desire(&server, "waits").await.unwrap();
-    desire(&server, "runs").await.unwrap();
-    start(&server, "runs", "cell").await.unwrap();
-    for guid in ["waits", "runs"] {
+    desire(&server, "pending").await.unwrap();
+    desire(&server, "running").await.unwrap();
+    start(&server, "running", "cell").await.unwrap();
+    for guid in ["pending", "running"] {
         assert_eq!(by_guid(&server, "cancel", guid).await, Ok(()));
         let task = get(&server, guid).await.unwrap();
         assert_eq!((task.state(), task.failed, task.cell_id.len()), (State::Completed, true, 0));
@@ -84,8 +84,8 @@ async fn what_waits_or_runs_can_be_cancelled(kind: Kind) {
     }
 }
 
-on_each_layout!(what_is_rejected_too_often_fails);
-async fn what_is_rejected_too_often_fails(kind: Kind) {
+on_each_layout!(task_rejected_four_times_fails);
+async fn task_rejected_four_times_fails(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
     for count in 1..=3 {
@@ -100,8 +100,8 @@ async fn what_is_rejected_too_often_fails(kind: Kind) {
     assert_eq!(task.failure_reason, b"no room");
 }
 
-on_each_layout!(a_reason_that_is_too_long_is_cut_and_says_so);
-async fn a_reason_that_is_too_long_is_cut_and_says_so(kind: Kind) {
+on_each_layout!(rejection_reason_that_is_too_long_is_truncated);
+async fn rejection_reason_that_is_too_long_is_truncated(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
     let request = proto::RejectTaskRequest { task_guid: b"task".to_vec(), rejection_reason: vec![b'x'; 5000] };
@@ -110,8 +110,8 @@ async fn a_reason_that_is_too_long_is_cut_and_says_so(kind: Kind) {
     assert_eq!((reason.len(), reason.ends_with(b"x(truncated)")), (1024, true));
 }
 
-on_each_layout!(a_request_that_breaks_a_rule_is_refused);
-async fn a_request_that_breaks_a_rule_is_refused(kind: Kind) {
+on_each_layout!(invalid_task_requests_are_rejected);
+async fn invalid_task_requests_are_rejected(kind: Kind) {
     let server = Server::empty(kind).await;
     let invalid = |what: &str| Err((Type::InvalidRequest, format!("Invalid field: {what}")));
     assert_eq!(desire(&server, "no guid").await, invalid("task_guid"));
@@ -119,16 +119,16 @@ async fn a_request_that_breaks_a_rule_is_refused(kind: Kind) {
     assert_eq!(try_call(&server, "/v1/tasks/desire.r2", &without).await, invalid("task_definition"));
     assert_eq!(start(&server, "task", "").await.map(drop), invalid("cell_id"));
     assert_eq!(complete(&server, "task", "").await, invalid("cell_id"));
-    let silent = proto::RejectTaskRequest { task_guid: b"task".to_vec(), rejection_reason: Vec::new() };
-    assert_eq!(try_call(&server, "/v1/tasks/reject", &silent).await, invalid("failure_reason"));
+    let without_reason = proto::RejectTaskRequest { task_guid: b"task".to_vec(), rejection_reason: Vec::new() };
+    assert_eq!(try_call(&server, "/v1/tasks/reject", &without_reason).await, invalid("failure_reason"));
     for call in ["cancel", "resolving", "delete"] {
         assert_eq!(by_guid(&server, call, "").await, invalid("task_guid"), "{call}");
     }
     assert_eq!(get(&server, "").await.map(drop), invalid("task_guid"));
 }
 
-on_each_layout!(of_many_that_want_one_change_one_makes_it);
-async fn of_many_that_want_one_change_one_makes_it(kind: Kind) {
+on_each_layout!(one_of_many_concurrent_starts_succeeds);
+async fn one_of_many_concurrent_starts_succeeds(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
     let cells: Vec<String> = (0..8).map(|cell| format!("cell-{cell}")).collect();

@@ -1,4 +1,4 @@
-//! Tasks that nobody moves on.
+//! Convergence of tasks that no call changes.
 
 use bbs::domain::convergence;
 use bbs_proto::models::task::State;
@@ -10,8 +10,8 @@ use crate::harness::server::{NOW_NS, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-on_each_layout!(what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten);
-async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kind: Kind) {
+on_each_layout!(convergence_fails_expired_pending_tasks_and_prunes_completed_ones);
+async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind: Kind) {
     let server = Server::empty(kind).await;
     for guid in ["waits", "ended", "resolving"] {
         desire(&server, guid).await.unwrap();
@@ -26,7 +26,7 @@ async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kin
     let counts = convergence::run(&server.service).await.unwrap().tasks;
     assert_eq!((counts.pending, counts.completed, counts.resolving, counts.pruned), (1, 1, 1, 0));
     assert_eq!(get(&server, "waits").await.unwrap().state(), State::Pending);
-    assert_eq!(get(&server, "resolving").await.unwrap().state(), State::Completed, "it is to be told anew");
+    assert_eq!(get(&server, "resolving").await.unwrap().state(), State::Completed, "its callback is started again");
 
     server.clock.set(NOW_NS + 121 * SECOND_NS);
     assert_eq!(convergence::run(&server.service).await.unwrap().tasks.pruned, 2);
@@ -40,8 +40,8 @@ async fn what_waits_for_too_long_fails_and_what_nobody_came_for_is_forgotten(kin
     assert_eq!(task.failure_reason, b"not started within time limit");
 }
 
-on_each_layout!(a_task_that_runs_is_left_alone_where_nobody_knows_the_cells);
-async fn a_task_that_runs_is_left_alone_where_nobody_knows_the_cells(kind: Kind) {
+on_each_layout!(running_task_is_kept_when_the_cells_are_unknown);
+async fn running_task_is_kept_when_the_cells_are_unknown(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
     start(&server, "task", "cell").await.unwrap();
@@ -50,8 +50,8 @@ async fn a_task_that_runs_is_left_alone_where_nobody_knows_the_cells(kind: Kind)
     assert_eq!(get(&server, "task").await.unwrap().state(), State::Running);
 }
 
-on_each_database!(a_record_that_cannot_be_read_is_left_as_it_is);
-async fn a_record_that_cannot_be_read_is_left_as_it_is(kind: Kind) {
+on_each_database!(convergence_leaves_an_unreadable_task_unchanged);
+async fn convergence_leaves_an_unreadable_task_unchanged(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "damaged").await.unwrap();
     desire(&server, "sound").await.unwrap();

@@ -1,18 +1,18 @@
 //! Calls about actual LRPs.
 
-use super::{Call, DomainError, Message, Page, Service, proto, wire};
+use super::{DomainError, HandlerCall, Message, Page, Service, proto, wire};
 use crate::api::methods::ActualLrpChange;
 use crate::domain::{actual_lrps, evacuation};
 use crate::model::actual_lrp::ActualLrpFilter;
 
-pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let request: proto::ActualLrPsRequest = call.decode()?;
     let process_guids = Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
     let (domain, cell_id, index) = (request.domain, request.cell_id, request.index);
     filtered(page, ActualLrpFilter { domain, cell_id, process_guids, index }).await
 }
 
-pub(super) async fn list_by_process_guids(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list_by_process_guids(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guids = call.valid::<proto::ActualLrPsByProcessGuidsRequest>()?.process_guids;
     filtered(page, ActualLrpFilter { process_guids, ..Default::default() }).await
 }
@@ -23,8 +23,12 @@ async fn filtered(page: &mut Page, filter: ActualLrpFilter) -> Result<Vec<u8>, D
     Ok(proto::ActualLrPsResponse { error: None, actual_lrps }.encode_to_vec())
 }
 
-/// Answers with nothing but its error.
-pub(super) async fn change(service: &Service, method: ActualLrpChange, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+/// The answer holds only an error, if there is one.
+pub(super) async fn change(
+    service: &Service,
+    method: ActualLrpChange,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     match method {
         ActualLrpChange::Claim => {
             let request: proto::ClaimActualLrpRequest = call.valid()?;

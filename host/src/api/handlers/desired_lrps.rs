@@ -1,28 +1,28 @@
 //! Calls about desired LRPs, whole and in parts.
 
-use super::{Call, DomainError, Message, Page, Reader, Service, proto, wire};
+use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::desired_lrps;
 use crate::domain::validation::{self, Validate};
 use crate::model::desired_lrp::DesiredLrpFilter;
 
-/// Diego's BBS would fault.
+/// Diego's BBS would panic.
 const NO_UPDATE: &str = "Invalid field: update";
 
-pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
     let desired_lrps = lrps.into_iter().map(wire::desired_lrp_to).collect();
     Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
 }
 
-pub(super) async fn scheduling_infos(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn scheduling_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let filter = DesiredLrpFilter { app_guids: Vec::new(), ..filter(call.decode()?) };
     let infos = desired_lrps::scheduling_infos(page, &filter).await?;
     let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
     Ok(proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec())
 }
 
-pub(super) async fn routing_infos(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn routing_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guids = call.decode::<proto::DesiredLrPsRequest>()?.process_guids;
     let filter = DesiredLrpFilter { process_guids, ..Default::default() };
     let infos = desired_lrps::routing_infos(page, &filter).await?;
@@ -30,7 +30,7 @@ pub(super) async fn routing_infos(page: &mut Page, call: Call<'_>) -> Result<Vec
     Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
 }
 
-pub(super) async fn scheduling_info(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn scheduling_info(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
     let info = wire::scheduling_info_to(desired_lrps::scheduling_info(reader, &process_guid).await?);
     let desired_lrp_scheduling_info = Some(info);
@@ -38,17 +38,17 @@ pub(super) async fn scheduling_info(reader: &mut Reader, call: Call<'_>) -> Resu
     Ok(answer.encode_to_vec())
 }
 
-pub(super) async fn get(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
     let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?));
     Ok(proto::DesiredLrpResponse { error: None, desired_lrp }.encode_to_vec())
 }
 
-/// Answers with nothing but its error.
+/// The answer holds only an error, if there is one.
 pub(super) async fn change(
     service: &Service,
     method: DesiredLrpChange,
-    call: Call<'_>,
+    call: HandlerCall<'_>,
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         DesiredLrpChange::Desire => {
@@ -61,7 +61,7 @@ pub(super) async fn change(
         DesiredLrpChange::Update => {
             let request: proto::UpdateDesiredLrpRequest = call.decode()?;
             check(service, &request, &request.process_guid)?;
-            let update = request.update.ok_or_else(|| refused(service, &request.process_guid, NO_UPDATE.into()))?;
+            let update = request.update.ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
             desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
@@ -73,12 +73,12 @@ pub(super) async fn change(
 }
 
 fn check(service: &Service, request: &impl Validate, process_guid: &[u8]) -> Result<(), DomainError> {
-    validation::check(request).map_err(|findings| refused(service, process_guid, findings))
+    validation::check(request).map_err(|findings| rejected(service, process_guid, findings))
 }
 
-/// What is refused is told to the app, too.
-fn refused(service: &Service, process_guid: &[u8], findings: String) -> DomainError {
-    desired_lrps::refused(service, process_guid, &findings);
+/// Rejects a request, and writes the findings to the log of the app.
+fn rejected(service: &Service, process_guid: &[u8], findings: String) -> DomainError {
+    desired_lrps::log_rejection(service, process_guid, &findings);
     DomainError::Invalid(findings)
 }
 

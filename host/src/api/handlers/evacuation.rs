@@ -1,10 +1,14 @@
-//! Calls of a cell that is being emptied. Each answer says whether to keep the container, also where it has an error.
+//! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also when it has an error.
 
-use super::{Call, DomainError, Message, Service, Validate, errors, proto, wire};
+use super::{DomainError, HandlerCall, Message, Service, Validate, errors, proto, wire};
 use crate::api::methods::EvacuationCall;
-use crate::domain::evacuation::{self, Answer};
+use crate::domain::evacuation::{self, EvacuationAnswer};
 
-pub(super) async fn call(service: &Service, method: EvacuationCall, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn call(
+    service: &Service,
+    method: EvacuationCall,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     let answer = match method {
         EvacuationCall::Claimed => claimed(service, call).await,
         EvacuationCall::Running => running(service, call).await,
@@ -22,12 +26,12 @@ pub(super) async fn call(service: &Service, method: EvacuationCall, call: Call<'
     Ok(proto::EvacuationResponse { error, keep_container: answer.keeps_container }.encode_to_vec())
 }
 
-/// A container that may still run is kept until the cell finds the right words.
-fn valid<M: Message + Default + Validate>(call: Call<'_>, keeps_container: bool) -> Result<M, Answer> {
-    call.valid().map_err(|refusal| Answer { keeps_container, refusal: Some(refusal) })
+/// A container that may still run is kept until the cell sends a valid request.
+fn valid<M: Message + Default + Validate>(call: HandlerCall<'_>, keeps_container: bool) -> Result<M, EvacuationAnswer> {
+    call.valid().map_err(|refusal| EvacuationAnswer { keeps_container, refusal: Some(refusal) })
 }
 
-async fn claimed(service: &Service, call: Call<'_>) -> Answer {
+async fn claimed(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
     let request: proto::EvacuateClaimedActualLrpRequest = match valid(call, true) {
         Ok(request) => request,
         Err(answer) => return answer,
@@ -36,14 +40,14 @@ async fn claimed(service: &Service, call: Call<'_>) -> Answer {
     evacuation::evacuate_claimed(service, &key, &wire::instance_key_from(request.actual_lrp_instance_key)).await
 }
 
-async fn running(service: &Service, call: Call<'_>) -> Answer {
+async fn running(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
     match valid(call, true) {
         Ok(request) => evacuation::evacuate_running(service, &wire::evacuated_from(request)).await,
         Err(answer) => answer,
     }
 }
 
-async fn crashed(service: &Service, call: Call<'_>) -> Answer {
+async fn crashed(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
     let request: proto::EvacuateCrashedActualLrpRequest = match valid(call, false) {
         Ok(request) => request,
         Err(answer) => return answer,
@@ -53,7 +57,7 @@ async fn crashed(service: &Service, call: Call<'_>) -> Answer {
     evacuation::evacuate_crashed(service, &key, &instance, &request.error_message).await
 }
 
-async fn stopped(service: &Service, call: Call<'_>) -> Answer {
+async fn stopped(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
     let request: proto::EvacuateStoppedActualLrpRequest = match valid(call, false) {
         Ok(request) => request,
         Err(answer) => return answer,

@@ -1,24 +1,28 @@
 //! Calls about tasks.
 
-use super::{Call, DomainError, Message, Page, Reader, Service, proto, wire};
+use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::TaskChange;
 use crate::domain::tasks;
 use crate::model::task::{End, TaskFilter};
 
-pub(super) async fn list(page: &mut Page, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;
     let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
     Ok(proto::TasksResponse { error: None, tasks: tasks.into_iter().map(wire::task_to).collect() }.encode_to_vec())
 }
 
-pub(super) async fn get(reader: &mut Reader, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let guid = call.valid::<proto::TaskByGuidRequest>()?.task_guid;
     let task = Some(wire::task_to(tasks::get(reader, &guid).await?));
     Ok(proto::TaskResponse { error: None, task }.encode_to_vec())
 }
 
-/// Answers with nothing but its error, but for the start.
-pub(super) async fn change(service: &Service, method: TaskChange, call: Call<'_>) -> Result<Vec<u8>, DomainError> {
+/// Except for a start, the answer holds only an error, if there is one.
+pub(super) async fn change(
+    service: &Service,
+    method: TaskChange,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     match method {
         TaskChange::Desire => {
             let proto::DesireTaskRequest { task_definition, task_guid, domain } = call.valid()?;

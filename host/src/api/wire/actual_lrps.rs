@@ -1,4 +1,4 @@
-//! What requests about actual LRPs name. Parts that a request lacks have been found wanting before they get here.
+//! Messages of requests about actual LRPs to the model. Required parts have been validated before.
 
 use bbs_proto::models as proto;
 
@@ -44,7 +44,7 @@ fn hostnames_from(routes: Vec<proto::ActualLrpInternalRoute>) -> Vec<Text> {
     routes.into_iter().map(|route| route.hostname).collect()
 }
 
-/// A cell that does not say sends traffic to all that it runs.
+/// A cell that does not send it routes to all its instances.
 fn is_routable(routable: Option<bool>) -> bool {
     routable.unwrap_or(true)
 }

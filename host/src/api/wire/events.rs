@@ -1,4 +1,4 @@
-//! Events as messages, by their names on a stream.
+//! Events as protobuf messages, with their names on a stream.
 
 use prost::Message;
 
@@ -9,7 +9,7 @@ use crate::model::desired_lrp::DesiredLrp;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
 
-/// The name of an event, and its message.
+/// The name of an event on the stream, and its encoded message.
 pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
     match *event {
         Event::DesiredLrpCreated { lrp, trace_id } => {
@@ -68,7 +68,7 @@ fn crashed(before: &ActualLrp, after: &ActualLrp) -> proto::ActualLrpCrashedEven
     }
 }
 
-/// What can change of an instance.
+/// The mutable part of an instance.
 fn info(lrp: &ActualLrp) -> Option<proto::ActualLrpInfo> {
     Some(proto::ActualLrpInfo {
         actual_lrp_net_info: Some(lrp.net_info.clone()),

@@ -1,11 +1,11 @@
-//! The state of keys in words, for an operator who has never seen the project. Owns wording and columns of text.
+//! Renders the state of keys as text for an operator. Owns wording and columns.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::keys::{KeysStatus, Rotated};
 
-/// Writing to a string cannot fail, so the results of `write!` are dropped here once.
+/// `writeln!` into a string, which cannot fail.
 macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
@@ -13,13 +13,13 @@ macro_rules! line {
 pub(super) fn status(status: &KeysStatus, database: &str) -> String {
     let mut out = String::new();
     line!(out, "Database   {database}");
-    line!(out, "Promise    {}", promise(status));
-    line!(out, "Active     {}: what is written is sealed with it", status.active);
+    line!(out, "Label      {}", label(status));
+    line!(out, "Active     {}: new records are sealed with it", status.active);
     line!(out, "Known      {}", status.known.join(", "));
     if let Some(rotation) = &status.rotation {
         let rate = rotation.rows_per_second.map(|rate| format!(", {rate:.0}/s")).unwrap_or_default();
         let tables: Vec<_> = rotation.cursors.iter().map(|cursor| cursor.table.as_str()).collect();
-        let at = if tables.is_empty() { String::new() } else { format!(", has been through {}", tables.join(", ")) };
+        let at = if tables.is_empty() { String::new() } else { format!(", finished {}", tables.join(", ")) };
         line!(out, "Rotation   to {}: {} rows rewritten{rate}{at}", rotation.to, rotation.rewritten);
     }
     line!(out, "\nSealed texts by key:");
@@ -28,14 +28,14 @@ pub(super) fn status(status: &KeysStatus, database: &str) -> String {
     out
 }
 
-fn promise(status: &KeysStatus) -> String {
+fn label(status: &KeysStatus) -> String {
     match &status.label {
-        Some(label) => format!("everything is under {label}"),
-        None => "none: texts may be under several keys until a rotation has ended".to_owned(),
+        Some(label) => format!("everything is sealed under {label}"),
+        None => "none: texts may be under several keys until a rotation is complete".to_owned(),
     }
 }
 
-/// A line a place and a column a label.
+/// One line per table or folder and one column per key label.
 fn table(status: &KeysStatus) -> String {
     let used = status.places.iter().flat_map(|place| place.labels.keys());
     let labels: BTreeSet<&str> = used.chain(&status.known).map(String::as_str).collect();
@@ -54,8 +54,8 @@ fn table(status: &KeysStatus) -> String {
     let mut out = String::new();
     for row in rows {
         let mut text = format!("  {:width$}", row[0], width = widths[0]);
-        for (cell, &width) in row[1..].iter().zip(&widths[1..]) {
-            let _ = write!(text, "  {cell:>width$}");
+        for (text_of_column, &width) in row[1..].iter().zip(&widths[1..]) {
+            let _ = write!(text, "  {text_of_column:>width$}");
         }
         line!(out, "{}", text.trim_end());
     }
@@ -65,25 +65,25 @@ fn table(status: &KeysStatus) -> String {
 fn next(status: &KeysStatus) -> String {
     if !status.unknown.is_empty() {
         return format!(
-            "put {} back into `encryption_keys`: the host does not start without it, and nothing else opens what is under it.",
+            "put {} back into `encryption_keys`: the host does not start without it, and nothing else opens the texts sealed with it.",
             status.unknown.join(", ")
         );
     }
     if let Some(wrong) = status.wrong.first() {
-        return format!("{wrong}. The host does not start before that.");
+        return format!("{wrong}. The host does not start until then.");
     }
     if status.places.iter().any(|place| place.nameless > 0) {
         return "texts that name no key are damaged; repair or remove them, then start the host again.".to_owned();
     }
     if status.label.as_deref() != Some(status.active.as_str()) {
         let rotating = format!(
-            "the host that serves brings everything under {}; or `bbs keys rotate` does, without one.",
+            "a serving host re-seals everything under {}; or run `bbs keys rotate` while none serves.",
             status.active
         );
         return match kept(status) {
             kept if kept.is_empty() => rotating,
             kept => format!(
-                "{rotating}\n           Keep {} in `encryption_keys` until then, also when a host was stopped cleanly: it \
+                "{rotating}\n           Keep {} in `encryption_keys` until then, also after a clean stop: the host \
                  may have stopped\n           before the end. `bbs keys verify --label LABEL` succeeds once a key may be removed.",
                 kept.join(", ")
             ),
@@ -96,18 +96,18 @@ fn next(status: &KeysStatus) -> String {
     }
 }
 
-/// Keys besides the active one that a text may be under.
+/// Labels of keys, besides the active one, under which texts may be sealed.
 fn kept(status: &KeysStatus) -> Vec<&str> {
     let counted = status.places.iter().flat_map(|place| place.labels.iter().filter(|(_, texts)| **texts > 0));
     let used: BTreeSet<&str> = counted.map(|(label, _)| label.as_str()).chain(status.label.as_deref()).collect();
     used.into_iter().filter(|label| *label != status.active).collect()
 }
 
-/// Why a rotation did not end, and what to do.
+/// The error of a rotation that left unreadable records.
 pub(super) fn unreadable(rotated: &Rotated, active: &str) -> String {
     let examples = rotated.examples.iter().map(|example| format!("\n  {example}")).collect::<String>();
     format!(
-        "{} rows and files were brought under {active:?}, but {} do not open and are as they were; keep their keys, \
+        "{} rows and files were re-sealed under {active:?}, but {} do not open and are unchanged; keep their keys, \
          repair or remove them, then run this again:{examples}",
         rotated.rewritten, rotated.unreadable
     )
@@ -116,11 +116,11 @@ pub(super) fn unreadable(rotated: &Rotated, active: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Counted, UnderWay};
+    use crate::keys::{LabelCounts, RotationStatus};
 
-    fn counted(place: &str, labels: &[(&str, u64)], nameless: u64) -> Counted {
+    fn counted(place: &str, labels: &[(&str, u64)], nameless: u64) -> LabelCounts {
         let labels = labels.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
-        Counted { place: place.into(), labels, nameless }
+        LabelCounts { place: place.into(), labels, nameless }
     }
 
     fn found() -> KeysStatus {
@@ -130,7 +130,7 @@ mod tests {
             known: vec!["new".into(), "old".into()],
             unknown: Vec::new(),
             wrong: Vec::new(),
-            rotation: Some(UnderWay {
+            rotation: Some(RotationStatus {
                 to: "new".into(),
                 labels: ["new".into(), "old".into()].into(),
                 rewritten: 120,
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_under_way_is_seen_to_move() {
+    fn status_shows_the_progress_of_a_rotation() {
         let text = status(&found(), "bbs.db");
         let table = "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
         for part in [
-            "Promise    none",
+            "Label      none",
             "Rotation   to new: 120 rows rewritten, 40/s\n",
             table,
-            "or `bbs keys rotate` does",
+            "or run `bbs keys rotate`",
             "Keep old in `encryption_keys` until then",
         ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_next_follows_from_what_is_found() {
+    fn next_step_follows_from_the_status() {
         let mut status = found();
         status.places[0] = counted("actual_lrps", &[("new", 127), ("old", 0)], 0);
         assert!(!next(&status).contains("Keep"), "{}", next(&status));

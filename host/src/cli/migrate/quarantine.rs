@@ -1,5 +1,5 @@
-//! `bbs migrate quarantine`: units that would not go, and the way back. Owns arguments and wording; shows no value of
-//! a record.
+//! `bbs migrate quarantine`: lists units that could not be migrated, and retries them. Owns arguments and wording; prints
+//! no value of a record.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,28 +16,28 @@ use crate::migrate::{self, Fate, QuarantineEntry};
 use crate::modules::Module;
 use crate::startup;
 
-/// Units that a migration could not take, and left out since it was told to.
+/// List, show and retry units that a migration could not transform and put in quarantine.
 ///
-/// Each is kept whole and sealed. Going back below the migration that it failed at puts it back by itself; so does
-/// `retry`, once a record opens again or with a corrected module. All of them may run beside a serving host.
+/// Each is stored whole and sealed. A migration back below the one that it failed at restores it; so does `retry`,
+/// once its records open again or with a corrected module. All of these may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
-    action: Action,
+    action: QuarantineAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Which units there are, and why.
-    List(Listed),
-    /// One unit: where it was, what failed, and the file to run it again with.
+enum QuarantineAction {
+    /// List the units, with the reason of each.
+    List(QuarantineListArgs),
+    /// Show one unit: its tables, the failure, and the replay file.
     Show(Named),
-    /// Try units again, and put those that go back into their tables at the version of the database.
+    /// Retry units, and write those that succeed into their tables at the version of the database.
     Retry(Retried),
 }
 
 #[derive(Debug, Args)]
-struct Listed {
+struct QuarantineListArgs {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -51,31 +51,31 @@ struct Named {
     /// The unit's name: a process guid, or a task's guid.
     unit: String,
     #[command(flatten)]
-    listed: Listed,
+    listed: QuarantineListArgs,
 }
 
 #[derive(Debug, Args)]
 struct Retried {
     /// The units' names [default: all]
     units: Vec<String>,
-    /// A corrected module to run in place of the catalog's of the same version, for these units alone.
+    /// A corrected module to run in place of the catalog's of the same version, for these units only.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
     #[command(flatten)]
-    listed: Listed,
+    listed: QuarantineListArgs,
 }
 
 impl QuarantineCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         match self.action {
-            Action::List(listed) => list(listed).await,
-            Action::Show(named) => show(named).await,
-            Action::Retry(retried) => retry(retried).await,
+            QuarantineAction::List(listed) => list(listed).await,
+            QuarantineAction::Show(named) => show(named).await,
+            QuarantineAction::Retry(retried) => retry(retried).await,
         }
     }
 }
 
-async fn list(Listed { config, json }: Listed) -> anyhow::Result<()> {
+async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
     if json {
@@ -93,7 +93,7 @@ async fn list(Listed { config, json }: Listed) -> anyhow::Result<()> {
 
 fn short(entry: &QuarantineEntry) -> String {
     let QuarantineEntry { version, direction, reason, pending, .. } = entry;
-    let pending = if *pending { " (the migration is still under way)" } else { "" };
+    let pending = if *pending { " (the migration is still in progress)" } else { "" };
     format!("{}, {version} {direction}: {reason}{pending}", rows(entry))
 }
 
@@ -102,7 +102,7 @@ fn rows(entry: &QuarantineEntry) -> String {
     rows.map(|(table, rows)| format!("{rows} {table}")).collect::<Vec<_>>().join(" + ")
 }
 
-async fn show(Named { unit, listed: Listed { config, json } }: Named) -> anyhow::Result<()> {
+async fn show(Named { unit, listed: QuarantineListArgs { config, json } }: Named) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
     let found: Vec<_> = entries.into_iter().filter(|entry| entry.unit == unit).collect();
@@ -134,20 +134,20 @@ fn long(entry: &QuarantineEntry) -> String {
         line("Run again", &format!("bbs module replay {replay}"));
     }
     if entry.pending {
-        line("State", "the migration is still under way; the unit is where it was, too");
+        line("State", "the migration is still in progress; the unit is still in its original tables, too");
     } else {
-        line("State", "left out of the tables; `bbs migrate quarantine retry` puts it back if it goes");
+        line("State", "not in the tables; `bbs migrate quarantine retry` restores it if it can be migrated");
     }
     out
 }
 
-async fn retry(Retried { units, module, listed: Listed { config, json } }: Retried) -> anyhow::Result<()> {
+async fn retry(Retried { units, module, listed: QuarantineListArgs { config, json } }: Retried) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
-    // What goes back is sealed anew.
+    // Restored records are sealed with the active key.
     prepared.check_keys().await?;
-    // Nothing that is served changes, so whoever serves goes on meanwhile.
-    let fence = Fence::beside(&prepared.database).await?;
+    // Uses the current fence instead of raising it: the data that a host serves does not change, so the host may continue.
+    let fence = Fence::of_master(&prepared.database).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;
     prepared.database.close().await;
     if json {
@@ -160,16 +160,16 @@ async fn retry(Retried { units, module, listed: Listed { config, json } }: Retri
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {
         0 => Ok(()),
-        stay => bail!("{stay} of {} units stay in quarantine", fates.len()),
+        stay => bail!("{stay} of {} units remain in quarantine", fates.len()),
     }
 }
 
 fn outcome(fate: &Fate) -> String {
     match fate {
-        Fate::Returned => "is back in its tables".to_owned(),
-        Fate::Refused { reason } => format!("stays: {reason}"),
+        Fate::Returned => "restored to its tables".to_owned(),
+        Fate::Refused { reason } => format!("remains: {reason}"),
         Fate::InTheWay { table } => {
-            format!("stays: {table} has a newer unit of that key; remove that one first if this is the one to keep")
+            format!("remains: {table} has a newer unit with that key; to restore this one, remove the newer one first")
         }
     }
 }
@@ -177,6 +177,6 @@ fn outcome(fate: &Fate) -> String {
 fn corrected(file: &std::path::Path, config: &Config) -> anyhow::Result<Arc<dyn Transform>> {
     match Module::open(file, &startup::sandbox(config)?)? {
         Module::Migration(module) => Ok(module),
-        Module::Translator(_) => bail!("{} is a translator, and units fail at migrations", file.display()),
+        Module::Translator(_) => bail!("{} is a translator; name a migration", file.display()),
     }
 }

@@ -1,14 +1,14 @@
-//! Status and plan in words, for an operator who has never seen the project. Owns wording and columns of text.
+//! Renders status and plan as text for an operator. Owns wording and columns.
 
 use std::fmt::Write;
 
 use crate::keys::WrongKey;
 use crate::layout::manifest::Direction;
 use crate::migrate::{
-    Checked, Decision, Found, Migration, PartialRun, Plan, RunOutcome, Status, Strategy, TableChange, Trouble,
+    Checked, Decision, Found, PartialRun, Plan, PlannedMigration, RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 
-/// Writing to a string cannot fail, so the results of `write!` are dropped here once.
+/// `writeln!` into a string, which cannot fail.
 macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
@@ -31,24 +31,27 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> Str
         label.unwrap_or(if status.found == Found::Fresh {
             "none yet: nothing is sealed"
         } else {
-            "no label: records may be under several keys, the next start settles it"
+            "no label: records may be under several keys, the next start rotates them"
         })
     );
     let rows: Vec<_> = status.rows.iter().map(|table| format!("{} {}", table.rows, table.table)).collect();
     line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
     if status.residue > 0 {
-        line!(out, "Kept       {} entries that the way back will restore", status.residue);
+        line!(out, "Residue    {} entries, which a migration in the other direction restores", status.residue);
     }
     if status.quarantined > 0 {
         line!(
             out,
-            "Quarantine {} units that would not go; `bbs migrate quarantine list` names them",
+            "Quarantine {} units that could not be migrated; `bbs migrate quarantine list` lists them",
             status.quarantined
         );
     }
     let changed = status.history.iter().filter(|applied| applied.same_module == Some(false)).count();
     if changed > 0 {
-        line!(out, "History    {changed} modules are not the ones that ran here; put those back before you migrate");
+        line!(
+            out,
+            "History    {changed} modules differ from those that ran here; restore those files before you migrate"
+        );
     }
     if !status.pending.is_empty() {
         line!(out, "\nMigrations that have not run here, oldest first:");
@@ -58,7 +61,7 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> Str
     out
 }
 
-/// Keys that a start would be refused for, after a plan.
+/// Wrong keys, for which a start would be refused; printed after a plan.
 pub(super) fn wrong_keys(wrong: &[WrongKey]) -> String {
     wrong.iter().map(|wrong| format!("Refused    before it begins: {wrong}\n")).collect()
 }
@@ -73,10 +76,10 @@ fn found(found: &Found, is_underway: bool) -> String {
         Found::Unversioned { tables } => format!("none, although there are rows in {}", tables.join(", ")),
         Found::Versioned { current, going_down: Some(to), .. } => format!("{current}, on its way down to {to}"),
         Found::Versioned { current, target, .. } if current != target && !is_underway => {
-            format!("{current}; a migration to {target} began and was given up")
+            format!("{current}; a migration to {target} was begun and abandoned")
         }
         Found::Versioned { current, target, .. } if current != target => {
-            format!("{current}; a migration to {target} began and has not ended")
+            format!("{current}; a migration to {target} was begun and is not finished")
         }
         Found::Versioned { current, .. } => current.to_string(),
     }
@@ -93,7 +96,7 @@ fn next(status: &Status, wrong: &[WrongKey]) -> String {
         Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
         Decision::Stay { at } => format!(
             "`bbs serve` serves {at} through a lens: a rollback left the database there, and \
-             `rollback_on_drain_to_version` says to keep it so."
+             `rollback_on_drain_to_version` keeps it there."
         ),
         Decision::Begin { to, .. } => {
             format!("`bbs migrate plan` shows what going to {to} does; `bbs serve` does it and then serves.")
@@ -103,11 +106,11 @@ fn next(status: &Status, wrong: &[WrongKey]) -> String {
     }
 }
 
-fn migrations(out: &mut String, migrations: &[Migration]) {
+fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
     let width = migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
     for migration in migrations {
         let kind = if migration.transforms_rows { "rows" } else { "layout" };
-        let Migration { version, name, summary, .. } = migration;
+        let PlannedMigration { version, name, summary, .. } = migration;
         line!(out, "  {version}  {name:width$}  {kind:6}  {summary}");
     }
 }
@@ -149,7 +152,7 @@ pub(super) fn plan(plan: &Plan) -> String {
     let back = if plan.reversible {
         format!("yes, with `bbs migrate {} --to {from}`", if *direction == Direction::Up { "down" } else { "up" })
     } else {
-        "no: one of these migrations has no way back".to_owned()
+        "no: one of these migrations is not reversible".to_owned()
     };
     line!(out, "Reversible {back}");
     out
@@ -161,8 +164,8 @@ fn table(change: &TableChange) -> String {
         Some(Strategy::Untouched) => return format!("stays as it is ({rows} rows)"),
         Some(Strategy::InPlace) => return format!("changed in place ({rows} rows, none rewritten)"),
         Some(Strategy::Create) => return "created".to_owned(),
-        None => return format!("goes away ({rows} rows, kept sealed for the way back)"),
-        Some(Strategy::Copy) if *rows == 0 => return "made anew (it has no rows)".to_owned(),
+        None => return format!("dropped ({rows} rows, saved sealed for the migration back)"),
+        Some(Strategy::Copy) if *rows == 0 => return "recreated (it has no rows)".to_owned(),
         Some(Strategy::Copy) => format!("copied ({rows} rows, {})", bytes(change.bytes)),
     };
     if !computed.is_empty() {
@@ -178,25 +181,25 @@ pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize
     let mut out = String::new();
     match progressed {
         RunOutcome::Done(Decision::Serve | Decision::Stay { .. }) => {
-            line!(out, "Nothing to migrate: the database is there already.");
+            line!(out, "Nothing to migrate: the database is already at that version.");
             if let Found::Versioned { current, target, .. } = before
                 && target > current
             {
-                line!(out, "The migration to {target} that had begun was given up; its copies are removed.");
+                line!(out, "The unfinished migration to {target} was abandoned; its copies are removed.");
             }
         }
         RunOutcome::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
         RunOutcome::Done(Decision::Continue { from, to }) => {
-            line!(out, "Finished the migration from {from} to {to} that had begun.");
+            line!(out, "Finished the migration from {from} to {to}, which an earlier run had begun.");
         }
         RunOutcome::Done(Decision::ShutDown(reason)) => line!(out, "Nothing was done: {reason}"),
         RunOutcome::Partial(PartialRun { from, to, total, migrated }) => {
-            line!(out, "Migrated {migrated} of {total} units from {from} to {to} so far; {} to go.", total - migrated);
-            line!(out, "The database stays at {from} until all are. The same command goes on from here.");
+            line!(out, "Migrated {migrated} of {total} units from {from} to {to} so far; {} remain.", total - migrated);
+            line!(out, "The database stays at {from} until all are migrated. Run the same command to continue.");
         }
     }
     if waiting > 0 {
-        line!(out, "{waiting} units are in quarantine: `bbs migrate quarantine list` names them.");
+        line!(out, "{waiting} units are in quarantine: `bbs migrate quarantine list` lists them.");
     }
     out
 }
@@ -205,16 +208,16 @@ pub(super) fn check(checked: &Checked) -> String {
     let mut out = String::new();
     line!(out, "\nChecked    {} units to {} and back, in memory; nothing was written.", checked.units, checked.to);
     if !checked.unreadable.is_empty() {
-        line!(out, "  Records that do not open; a migration that needs them stops there:");
+        line!(out, "  Records that cannot be decrypted; a migration that reads them stops there:");
         troubles(&mut out, &checked.unreadable);
     }
     let width = checked.migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
     for migration in &checked.migrations {
         let verdict = match (migration.units, migration.lost) {
             (0, _) => "changes no row".to_owned(),
-            (units, 0) if migration.reversible => format!("all {units} units come back"),
-            (units, 0) => format!("all {units} units go; there is no way back"),
-            (units, lost) => format!("{lost} of {units} units do not come back"),
+            (units, 0) if migration.reversible => format!("all {units} units round-trip"),
+            (units, 0) => format!("all {units} units migrate; it is not reversible"),
+            (units, lost) => format!("{lost} of {units} units do not round-trip"),
         };
         line!(out, "  {}  {:width$}  {verdict}", migration.version, migration.name);
         troubles(&mut out, &migration.troubles);
@@ -250,12 +253,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_in_units_of_their_own_magnitude() {
+    fn sizes_have_a_unit_of_their_magnitude() {
         assert_eq!([0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes), ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]);
     }
 
     #[test]
-    fn a_plan_names_each_table_what_is_opened_and_the_way_back() {
+    fn plan_names_tables_decrypted_columns_and_reversibility() {
         let copied = TableChange {
             table: "desired_lrps".into(),
             strategy: Some(Strategy::Copy),
@@ -264,7 +267,7 @@ mod tests {
             opened: vec!["run_info".into()],
             computed: vec!["metric_tags".into()],
         };
-        let migration = Migration {
+        let migration = PlannedMigration {
             version: 2,
             name: "split".into(),
             summary: "Splits.".into(),

@@ -1,4 +1,4 @@
-//! `bbs migrate pause`, `resume`, `rate` and `watch`: a running host, through its admin socket.
+//! `bbs migrate pause`, `resume`, `rate` and `watch`: control a running host through its admin socket.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 
 use super::super::progress::{Screen, line};
-use crate::admin::{Client, ClientError, Command, Report};
+use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
 use crate::progress::STOPPED;
 
@@ -22,18 +22,18 @@ pub(super) struct Steered {
 
 #[derive(Debug, Args)]
 pub(super) struct Rated {
-    /// The greatest number of units a second, such as 500/s, or `none` for as fast as it goes.
+    /// The highest number of units per second, such as 500/s, or `none` for no limit.
     #[arg(value_name = "N/s")]
-    rate: Rate,
+    rate: RateLimit,
     #[command(flatten)]
     steered: Steered,
 }
 
-/// A bound, or none.
+/// Upper bound of the rate in units per second; `None` for no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rate(Option<u64>);
+struct RateLimit(Option<u64>);
 
-impl FromStr for Rate {
+impl FromStr for RateLimit {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -41,58 +41,62 @@ impl FromStr for Rate {
             return Ok(Self(None));
         }
         let number = text.strip_suffix("/s").unwrap_or(text);
-        let rate = number.parse().map_err(|_| "write it as in 500/s, or none for as fast as it goes")?;
-        if rate == 0 { Err("at 0 a second it would never end; use `bbs migrate pause`") } else { Ok(Self(Some(rate))) }
+        let rate = number.parse().map_err(|_| "write it as in 500/s, or none for no limit")?;
+        if rate == 0 {
+            Err("at 0 a second the migration would never end; use `bbs migrate pause`")
+        } else {
+            Ok(Self(Some(rate)))
+        }
     }
 }
 
 pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
-    tell(&steered, Command::Pause, |_| {
-        "Paused: the batch under way is finished, none begins. Go on with `bbs migrate resume`; a restart goes on too."
+    send(&steered, Command::Pause, |_| {
+        "Paused: the batch in progress is finished, no other begins. Continue with `bbs migrate resume`; a restart continues too."
             .into()
     })
     .await
 }
 
 pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
-    tell(&steered, Command::Resume, |_| "Resumed.".into()).await
+    send(&steered, Command::Resume, |_| "Resumed.".into()).await
 }
 
-pub(super) async fn rate(Rated { rate: Rate(units_per_second), steered }: Rated) -> anyhow::Result<()> {
-    tell(&steered, Command::Rate { units_per_second }, |report| match report.pace.units_per_second {
-        Some(rate) => format!("At most {rate} units a second, until the host ends or is told otherwise."),
-        None => "As fast as it goes.".into(),
+pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: Rated) -> anyhow::Result<()> {
+    send(&steered, Command::Rate { units_per_second }, |report| match report.throttle.units_per_second {
+        Some(rate) => format!("At most {rate} units a second, until the host ends or the rate is changed."),
+        None => "No limit.".into(),
     })
     .await
 }
 
-async fn tell(steered: &Steered, command: Command, said: impl FnOnce(&Report) -> String) -> anyhow::Result<()> {
+async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report) -> String) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let report = Client::ask(&config.admin_socket, command).await?.answer().await?;
+    let report = AdminClient::ask(&config.admin_socket, command).await?.answer().await?;
     if steered.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
-        println!("{}", said(&report));
+        println!("{}", describe(&report));
         if report.progress.is_over() {
-            println!("Nothing is under way at the moment: the host serves.");
+            println!("The host serves; no migration is in progress.");
         }
     }
     Ok(())
 }
 
-/// A line about the host that runs with this configuration, if one does.
+/// Prints one line about the host that runs with this configuration, if there is one.
 pub(super) async fn print_running_host(admin_socket: &Path) {
-    // Most often there is none, and that is no fault.
-    let Ok(mut host) = Client::ask(admin_socket, Command::Status).await else { return };
+    // Usually no host runs, which is no error.
+    let Ok(mut host) = AdminClient::ask(admin_socket, Command::Status).await else { return };
     if let Ok(report) = host.answer().await {
         println!("Host       process {}: {}", report.pid, line(&report.progress));
     }
 }
 
-/// Until the host has nothing left to do but serve.
+/// Shows the progress until the host serves.
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let mut host = Client::ask(&config.admin_socket, Command::Watch).await?;
+    let mut host = AdminClient::ask(&config.admin_socket, Command::Watch).await?;
     let mut last = host.answer().await?;
     let mut screen = Screen::new();
     loop {
@@ -103,20 +107,20 @@ pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
         }
         match host.next().await {
             Ok(Some(report)) => last = report,
-            // A host that was killed breaks the connection, one that ends closes it.
-            Ok(None) | Err(ClientError::Broken(_)) => break,
+            // A killed host breaks the connection; one that ends closes it.
+            Ok(None) | Err(AdminClientError::Broken(_)) => break,
             Err(other) => return Err(other.into()),
         }
     }
     drop(screen);
     if last.progress.phase == STOPPED {
         anyhow::bail!(
-            "the host serves the version found and has given the migration up until the next start: {}",
+            "the migration failed; the host serves the version found, and the next start retries: {}",
             last.progress.detail
         );
     }
     if !last.progress.is_over() {
-        return Err(ClientError::Ended.into());
+        return Err(AdminClientError::Ended.into());
     }
     if !steered.json {
         println!("The host serves.");
@@ -129,12 +133,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_written_as_it_is_said() {
-        assert_eq!("500/s".parse(), Ok(Rate(Some(500))));
-        assert_eq!("500".parse(), Ok(Rate(Some(500))));
-        assert_eq!("none".parse(), Ok(Rate(None)));
+    fn rate_is_parsed_with_or_without_its_unit() {
+        assert_eq!("500/s".parse(), Ok(RateLimit(Some(500))));
+        assert_eq!("500".parse(), Ok(RateLimit(Some(500))));
+        assert_eq!("none".parse(), Ok(RateLimit(None)));
         for wrong in ["", "0/s", "-5/s", "fast", "5/m", "1.5/s"] {
-            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RateLimit>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `bbs module add`: finished modules into a folder with a catalog.
+//! `bbs module add`: adds finished modules to a folder and its catalog.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::progress::Progress;
 
 /// Add finished modules to a folder and its catalog.
 ///
-/// For modules that came as .wasm files; `bbs module build` compiles crates. Each file is asked what it is and listed at
-/// its place: a migration as the newest, a translator in its chain. All of the folder is then loaded as a host would
-/// load it. If a host would refuse it, nothing is changed. A module that the folder already has is left alone; another
-/// one of the same version is refused.
+/// For modules that came as .wasm files; `bbs module build` compiles crates. The manifest in each file decides
+/// its place in the catalog: a migration is the newest, a translator extends its chain. The whole folder is then loaded as
+/// a host would load it. If a host would refuse it, nothing is changed. A module that the folder already has is skipped;
+/// another one of the same version is refused.
 #[derive(Debug, Args)]
 pub(super) struct AddCommand {
     /// The .wasm files of modules.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The folder to add to; it is made if it is absent.
+    /// The folder to add to; created if absent.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
 }
@@ -38,9 +38,9 @@ impl AddCommand {
         let Added { added, present, entries } = progress::shown(&progress, work).await??;
         let into = self.into.display();
         added.iter().for_each(|file| println!("{file}  added"));
-        present.iter().for_each(|file| println!("{file}  was there already"));
+        present.iter().for_each(|file| println!("{file}  already present"));
         println!("{into} has {} modules", entries.len());
-        // Such as a second file that was copied there by hand.
+        // Reports, for example, a second file of the same module that was copied there by hand.
         Catalog::entries(&self.into)?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `bbs module build`: crates into a folder of modules.
+//! `bbs module build`: compiles crates into a folder of modules.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::progress::Progress;
 
 /// Build crates into a folder of modules with its catalog.
 ///
-/// Each crate is compiled for WebAssembly, made a component and asked what it is; its file is named after that, and
-/// the catalog gets its sha256. With crates named, what else is in the folder stays: a migration of the same version
-/// is replaced, one of a later version comes last, an earlier one is refused. Without, all modules of this repository
-/// are built and the folder has nothing else. The same source gives the same digests, whoever builds it.
+/// Each crate is compiled for WebAssembly, made a component and named after its manifest, and the catalog gets its
+/// sha256. With crates named, the rest of the folder stays: a migration of the same version is replaced, one of a later
+/// version is appended, an earlier one is refused. Without, all modules of this repository are built and the folder
+/// contains nothing else. The same source gives the same digests on every machine.
 #[derive(Debug, Args)]
 pub(super) struct BuildCommand {
     /// Folders of crates; all modules of this repository if none is named.
     #[arg(value_name = "CRATE")]
     crates: Vec<PathBuf>,
-    /// The folder to write to; it is made if it is not there.
+    /// The folder to write to; created if absent.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `bbs module check`: whether a host would take a file or a folder, and whether its row functions keep to the rules.
+//! `bbs module check`: validates a file or a folder as a host does, and runs its row functions on generated rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::startup::catalog;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///
-/// In a folder, every migration is also run on made-up rows of the layout it finds: twice in a fresh instance, once in
-/// one that has run before. A row function that gives two answers to the same rows keeps something between calls; one
-/// that breaks off would break off on an operator's database. Refusing rows it cannot read is fine.
+/// In a folder, every migration is also run on generated rows of the layout that precedes it: twice in a fresh instance,
+/// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
+/// one that traps would trap on an operator's database. It may refuse rows that it cannot read.
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
     /// A .wasm file, or a folder that `bbs module build` has written.
     path: PathBuf,
-    /// As JSON.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// What was found out about one module.
+/// The result for one module.
 #[derive(Debug, Serialize)]
 struct Finding {
     file: String,
     module: String,
     sha256: String,
-    /// Of each direction with a row function.
+    /// One for each direction with a row function.
     trials: Vec<Trial>,
 }
 
@@ -55,7 +55,7 @@ impl CheckCommand {
         }
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),
-            bad => bail!("{bad} of {} modules do not keep to the rules", findings.len()),
+            bad => bail!("{bad} of {} modules break a rule", findings.len()),
         }
     }
 }
@@ -66,7 +66,7 @@ fn check_folder(folder: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Fin
         file: module.file().to_owned(),
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),
         sha256: module.digest().to_owned(),
-        trials: trial::run(module, catalog.line()),
+        trials: trial::run(module, catalog.layout_history()),
     });
     let translators = catalog.translators().iter().map(|module| Finding {
         file: module.file().to_owned(),
@@ -97,7 +97,7 @@ fn text(finding: &Finding) -> String {
     for trial in &finding.trials {
         lines += &match &trial.problem {
             None => format!(
-                "      {}: {} made-up units, {} of them refused, the same answer each time\n",
+                "      {}: {} generated units, {} of them refused, the same answer each time\n",
                 trial.direction, trial.units, trial.refused
             ),
             Some(problem) => format!("      {}: {problem}\n", trial.direction),

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 ///
 /// A host compiles each module once and keeps the result; with 22 modules that takes seconds of its first start. This
 /// command does it earlier: beside the modules folder, where a host looks without being configured, or in the folder
-/// that `module_cache_dir` names. What is compiled is machine code for this executable and for processors like this
+/// that `module_cache_dir` names. The result is machine code for this executable and for processors like this
 /// one; on another machine, or after an upgrade of the host, modules are compiled again.
 ///
 /// A host trusts compiled modules only in a folder, and in files, that belong to its own user or to root and that no
@@ -26,7 +26,7 @@ pub(super) struct CompileCommand {
     /// A folder that `bbs module build` has written.
     #[arg(value_name = "DIR")]
     modules: PathBuf,
-    /// The folder to fill; it is made if it is absent [default: `module-cache` beside the modules folder]
+    /// The folder to fill; created if absent [default: `module-cache` beside the modules folder]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
@@ -45,12 +45,12 @@ impl CompileCommand {
         refuse_failure(&sandbox)?;
         let all = catalog.migrations().len() + catalog.translators().len();
         let compiled = sandbox.compiled();
-        println!("{compiled} compiled, {} were there already; {} has {all} modules", all - compiled, into.display());
+        println!("{compiled} compiled, {} were already there; {} has {all} modules", all - compiled, into.display());
         Ok(())
     }
 }
 
-/// A host goes on without a cache; this command is for nothing else.
+/// A host continues without a cache, but this command has no other purpose.
 fn refuse_failure(sandbox: &Sandbox) -> anyhow::Result<()> {
     match sandbox.cache_failure() {
         Some(error) => anyhow::bail!("compiled modules cannot be kept: {error}"),

@@ -1,4 +1,4 @@
-//! `bbs module inspect`: what one file says of itself.
+//! `bbs module inspect`: prints the manifest and properties of one file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::TranslatorManifest;
 use crate::modules::{AnyManifest, Inspection};
 
-/// Show what one module says of itself: its manifest, digest, size and imports.
+/// Show a module's manifest, digest, size and imports.
 ///
-/// The file is refused as a host would refuse it, and nothing of it runs but `describe`, in the sandbox.
+/// The file is validated as a host would, and only its `describe` runs, in the sandbox.
 #[derive(Debug, Args)]
 pub(super) struct InspectCommand {
     /// The .wasm file of a module.
     file: PathBuf,
-    /// As JSON.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -59,7 +59,7 @@ fn migration(manifest: &Manifest) -> Vec<String> {
     }
     lines.push(format!("back     {}", if manifest.reversible { "reversible" } else { "not reversible" }));
     if manifest.leaves_residue {
-        lines.push("residue  left for the way back".to_owned());
+        lines.push("residue  saved for the other direction".to_owned());
     }
     lines
 }

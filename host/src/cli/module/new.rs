@@ -1,4 +1,4 @@
-//! `bbs module new`: a crate to begin with, whose tests pass as it is. Owns the templates beside this file.
+//! `bbs module new`: creates a crate whose tests pass unchanged. Owns the templates beside this file.
 
 mod sdk;
 
@@ -17,21 +17,21 @@ const MIGRATION: &str = include_str!("new/migration.rs.template");
 const TRANSLATOR: &str = include_str!("new/translator.rs.template");
 const README: &str = include_str!("new/README.md.template");
 
-/// Start a crate for a migration or a translator; its tests pass as it is.
+/// Create a crate for a migration or a translator; its tests pass unchanged.
 ///
-/// A migration's NAME is lower-case words joined by `-`, such as `add-colour`. A translator's says which API version
+/// A migration's NAME is lower-case words joined by `-`, such as `add-colour`. A translator's states which API version
 /// it serves and in terms of which it is written, such as `0.8-to-0.9`. The crate is a folder of that name. Outside the
-/// repository the SDK that it depends on is written beside it, to `bbs-sdk`; later crates share that folder.
+/// repository, the SDK that it depends on is written to `bbs-sdk` beside it; later crates share that folder.
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
-    /// What it does, in a few words; for a translator, its two versions.
+    /// A short name of what it does; for a translator, its two versions.
     name: String,
-    /// What to start [default: a translator if NAME is two versions, otherwise a migration]
+    /// What to create [default: a translator if NAME is two versions, otherwise a migration]
     #[arg(long, value_enum)]
-    kind: Option<Kind>,
-    /// The data version a migration leads to: a timestamp in seconds, later than all before it. If not given, now,
-    /// or just after the newest of the repository.
+    kind: Option<CrateKind>,
+    /// The data version a migration leads to: a timestamp in seconds, later than all before it [default: now, or just
+    /// after the newest of the repository]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
     /// The folder of the SDK [default: `bbs-sdk` or `sdk` in the current folder or above it]
@@ -40,54 +40,54 @@ pub(super) struct NewCommand {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum CrateKind {
     Migration,
     Translator,
 }
 
-/// What is filled into the templates, by placeholder.
-type Blanks = Vec<(&'static str, String)>;
+/// Values of the templates' placeholders.
+type Placeholders = Vec<(&'static str, String)>;
 
 impl NewCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let folder = PathBuf::from(&self.name);
         if folder.exists() {
-            bail!("{} is there already; take another name, or delete it", folder.display());
+            bail!("{} already exists; choose another name, or delete it", folder.display());
         }
         let here = std::env::current_dir().context("the current folder is gone")?;
-        // Before anything is written, so that a wrong name leaves nothing behind.
-        self.blanks(1)?;
+        // Validates the name before anything is written.
+        self.placeholders(1)?;
         let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
-        let mut blanks = self.blanks(next_version(&sdk.folder))?;
-        blanks.push(("{{sdk}}", sdk.seen_from(&here.join(&folder)).display().to_string()));
-        blanks.push(("{{folder}}", self.name.clone()));
-        write(&folder, self.kind(), &blanks)?;
+        let mut placeholders = self.placeholders(next_version(&sdk.folder))?;
+        placeholders.push(("{{sdk}}", sdk.path_from(&here.join(&folder)).display().to_string()));
+        placeholders.push(("{{folder}}", self.name.clone()));
+        write(&folder, self.kind(), &placeholders)?;
         if let Some(lock) = sdk.lock() {
-            // Cargo drops what the crate does not use.
+            // Cargo removes the entries that the crate does not use.
             std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
         }
-        println!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nand then read README.md in it.", folder.display());
+        println!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.", folder.display());
         if sdk.is_new {
             println!("\nThe SDK that it depends on is in {}; keep the two beside each other.", sdk::FOLDER);
         }
         Ok(())
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> CrateKind {
         let is_version = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
         let names_versions =
             self.name.split_once("-to-").is_some_and(|(one, other)| is_version(one) && is_version(other));
-        self.kind.unwrap_or(if names_versions { Kind::Translator } else { Kind::Migration })
+        self.kind.unwrap_or(if names_versions { CrateKind::Translator } else { CrateKind::Migration })
     }
 
-    fn blanks(&self, next_version: u64) -> anyhow::Result<Blanks> {
+    fn placeholders(&self, next_version: u64) -> anyhow::Result<Placeholders> {
         match self.kind() {
-            Kind::Migration => self.migration(next_version),
-            Kind::Translator => self.translator(),
+            CrateKind::Migration => self.migration(next_version),
+            CrateKind::Translator => self.translator(),
         }
     }
 
-    fn migration(&self, next_version: u64) -> anyhow::Result<Blanks> {
+    fn migration(&self, next_version: u64) -> anyhow::Result<Placeholders> {
         let words: Vec<&str> = self.name.split('-').collect();
         let is_word = |word: &&str| {
             word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -95,7 +95,7 @@ impl NewCommand {
         };
         if self.name.len() > 40 || !words.iter().all(is_word) {
             bail!(
-                "{:?} is no name for a migration; use lower-case words joined by `-`, such as `add-colour` (a translator's \
+                "{:?} is not a valid name for a migration; use lower-case words joined by `-`, such as `add-colour` (a translator's \
                  name is two versions, such as `0.8-to-0.9`)",
                 self.name
             );
@@ -113,7 +113,7 @@ impl NewCommand {
         ])
     }
 
-    fn translator(&self) -> anyhow::Result<Blanks> {
+    fn translator(&self) -> anyhow::Result<Placeholders> {
         if self.version.is_some() {
             bail!("a translator has no data version; leave --version out");
         }
@@ -123,7 +123,7 @@ impl NewCommand {
         });
         let Some((serves, onto)) = versions else {
             bail!(
-                "{:?} is no name for a translator; say from which version to which newer one, such as `0.8-to-0.9`",
+                "{:?} is not a valid name for a translator; name its version and a newer one, such as `0.8-to-0.9`",
                 self.name
             );
         };
@@ -139,21 +139,22 @@ impl NewCommand {
     }
 }
 
-fn write(folder: &Path, kind: Kind, blanks: &Blanks) -> anyhow::Result<()> {
+fn write(folder: &Path, kind: CrateKind, placeholders: &Placeholders) -> anyhow::Result<()> {
     let source = match kind {
-        Kind::Migration => MIGRATION,
-        Kind::Translator => TRANSLATOR,
+        CrateKind::Migration => MIGRATION,
+        CrateKind::Translator => TRANSLATOR,
     };
     std::fs::create_dir_all(folder.join("src"))
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", README)] {
         let path = folder.join(file);
-        std::fs::write(&path, fill(template, blanks)).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, fill(template, placeholders))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Now, unless the repository that the SDK belongs to is ahead of this machine's clock.
+/// The current time, or one more than the newest version of the repository that the SDK belongs to.
 fn next_version(sdk: &Path) -> u64 {
     let listed = listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
     let newest = listed.iter().filter_map(|folder| folder.file_name()?.to_str()?.split('-').next()?.parse().ok()).max();
@@ -161,8 +162,8 @@ fn next_version(sdk: &Path) -> u64 {
     newest.map_or(now, |newest: u64| now.max(newest + 1))
 }
 
-fn fill(template: &str, blanks: &Blanks) -> String {
-    blanks.iter().fold(template.to_owned(), |text, (blank, value)| text.replace(blank, value))
+fn fill(template: &str, placeholders: &Placeholders) -> String {
+    placeholders.iter().fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value))
 }
 
 fn capitalised(word: &str) -> String {
@@ -170,7 +171,7 @@ fn capitalised(word: &str) -> String {
     first.to_ascii_uppercase() + rest
 }
 
-/// Digits in groups of three, as Rust's style for long numbers has it.
+/// Digits in groups of three, separated by `_`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();

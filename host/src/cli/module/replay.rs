@@ -1,4 +1,4 @@
-//! `bbs module replay`: runs the one unit that a migration stopped at, without its database.
+//! `bbs module replay`: runs a migration on the unit that it failed on, without the database.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,28 +9,28 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::config::Config;
+use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
-use crate::layout::values::{Encoding, Value as Cell};
+use crate::layout::values::{Encoding, Value as ColumnValue};
 use crate::lens::transform::Transform;
 use crate::migrate::{Replay, ReplayTable};
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
-use crate::record::Keyring;
 use crate::startup::{self, catalog};
 
-/// Run the unit that a migration stopped at once more: with the module that failed, or with its correction.
+/// Run a migration again on a unit that it failed on: with the module that failed, or with a corrected one.
 ///
-/// A host that cannot migrate a unit names a file of its `replay_dir`. The file is sealed with the host's key. It holds
-/// what the module was given and nothing else, so this needs no database and changes nothing. The exit code is 0 if the
-/// module takes the unit now.
+/// A host that cannot migrate a unit names a file of its `replay_dir`. The file is sealed with the host's key. It contains
+/// only the input of the module, so this needs no database and changes nothing. The exit code is 0 if the module
+/// transforms the unit.
 #[derive(Debug, Args)]
 pub(super) struct ReplayCommand {
     /// The .replay file that the error, or `bbs migrate quarantine show`, named.
     file: PathBuf,
-    /// The JSON configuration file of the host: it has the keys and names the modules.
+    /// The JSON configuration file of the host, for its keys and its modules folder.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// A .wasm file to run in place of the catalog's module: the correction, before it is shipped.
+    /// A .wasm file to run in place of the catalog's module, such as a correction that is not shipped yet.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
     /// Print the unit, decrypted, as the `input.json` of a golden case for the module's tests.
@@ -55,7 +55,7 @@ impl ReplayCommand {
                 println!("Now       it is transformed");
                 Ok(())
             }
-            Some(reason) => bail!("the module still does not take the unit: {reason}"),
+            Some(reason) => bail!("the module still cannot transform the unit: {reason}"),
         }
     }
 
@@ -66,12 +66,12 @@ impl ReplayCommand {
                 Module::Migration(module) if module.manifest().version == *version => Ok(module),
                 Module::Migration(module) => {
                     bail!(
-                        "{} is migration {}, the file is of {version}-{name}",
+                        "{} is migration {}, the replay file is of {version}-{name}",
                         file.display(),
                         module.manifest().version
                     )
                 }
-                Module::Translator(_) => bail!("{} is a translator, the file is of a migration", file.display()),
+                Module::Translator(_) => bail!("{} is a translator, the replay file is of a migration", file.display()),
             };
         }
         let catalog = catalog::load(&config.modules_dir, sandbox)?;
@@ -82,7 +82,7 @@ impl ReplayCommand {
     }
 }
 
-/// Names and sizes; no value of the unit.
+/// Names and sizes; never a value of the unit.
 fn summary(replay: &Replay, digest: &str) -> String {
     let mut out = String::new();
     let Replay { module, version, direction, unit, reason, .. } = replay;
@@ -93,7 +93,7 @@ fn summary(replay: &Replay, digest: &str) -> String {
     line("Migration", &format!("{version}-{module}, {direction}"));
     line("Failed", reason);
     let same = digest == replay.digest;
-    line("Module", if same { "the one that failed" } else { "another one than the one that failed" });
+    line("Module", if same { "the one that failed" } else { "not the one that failed" });
     for table in &replay.tables {
         let columns = table.columns.iter().map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
         line("Given", &format!("{}, {} rows: {}", table.name, table.rows, columns.collect::<Vec<_>>().join(", ")));
@@ -108,8 +108,8 @@ fn golden(replay: &Replay) -> Value {
     let rows = |table: &ReplayTable| {
         let row = |row: usize| {
             let columns = table.columns.iter();
-            let cells = columns.map(|(name, data)| (name.clone(), cell(data, table.rows as usize, row)));
-            Value::Object(cells.collect::<Map<_, _>>())
+            let values = columns.map(|(name, data)| (name.clone(), column_value(data, table.rows as usize, row)));
+            Value::Object(values.collect::<Map<_, _>>())
         };
         (0..table.rows as usize).map(row).collect::<Value>()
     };
@@ -121,8 +121,8 @@ fn golden(replay: &Replay) -> Value {
     golden
 }
 
-/// A column's form tells its encoding, as it does to the SDK.
-fn cell(data: &ColumnData, rows: usize, row: usize) -> Value {
+/// The form of a column's data determines its encoding, as in the SDK.
+fn column_value(data: &ColumnData, rows: usize, row: usize) -> Value {
     let encoding = if !data.offsets.is_empty() {
         Encoding::Text
     } else if data.values.len() == rows * 8 {
@@ -131,10 +131,10 @@ fn cell(data: &ColumnData, rows: usize, row: usize) -> Value {
         Encoding::Boolean
     };
     match data.get(encoding, row) {
-        Cell::Null => Value::Null,
-        Cell::Boolean(value) => value.into(),
-        Cell::Integer(value) => value.into(),
-        Cell::Text(text) => bytes(text),
+        ColumnValue::Null => Value::Null,
+        ColumnValue::Boolean(value) => value.into(),
+        ColumnValue::Integer(value) => value.into(),
+        ColumnValue::Text(text) => bytes(text),
     }
 }
 

@@ -1,21 +1,21 @@
-//! What a rep says of its cell, as Locket keeps it: JSON with Diego's names.
+//! A cell's presence in Locket: JSON with Diego's names, written by its rep.
 
 use std::collections::BTreeMap;
 
 use bbs_proto::models as proto;
 use serde::{Deserialize, Deserializer};
 
-/// Everything may be absent, or null.
+/// Every field may be absent or null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Presence {
+struct PresenceJson {
     #[serde(deserialize_with = "or_default")]
     cell_id: String,
     #[serde(deserialize_with = "or_default")]
     rep_address: String,
     #[serde(deserialize_with = "or_default")]
     zone: String,
-    capacity: Option<Capacity>,
+    capacity: Option<CapacityJson>,
     #[serde(deserialize_with = "or_default")]
     rootfs_provider_list: Vec<Provider>,
     #[serde(deserialize_with = "or_default")]
@@ -30,7 +30,7 @@ struct Presence {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Capacity {
+struct CapacityJson {
     memory_mb: i32,
     disk_mb: i32,
     containers: i32,
@@ -49,9 +49,10 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserial
 }
 
 pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error> {
-    let presence: Presence = serde_json::from_str(text)?;
+    let presence: PresenceJson = serde_json::from_str(text)?;
     let texts = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
-    let capacity = |Capacity { memory_mb, disk_mb, containers }| proto::CellCapacity { memory_mb, disk_mb, containers };
+    let capacity =
+        |CapacityJson { memory_mb, disk_mb, containers }| proto::CellCapacity { memory_mb, disk_mb, containers };
     let provider = |provider: Provider| proto::Provider {
         name: provider.name.into(),
         properties: provider.properties.into_iter().map(String::into_bytes).collect(),
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_rep_says_is_read_whole() {
+    fn presence_is_parsed_completely() {
         let read = read(
             r#"{"cell_id":"c","rep_address":"http://..","zone":"z1",
                 "capacity":{"memory_mb":1,"disk_mb":2,"containers":3},
@@ -85,7 +86,7 @@ mod tests {
         )
         .unwrap();
         let provider = |name: &str, properties: Vec<Vec<u8>>| proto::Provider { name: name.into(), properties };
-        let wanted = proto::CellPresence {
+        let expected = proto::CellPresence {
             cell_id: b"c".to_vec(),
             rep_address: b"http://..".to_vec(),
             zone: b"z1".to_vec(),
@@ -96,15 +97,15 @@ mod tests {
             rep_url: b"https://..".to_vec(),
             annotations: vec![proto::TextEntry { key: b"a".to_vec(), value: b"b".to_vec() }],
         };
-        assert_eq!(read, wanted);
+        assert_eq!(read, expected);
     }
 
     #[test]
-    fn what_is_null_or_absent_is_empty_and_what_is_not_a_presence_is_refused() {
+    fn null_and_absent_fields_are_empty_and_other_types_are_rejected() {
         let read_null = read(r#"{"cell_id":"c","annotations":null,"placement_tags":null,"capacity":null}"#).unwrap();
         assert_eq!(read_null, proto::CellPresence { cell_id: b"c".to_vec(), ..Default::default() });
         for bad in ["", "null", "[]x", r#"{"cell_id":7}"#, r#"{"capacity":{"containers":3000000000}}"#] {
-            assert!(read(bad).is_err(), "{bad:?} was read");
+            assert!(read(bad).is_err(), "{bad:?} was parsed");
         }
     }
 }

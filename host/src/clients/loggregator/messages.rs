@@ -1,24 +1,25 @@
-//! Loggregator's messages, version 2, as far as they are sent. Names, numbers and types are Loggregator's.
+//! The part of Loggregator's protocol, version 2, that is sent. Names, numbers and types are Loggregator's.
 
 use std::collections::HashMap;
 
-/// The method that takes a stream of batches.
+/// The client-streaming method that takes batches.
 pub const BATCH_SENDER: &str = "/loggregator.v2.Ingress/BatchSender";
 
+/// Envelopes that are sent together.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct EnvelopeBatch {
     #[prost(message, repeated, tag = "1")]
     pub batch: Vec<Envelope>,
 }
 
-/// The end of a stream of them.
+/// The answer at the end of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BatchSenderResponse {}
 
-/// Something that is told, and of whom.
+/// A metric or log line, with its source.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Envelope {
-    /// In nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     #[prost(int64, tag = "1")]
     pub timestamp: i64,
     #[prost(string, tag = "2")]
@@ -27,15 +28,16 @@ pub struct Envelope {
     pub instance_id: String,
     #[prost(map = "string, string", tag = "9")]
     pub tags: HashMap<String, String>,
-    #[prost(oneof = "envelope::Message", tags = "4, 5, 6")]
-    pub message: Option<envelope::Message>,
+    #[prost(oneof = "envelope::EnvelopeMessage", tags = "4, 5, 6")]
+    pub message: Option<envelope::EnvelopeMessage>,
 }
 
 pub mod envelope {
-    //! What an envelope may hold.
+    //! The content of an envelope.
 
+    /// A log line or a metric.
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum Message {
+    pub enum EnvelopeMessage {
         #[prost(message, tag = "4")]
         Log(super::Log),
         #[prost(message, tag = "5")]
@@ -45,6 +47,7 @@ pub mod envelope {
     }
 }
 
+/// A line of a log.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Log {
     #[prost(bytes = "vec", tag = "1")]
@@ -53,6 +56,7 @@ pub struct Log {
     pub r#type: i32,
 }
 
+/// The stream of a log line: standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum LogType {
@@ -60,6 +64,7 @@ pub enum LogType {
     Err = 1,
 }
 
+/// An increment of a counter.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Counter {
     #[prost(string, tag = "1")]
@@ -70,12 +75,14 @@ pub struct Counter {
     pub total: u64,
 }
 
+/// Values by name.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Gauge {
     #[prost(map = "string, message", tag = "1")]
     pub metrics: HashMap<String, GaugeValue>,
 }
 
+/// A value and its unit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GaugeValue {
     #[prost(string, tag = "1")]

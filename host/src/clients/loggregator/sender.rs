@@ -1,5 +1,5 @@
-//! The way to the agent: envelopes in batches, over a stream that is begun again whenever it ends. Owns when a batch is
-//! full, and what is said of an agent that is not there. Nothing is taken out of the queue before somebody takes it.
+//! Sends envelopes to the agent in batches, over a stream that is reopened whenever it ends. Decides when a batch is full,
+//! and samples the warnings about an unreachable agent. An envelope leaves the queue only when a stream takes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use tonic_prost::ProstCodec;
 
 use super::LoggregatorError;
 use super::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
-use crate::clients::fresh::Fresh;
-use crate::quiet::gets_a_line;
+use crate::clients::reloading::Reloading;
+use crate::log_sampling::is_sampled;
 
-/// Loggregator's own client's.
+/// The defaults of Loggregator's own client.
 const BATCH_SIZE: usize = 100;
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
-/// Before another attempt at an agent that is away.
+/// Delay before the stream is reopened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// A stream that lasted for so long had begun well.
-const GOOD_WHILE: Duration = Duration::from_secs(60);
+/// A stream that lasted for longer than this resets the count of failures.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// What waits, as batches. Clones take from the same queue, one at a time.
+/// The queue, as batches. Clones take from the same queue, one at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Batches {
     waiting: Arc<Mutex<mpsc::Receiver<Envelope>>>,
@@ -47,7 +47,7 @@ impl Batches {
         }
     }
 
-    /// Nothing once nobody can put anything into the queue any more.
+    /// The next batch: full, or the flush interval has passed. `None` when the queue is closed and empty.
     async fn next(&self) -> Option<EnvelopeBatch> {
         let mut waiting = self.waiting.lock().await;
         let mut batch = vec![waiting.recv().await?];
@@ -66,8 +66,8 @@ impl Batches {
     }
 }
 
-/// For as long as there can be something to send.
-pub(super) async fn send(channel: Fresh<Channel, LoggregatorError>, batches: Batches) {
+/// Sends batches until the queue is closed.
+pub(super) async fn send(channel: Reloading<Channel, LoggregatorError>, batches: Batches) {
     let mut failures = 0;
     loop {
         let began = Instant::now();
@@ -75,17 +75,17 @@ pub(super) async fn send(channel: Fresh<Channel, LoggregatorError>, batches: Bat
         if batches.waiting.lock().await.is_closed() {
             return;
         }
-        if began.elapsed() > GOOD_WHILE {
+        if began.elapsed() > STABLE_AFTER {
             failures = 0;
         }
         if let Err(status) = ended {
             failures += 1;
-            if gets_a_line(failures) {
+            if is_sampled(failures) {
                 tracing::warn!(
                     name: "loggregator.unreachable",
                     failures,
                     reason = %status,
-                    "metrics cannot be sent; check that the agent runs, and that its certificates belong to ours"
+                    "metrics cannot be sent; check that the agent runs, and that its certificates and the `loggregator_*_path` files match"
                 );
             }
         }
@@ -93,7 +93,7 @@ pub(super) async fn send(channel: Fresh<Channel, LoggregatorError>, batches: Bat
     }
 }
 
-/// Until the agent ends the stream, or cannot be reached any more.
+/// Sends batches until the agent ends the stream or the connection fails.
 async fn send_batches(channel: Channel, batches: &Batches) -> Result<(), Status> {
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;

@@ -1,5 +1,5 @@
-//! `user:password@tcp(host:port)/schema?name=value`, as Go's MySQL driver reads it: the schema begins at the last `/`
-//! and the address after the last `@`, so that a password may contain either.
+//! `user:password@tcp(host:port)/schema?name=value`, with the grammar of Go's MySQL driver: the schema starts after the
+//! last `/` and the address after the last `@`, so that a password may contain either.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ const HOST: &str = "127.0.0.1";
 const PORT: u16 = 3306;
 const SOCKET: &str = "/tmp/mysql.sock";
 
-/// Takes a MySQL or MariaDB connection string apart.
+/// Parses a MySQL or MariaDB connection string.
 pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     let text = text.trim();
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
@@ -26,7 +26,7 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     }
     let (who, address) = before.rsplit_once('@').unwrap_or(("", before));
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    let (host, port, socket) = place(address)?;
+    let (host, port, socket) = endpoint(address)?;
     if user.is_empty() {
         return Err(DsnError::NoUser);
     }
@@ -49,7 +49,7 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     Ok(dsn)
 }
 
-fn place(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
+fn endpoint(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
     let (protocol, address) = match text.split_once('(') {
         Some((protocol, rest)) => (protocol, rest.strip_suffix(')').ok_or(DsnError::Form)?),
         None => (text, ""),
@@ -86,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn what_bosh_writes_is_read() {
+    fn boshs_notation_is_parsed() {
         assert_eq!(parts("diego:secret@tcp(10.0.0.5:3307)/cf"), ["diego", "secret", "10.0.0.5", "3307", "cf"]);
     }
 
     #[test]
-    fn a_password_may_contain_what_separates_the_parts() {
+    fn password_may_contain_separators() {
         let password = "p@s:s/w?o#r(d)%41&tls=no";
         let text = format!("diego:{password}@tcp(db:3307)/cf");
         assert_eq!(parts(&text), ["diego", password, "db", "3307", "cf"]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_has_gos_defaults() {
+    fn absent_parts_have_gos_defaults() {
         let expected = ["root", "", "127.0.0.1", "3306", "cf"];
         for text in ["root@/cf", "root:@tcp/cf", "root@tcp()/cf", "root@tcp(127.0.0.1)/cf", " root@/cf\n"] {
             assert_eq!(parts(text), expected, "{text}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_and_ipv6_are_read() {
+    fn sockets_and_ipv6_are_parsed() {
         let socket = |text| mysql(text).unwrap().socket.unwrap();
         assert_eq!(socket("root@unix(/run/mysqld/mysqld.sock)/cf"), PathBuf::from("/run/mysqld/mysqld.sock"));
         assert_eq!(socket("root@unix/cf"), PathBuf::from("/tmp/mysql.sock"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_honoured_and_what_is_gos_own_is_named() {
+    fn tls_is_applied_and_other_parameters_are_listed_as_ignored() {
         let tls = |asked| mysql(&format!("u:p@tcp(db)/d?tls={asked}")).map(|dsn| dsn.tls.unwrap());
         assert_eq!(tls("true"), Ok(Tls::Verified { ca_file: None, identity: true }));
         assert_eq!(tls("skip-verify"), Ok(Tls::Required));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_strings_are_specific_errors() {
         for (text, error) in [
             ("", DsnError::NoSchema),
             ("diego:secret@tcp(db:3306)", DsnError::NoSchema),

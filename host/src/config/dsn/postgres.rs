@@ -1,5 +1,5 @@
-//! PostgreSQL's two forms: `postgres://user:password@host:port/schema?name=value`, in which BOSH leaves the password
-//! unescaped, and `host=… user=… password='…' dbname=…`.
+//! PostgreSQL's two forms: `postgres://user:password@host:port/schema?name=value`, in which BOSH does not encode the
+//! password, and `host=… user=… password='…' dbname=…`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::database::Tls;
 const HOST: &str = "localhost";
 const PORT: u16 = 5432;
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
-/// Parameters of other drivers without which nothing is different here.
+/// Parameters of other drivers that have no effect on this host's behaviour.
 const FOREIGN: [&str; 14] = [
     "application_name",
     "binary_parameters",
@@ -27,7 +27,7 @@ const FOREIGN: [&str; 14] = [
     "target_session_attrs",
 ];
 
-/// Takes a PostgreSQL connection string apart.
+/// Parses a PostgreSQL connection string.
 pub(in crate::config) fn postgres(text: &str) -> Result<Dsn, DsnError> {
     let text = text.trim();
     if let Some(rest) = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
@@ -40,10 +40,10 @@ pub(in crate::config) fn postgres(text: &str) -> Result<Dsn, DsnError> {
 }
 
 fn from_url(rest: &str) -> Result<Dsn, DsnError> {
-    // A password may contain `@` and a parameter too, so the address begins after the last one that is followed by an
-    // address and a schema.
+    // A password or a parameter may contain `@`, so the address starts after the last `@` that is followed by a host and a
+    // schema.
     let ats: Vec<usize> = rest.match_indices('@').map(|(at, _)| at).collect();
-    let at = ats.iter().rev().find(|at| is_place(&rest[**at + 1..])).or(ats.last());
+    let at = ats.iter().rev().find(|at| is_endpoint(&rest[**at + 1..])).or(ats.last());
     let (who, place) = at.map_or(("", rest), |at| (&rest[..*at], &rest[at + 1..]));
     let (before_query, query) = place.split_once('?').unwrap_or((place, ""));
     let (address, schema) = before_query.split_once('/').unwrap_or((before_query, ""));
@@ -61,7 +61,7 @@ fn from_url(rest: &str) -> Result<Dsn, DsnError> {
     draft.with(pairs(query))?.finish()
 }
 
-fn is_place(text: &str) -> bool {
+fn is_endpoint(text: &str) -> bool {
     let end = text.find(['/', '?']).unwrap_or(text.len());
     let is_address = text[..end].chars().all(|c| c.is_ascii_alphanumeric() || "-_.,:[]%".contains(c));
     is_address && text[end..].starts_with(['/', '?'])
@@ -123,7 +123,7 @@ impl Draft {
             None => None,
             Some("disable") => Some(Tls::Off),
             Some("allow" | "prefer") => Some(Tls::Preferred),
-            // As libpq has it: an authority that is named is asked.
+            // As libpq: with a root certificate, `require` verifies like `verify-ca`.
             Some("require") if self.ca_file.is_some() => Some(verified(false)),
             Some("require") => Some(Tls::Required),
             Some("verify-ca") => Some(verified(false)),
@@ -133,7 +133,7 @@ impl Draft {
     }
 }
 
-/// `name = value` words; a value with spaces stands in single quotes, and a backslash takes the next letter as it is.
+/// Parses `name = value` pairs; a value with spaces is in single quotes, and a backslash escapes the next character.
 fn words(text: &str) -> Result<Vec<(String, String)>, DsnError> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();
@@ -154,7 +154,7 @@ fn words(text: &str) -> Result<Vec<(String, String)>, DsnError> {
     Ok(found)
 }
 
-/// The value up to an end that no backslash stands before, and what follows that end.
+/// Returns the value up to the first unescaped end character, and the text after it.
 fn value_until(text: &str, is_end: impl Fn(char) -> bool) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut letters = text.char_indices();
@@ -189,27 +189,27 @@ mod tests {
     }
 
     #[test]
-    fn what_bosh_writes_is_read() {
+    fn boshs_notation_is_parsed() {
         assert_eq!(parts("postgres://diego:secret@10.0.0.5:5433/cf"), ["diego", "secret", "10.0.0.5", "5433", "cf"]);
         let expected = ["diego", "p@s:s/w?o#rd%", "db", "5433", "cf"];
         assert_eq!(parts("postgres://diego:p@s:s/w?o#rd%@db:5433/cf?sslmode=require"), expected);
     }
 
     #[test]
-    fn what_was_escaped_is_unescaped_once() {
+    fn percent_encoding_is_decoded_once() {
         assert_eq!(parts("postgresql://u:p%40s%2540@db/d"), ["u", "p@s%40", "db", "5432", "d"]);
         assert_eq!(parts("postgres://u:p@db/d?application_name=a@b"), ["u", "p", "db", "5432", "d"]);
     }
 
     #[test]
-    fn words_are_read() {
+    fn keyword_value_form_is_parsed() {
         let expected = ["diego", "p@ s's", "db", "5432", "cf"];
         assert_eq!(parts(r"host=db user=diego password='p@ s\'s' dbname = cf sslmode=disable"), expected);
         assert_eq!(parts(r"user=diego dbname=cf password=a\ b"), ["diego", "a b", "localhost", "5432", "cf"]);
     }
 
     #[test]
-    fn sockets_and_ipv6_are_read() {
+    fn sockets_and_ipv6_are_parsed() {
         for text in [
             "host=/run/pg port=5433 user=u dbname=d",
             "postgres://u@%2Frun%2Fpg:5433/d",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn protection_is_what_libpq_makes_of_it() {
+    fn sslmode_has_libpqs_meaning() {
         let tls = |query: &str| postgres(&format!("postgres://u@db/d{query}")).map(|dsn| dsn.tls);
         let verified =
             |ca: Option<&str>, identity| Ok(Some(Tls::Verified { ca_file: ca.map(PathBuf::from), identity }));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_another_drivers_is_named_and_what_would_be_missed_is_refused() {
+    fn other_drivers_parameters_are_ignored_and_settings_are_rejected() {
         let dsn = postgres("postgres://u@db/d?pool_max_conns=3&connect_timeout=5").unwrap();
         assert_eq!(dsn.ignored, ["pool_max_conns", "connect_timeout"]);
         for setting in ["search_path", "sslcert", "options"] {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_strings_are_specific_errors() {
         for (text, error) in [
             ("", DsnError::NoSchema),
             ("postgres://u:p@db", DsnError::NoSchema),

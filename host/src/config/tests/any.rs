@@ -1,4 +1,4 @@
-//! Whatever stands under a key, a file is read or refused in words, and no secret of it is repeated.
+//! Property test: for any value under any key, the file is read or rejected with a message, and no error repeats a secret.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn any_text_is_parsed_or_refused(text in ".*") {
         if let Ok(file) = parse(&text) {
-            // Almost no text is a file; none of them is one that a host can start from.
+            // Almost no text is valid JSON; no generated text is a complete configuration.
             prop_assert!(check(file, folders()).is_err());
         }
     }

@@ -1,11 +1,11 @@
-//! Diego's own file: read whole, and what is said when a key of it is missing.
+//! Diego's own file: it is read completely, and every missing required key is an error.
 
 use super::*;
 
-/// As BOSH renders it, but for where things are.
+/// The file as BOSH renders it, except for paths.
 pub(super) const DIEGO: &str = include_str!("../../../../tests/fixtures/bbs.json");
 
-/// The sample, from which a test may take away.
+/// The sample as a map, from which a test may remove keys.
 fn sample() -> Map<String, Value> {
     let mut file = parse(DIEGO).unwrap();
     file.insert("modules_dir".to_owned(), "modules".into());
@@ -13,7 +13,7 @@ fn sample() -> Map<String, Value> {
 }
 
 #[test]
-fn what_bosh_renders_is_read_whole() {
+fn file_rendered_by_bosh_is_read_completely() {
     let config = check(sample(), folders()).unwrap();
     assert_eq!(config.ignored.unknown, [""; 0]);
     let rendered = WITHOUT_MEANING
@@ -47,7 +47,7 @@ fn what_bosh_renders_is_read_whole() {
     assert_eq!(config.lock.ttl, Duration::from_secs(15));
 }
 
-/// The sample without a key.
+/// The sample without one key.
 fn without(key: &str) -> Result<Config, ConfigError> {
     let mut file = sample();
     file.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
@@ -55,7 +55,7 @@ fn without(key: &str) -> Result<Config, ConfigError> {
 }
 
 #[test]
-fn a_host_of_a_diego_has_to_know_all_of_it() {
+fn incomplete_configuration_of_a_diego_host_is_rejected() {
     for key in [
         "auctioneer_address",
         "auctioneer_ca_cert",
@@ -87,7 +87,7 @@ fn a_host_of_a_diego_has_to_know_all_of_it() {
     }
 }
 
-/// Every number and duration of Diego's whose zero its BBS works with: absent, `null` and zero are the same.
+/// Covers every number and duration for which Diego's BBS accepts zero: absent, `null` and zero are the same.
 #[test]
 fn absent_number_is_zero_where_zero_has_an_effect() {
     let keys =
@@ -102,7 +102,7 @@ fn absent_number_is_zero_where_zero_has_an_effect() {
     }
 }
 
-/// Zero would end Diego's BBS, keep it from all work or let it wait without a limit.
+/// With zero, Diego's BBS would end, do no work, or wait without a limit.
 #[test]
 fn absent_number_has_boshs_value_where_zero_cannot_work() {
     let zeros = r#""task_callback_workers":0,"converge_repeat_interval":"0s","convergence_workers":0,"update_workers":-1,
@@ -112,7 +112,7 @@ fn absent_number_has_boshs_value_where_zero_cannot_work() {
         let config = read(&file).unwrap();
         assert_eq!(config.tasks.callback_workers, 1000, "{file}");
         assert_eq!(config.convergence, Convergence::default(), "{file}");
-        assert_eq!((config.clients, config.lock), (Clients::default(), Lock::default()), "{file}");
+        assert_eq!((config.clients, config.lock), (ClientsConfig::default(), Lock::default()), "{file}");
     }
 }
 
@@ -148,7 +148,7 @@ fn metrics_are_sent_where_an_agent_is_named() {
 }
 
 #[test]
-fn what_is_rarely_given_is_read() {
+fn rarely_used_keys_are_read() {
     let config = read(&with(
         r#""enable_db_health_check":true,"health_check_timeout":"1s","redact_secrets":true,"redact_patterns":["x"],
         "advanced_metrics":{"enabled":true,"route_config":{"request_count":["Ping"],"request_latency":["Ping","Tasks"]}},

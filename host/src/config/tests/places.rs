@@ -1,10 +1,10 @@
-//! What relative paths are relative to: certificates and keys as for Go's BBS, everything else as the file says.
+//! The base of relative paths: the working directory for certificates and keys, as in Go's BBS; the file for all others.
 
 use std::fs;
 
 use super::*;
 
-/// A configuration folder and a working directory, both empty.
+/// An empty configuration folder and an empty working directory.
 fn two_folders() -> (tempfile::TempDir, Folders) {
     let root = tempfile::tempdir().unwrap();
     let folders = Folders { file: root.path().join("config"), working: root.path().join("working") };
@@ -34,7 +34,7 @@ const FILES: [&str; 16] = [
     "sql_ca_cert_file",
 ];
 
-/// Diego's own file, with every certificate and key under its key's name.
+/// Diego's own file, in which the path of every certificate and key is its key's name.
 fn with_relative_paths(folders: &Folders) -> Config {
     let mut file = parse(diego::DIEGO).unwrap();
     file.insert("modules_dir".to_owned(), "modules".into());
@@ -65,7 +65,7 @@ fn files(config: &Config) -> Vec<PathBuf> {
 }
 
 #[test]
-fn certificates_are_those_of_the_working_directory_where_they_are_there() {
+fn certificates_in_the_working_directory_take_precedence() {
     let (_root, folders) = two_folders();
     for key in FILES {
         fs::write(folders.working.join(key), "").unwrap();
@@ -79,7 +79,7 @@ fn certificates_are_those_of_the_working_directory_where_they_are_there() {
 }
 
 #[test]
-fn certificates_only_beside_the_file_are_found_there_and_named_for_a_warning() {
+fn certificates_beside_the_file_are_used_with_a_warning() {
     let (_root, folders) = two_folders();
     for key in FILES {
         fs::write(folders.file.join(key), "").unwrap();
@@ -92,7 +92,7 @@ fn certificates_only_beside_the_file_are_found_there_and_named_for_a_warning() {
 }
 
 #[test]
-fn authority_in_a_connection_string_is_looked_for_in_the_same_places() {
+fn authority_in_a_connection_string_is_searched_in_the_same_folders() {
     let (_root, folders) = two_folders();
     fs::write(folders.file.join("ca.crt"), "").unwrap();
     let json = r#"{"database_driver":"postgres","modules_dir":"m",
@@ -110,7 +110,7 @@ fn authority_in_a_connection_string_is_looked_for_in_the_same_places() {
 }
 
 #[test]
-fn file_that_is_nowhere_is_named_beside_the_configuration_without_a_warning() {
+fn missing_file_resolves_beside_the_configuration_without_a_warning() {
     let (_root, folders) = two_folders();
     let config = with_relative_paths(&folders);
     assert_eq!(config.listeners.tls.unwrap().ca_file, folders.file.join("ca_file"));

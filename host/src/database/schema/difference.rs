@@ -1,10 +1,10 @@
-//! What keeps a table of the database from being the one of a layout, said to an operator.
+//! Describes for an operator how a table of the database differs from a layout's table.
 
 use super::{PhysicalColumn, PhysicalTable};
 
-/// Empty: nothing. The order of columns means nothing, since every statement names them. Nor does a default that a
-/// required column lacks: Diego's own PostgreSQL tables lack one that its MySQL tables have, and every statement of
-/// this host gives every column a value.
+/// Lists the differences; empty if the table can serve. Ignores the order of columns, since every statement names them,
+/// and a missing default of a required column: Diego's PostgreSQL tables lack one that its MySQL tables have, and every
+/// statement of this host provides every value.
 pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String> {
     let mut differences = Vec::new();
     for column in &wanted.columns {

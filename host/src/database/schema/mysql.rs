@@ -1,5 +1,5 @@
-//! MariaDB and MySQL: read from the information schema, only of the current database. Indexes belong to their table,
-//! and every statement here commits the transaction that it runs in.
+//! MariaDB and MySQL: definitions come from the information schema, for the current database only. Index names are local
+//! to their table, and every DDL statement implicitly commits the transaction that it runs in.
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::database::{SqlError, Transaction, sql};
@@ -12,7 +12,7 @@ const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHA
      CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%' \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
 
-/// A part of a column's beginning says so, and so equals no column.
+/// Spells out a prefix or an expression, so that it equals no column name.
 const INDEXES: &str = "SELECT CAST(index_name AS CHAR), \
      CASE WHEN column_name IS NULL THEN 'an expression' WHEN sub_part IS NULL THEN CAST(column_name AS CHAR) \
      ELSE CONCAT(column_name, '(', sub_part, ')') END, non_unique = 0 \
@@ -20,8 +20,8 @@ const INDEXES: &str = "SELECT CAST(index_name AS CHAR), \
      ORDER BY index_name, seq_in_index";
 
 const BOOLEAN: &str = "BOOLEAN";
-/// In characters, from which on MySQL keeps a length in two bytes whatever the character set: up to 255 bytes it is
-/// one, and going from one to two rewrites the table.
+/// Length in characters from which MySQL always stores two length bytes, whatever the character set: up to 255 bytes it
+/// stores one, and the change from one to two rewrites the table.
 const TWO_BYTE_LENGTH: u32 = 256;
 
 pub(super) fn type_name(kind: ColumnType) -> String {
@@ -36,7 +36,7 @@ pub(super) fn type_name(kind: ColumnType) -> String {
     }
 }
 
-/// Whether the rows stay as they are. Between text types of different size they do not.
+/// Whether the change needs no rewrite of rows. A change between text types of different size does.
 pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     match (from, to) {
         (ColumnType::Varchar(from), ColumnType::Varchar(to)) => {
@@ -46,7 +46,7 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
-/// One statement for all, which nobody sees half of.
+/// Renames all tables in one statement, which is atomic.
 pub fn rename_tables(pairs: &[(String, String)]) -> String {
     let pairs: Vec<_> = pairs.iter().map(|(from, to)| format!("{} TO {}", identifier(from), identifier(to))).collect();
     format!("RENAME TABLE {}", pairs.join(", "))
@@ -84,7 +84,7 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     Ok(Some(PhysicalTable { columns, primary_key, indexes }))
 }
 
-/// Without the display width, which says nothing about what fits, except that one digit makes a boolean.
+/// Removes the display width, which does not affect the range; except `TINYINT(1)`, which is a boolean.
 fn canonical_type(printed: &str) -> String {
     let upper = printed.to_uppercase();
     if upper == "TINYINT(1)" {
@@ -98,7 +98,7 @@ fn canonical_type(printed: &str) -> String {
     upper
 }
 
-/// MariaDB prints an expression: text in quotes, no default as the word.
+/// MariaDB prints an expression: text in quotes, and `NULL` for no default.
 fn mariadb_default(printed: &str) -> Option<String> {
     match printed.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         _ if printed == "NULL" => None,
@@ -107,7 +107,7 @@ fn mariadb_default(printed: &str) -> Option<String> {
     }
 }
 
-/// MySQL prints the bare value, and an expression where the default is one: `_utf8mb4\'text\'`.
+/// MySQL prints the bare value, or an expression if the default is one: `_utf8mb4\'text\'`.
 fn mysql_default(kind: &str, printed: &str, extra: &str) -> Option<String> {
     let is_text = kind.starts_with("VARCHAR") || kind.ends_with("TEXT");
     if extra.contains("DEFAULT_GENERATED") {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_read_the_same_in_every_version() {
+    fn type_names_of_all_versions_are_normalised() {
         assert_eq!(canonical_type("int(11)"), "INT");
         assert_eq!(canonical_type("int"), "INT");
         assert_eq!(canonical_type("bigint(20)"), "BIGINT");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_read_the_same_from_mariadb_and_mysql() {
+    fn defaults_of_mariadb_and_mysql_are_normalised() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(mariadb_default("NULL"), None);
         assert_eq!(mariadb_default("''"), some("''"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tables_are_renamed_in_one_statement() {
+    fn rename_of_many_tables_is_one_statement() {
         let pairs = [("apps", "apps__1"), ("apps__2", "apps")].map(|(from, to)| (from.to_owned(), to.to_owned()));
         assert_eq!(rename_tables(&pairs), "RENAME TABLE `apps` TO `apps__1`, `apps__2` TO `apps`");
     }

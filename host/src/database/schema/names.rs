@@ -1,19 +1,19 @@
-//! The names of a table that stands beside the one it will replace, or was replaced: its own, its key's and its indexes'.
+//! The names of staged and retired tables: of the table itself, its primary key and its indexes.
 //!
-//! SQLite and PostgreSQL have one space of names for all indexes, PostgreSQL keeps the key's constraint there too, and
-//! on MySQL indexes belong to their table.
+//! SQLite and PostgreSQL have one namespace for all indexes, which on PostgreSQL includes the constraint of the primary
+//! key; on MySQL index names are local to their table.
 
 use super::postgres::identifier;
 use super::{create_index, drop_index, rename_table};
 use crate::database::Dialect;
 use crate::layout::schema::{Index, Sealing, Table};
 
-/// PostgreSQL cuts off what is longer, in silence.
+/// PostgreSQL silently truncates longer names.
 const LONGEST_NAME: usize = 63;
 const KEY_SUFFIX: &str = "_pkey";
 
-/// Makes the indexes that a table will have once it takes its name, where that can be done ahead: on PostgreSQL under
-/// names that wait.
+/// Creates the indexes of a staged table before the cut-over where the database allows it: on PostgreSQL under temporary
+/// names.
 pub fn index_ahead(dialect: Dialect, table: &Table, staged: &str, missing: &[Index]) -> Vec<String> {
     match dialect {
         Dialect::Sqlite => Vec::new(),
@@ -25,23 +25,23 @@ pub fn index_ahead(dialect: Dialect, table: &Table, staged: &str, missing: &[Ind
     }
 }
 
-/// The name of an index of `staged`, which is `table` under another name.
+/// The temporary name of an index while `table` is stored under the name `staged`.
 pub fn waiting(index: &str, table: &Table, staged: &str) -> String {
     let suffix = staged.strip_prefix(&table.name).unwrap_or(staged);
     let whole = format!("{index}{suffix}");
     if whole.len() <= LONGEST_NAME {
         return whole;
     }
-    // Two long names that begin alike must not become one.
+    // Two long names with the same prefix have to stay different after truncation.
     let sum = index.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let suffix = format!("_{sum:08x}{suffix}");
     format!("{}{suffix}", clipped(index, LONGEST_NAME.saturating_sub(suffix.len())))
 }
 
-/// Gives a table, with its indexes, another name. Not for MySQL, which renames all tables at once.
+/// Renames a table and its indexes to a retired name. Not for MySQL, which renames all tables in one statement.
 ///
-/// On PostgreSQL the table comes first: an autovacuum holds a lock on the table while it waits for the rows of its indexes in
-/// the catalog, so a transaction that has renamed an index and then wants the table is in a deadlock with it.
+/// On PostgreSQL the table is renamed first: autovacuum holds a lock on the table while it waits for the catalog rows of
+/// its indexes, so a transaction that renamed an index first and then locks the table would deadlock with it.
 pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
     let renamed = rename_table(dialect, &table.name, aside);
     let indexes = table.indexes.iter();
@@ -58,7 +58,7 @@ pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
     }
 }
 
-/// Gives a table that waited under another name its own, with its indexes. Not for MySQL either.
+/// Renames a staged table and its indexes to their final names. Not for MySQL, which renames all tables in one statement.
 pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> {
     let mut statements = vec![rename_table(dialect, staged, &table.name)];
     match dialect {
@@ -75,8 +75,8 @@ pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> 
     statements
 }
 
-/// Before a table that waits under another name is filled: PostgreSQL is not to try and compress what is sealed, which
-/// cannot be compressed. [`take_place`] makes the table like any other again.
+/// Prepares a staged table for the copy: disables PostgreSQL's compression of sealed columns, since ciphertext does
+/// not compress. [`take_place`] restores the default.
 pub fn before_filling(dialect: Dialect, table: &Table, staged: &str) -> Option<String> {
     if dialect == Dialect::Postgres { sealed_storage(table, staged, "EXTERNAL") } else { None }
 }
@@ -88,17 +88,17 @@ fn sealed_storage(table: &Table, name: &str, storage: &str) -> Option<String> {
     (!changes.is_empty()).then(|| format!("ALTER TABLE {} {}", identifier(name), changes.join(", ")))
 }
 
-/// The constraint of the key as PostgreSQL calls it by itself; Diego's own migrations know it by that name.
+/// The name that PostgreSQL gives to a primary key's constraint by default; Diego's own migrations refer to it.
 pub(super) fn key_name(table: &str) -> String {
     format!("{}{KEY_SUFFIX}", clipped(table, LONGEST_NAME - KEY_SUFFIX.len()))
 }
 
-/// What somebody named otherwise keeps its name.
+/// `IF EXISTS`: an index that an operator renamed keeps its name.
 fn rename_index(from: &str, to: &str) -> String {
     format!("ALTER INDEX IF EXISTS {} RENAME TO {}", identifier(from), identifier(to))
 }
 
-/// Layouts have only ASCII in names.
+/// Cuts a name to a length in bytes. Names of layouts are ASCII.
 fn clipped(name: &str, length: usize) -> &str {
     name.get(..length).unwrap_or(name)
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn postgresql_renames_a_table_first_and_its_indexes_and_key_with_it() {
+    fn postgresql_renames_the_table_before_its_indexes_and_key() {
         assert_eq!(
             set_aside(Dialect::Postgres, &apps(), "apps__1"),
             [
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn on_sqlite_indexes_wait_for_the_name_and_on_mysql_for_nothing() {
+    fn sqlite_creates_indexes_after_the_rename_and_mysql_before() {
         let dropped = set_aside(Dialect::Sqlite, &apps(), "apps__1");
         assert_eq!(dropped, [r#"DROP INDEX IF EXISTS "apps_idx""#, r#"ALTER TABLE "apps" RENAME TO "apps__1""#]);
         let created = take_place(Dialect::Sqlite, &apps(), "apps__2");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_stay_apart_and_fit() {
+    fn long_names_are_truncated_and_stay_unique() {
         let (one, other) = (format!("{}_a", "x".repeat(60)), format!("{}_b", "x".repeat(60)));
         let names = [one, other].map(|name| waiting(&name, &apps(), "apps__1234567890"));
         assert!(names.iter().all(|name| name.len() == LONGEST_NAME && name.ends_with("__1234567890")), "{names:?}");

@@ -1,11 +1,11 @@
-//! PostgreSQL: read from its catalog, since the information schema shows nothing of indexes. Only the current schema
-//! counts. All long text is `TEXT`.
+//! PostgreSQL: definitions come from the system catalog, since the information schema does not describe indexes; only
+//! those of the current schema. All long text types are `TEXT`.
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType};
 
-/// Its number, where there is one.
+/// Returns the table's object id.
 pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
@@ -14,7 +14,7 @@ const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE a.attrelid = CAST(? AS bigint)::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// An index that is not valid, or of some rows only, says so in place of a column.
+/// Marks an invalid or partial index in place of its columns, so that it equals no index of a layout.
 const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN 'invalid' \
      WHEN i.indpred IS NOT NULL THEN 'of some rows' \
      ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary \
@@ -40,7 +40,7 @@ pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Whether only the catalog changes. A 64-bit column in place of a 32-bit one rewrites every row.
+/// Whether only the catalog changes. Changing a 32-bit column to 64 bits rewrites every row.
 pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     match (from, to) {
         (ColumnType::Varchar(from), ColumnType::Varchar(to)) => from <= to,
@@ -85,7 +85,7 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     Ok(Some(PhysicalTable { columns, primary_key, indexes }))
 }
 
-/// The catalog quotes what would not be a name without.
+/// The catalog quotes identifiers that are not plain names.
 fn unquoted(column: &str) -> String {
     match column.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(name) => name.replace("\"\"", "\""),
@@ -100,9 +100,9 @@ fn canonical_type(formatted: &str) -> String {
     }
 }
 
-/// Without the cast that PostgreSQL writes behind a literal, and without quotes around a number.
+/// Removes the cast that PostgreSQL appends to a literal, and the quotes around a number.
 fn canonical_default(kind: &str, default: &str) -> Option<String> {
-    // A column that numbers itself, as in Diego's health check. Whoever writes the number is free to.
+    // A serial column, as in Diego's health check. Inserts may still provide the value.
     if default.starts_with("nextval(") {
         return None;
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_read_the_same_however_they_are_printed() {
+    fn printed_defaults_are_normalised() {
         let default = |kind: &str, printed| canonical_default(kind, printed);
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(default("VARCHAR(1024)", "''::character varying"), some("''"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_types_are_put_as_a_layout_has_them() {
+    fn names_and_types_are_normalised_to_the_layouts_form() {
         assert_eq!(unquoted("\"order\""), "order");
         assert_eq!(unquoted("domain"), "domain");
         assert_eq!(unquoted("lower((domain)::text)"), "lower((domain)::text)");

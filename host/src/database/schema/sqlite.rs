@@ -1,5 +1,5 @@
-//! SQLite knows affinities, not lengths: all text types are `TEXT` and all integers `BIGINT`, so that a widening is
-//! nothing at all here.
+//! SQLite: column types are affinities without lengths. All text types are `TEXT` and all integers `BIGINT`, so widening
+//! is never needed.
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index};
 use crate::database::{SqlError, Transaction, sql};
@@ -35,7 +35,7 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
             key.push((place, name.clone()));
         }
         let kind = affinity(row.text(1)?.unwrap_or_default());
-        // SQLite alone lets a key be NULL; no host ever writes one.
+        // Only SQLite allows NULL in a key; no host writes one.
         let required = row.flag(2)? == Some(true) || place > 0;
         let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
         columns.push(PhysicalColumn { name, kind, nullable: !required, default });
@@ -53,7 +53,7 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     Ok(Some(PhysicalTable { columns, primary_key, indexes }))
 }
 
-/// One name for all that SQLite treats alike, whatever a table was declared with.
+/// Returns one name for all declared types that SQLite treats alike.
 fn affinity(declared: &str) -> String {
     let upper = declared.to_uppercase();
     let is = |words: &[&str]| words.iter().any(|word| upper.contains(word));

@@ -1,5 +1,4 @@
-//! What each database is told of a layout, and what SQLite says of it afterwards. `tests/suite/schema.rs` asks the
-//! servers.
+//! DDL rendered for each database, and definitions read back from SQLite. `tests/suite/schema.rs` covers the servers.
 
 use super::*;
 use crate::database::{Address, Database};
@@ -52,14 +51,14 @@ fn created() -> [String; 2] {
 }
 
 #[tokio::test]
-async fn what_is_created_reads_back_as_expected() {
+async fn created_table_reads_back_as_expected() {
     let found = made(&created()).await;
     assert_eq!(found, lite(&sample()));
     assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_reads_back_as_nothing() {
+async fn missing_table_reads_back_as_none() {
     let (_folder, database) = database().await;
     let mut tx = database.read().await.unwrap();
     assert_eq!(read_back(&mut tx, "sample").await.unwrap(), None);
@@ -67,7 +66,7 @@ async fn a_table_that_is_not_there_reads_back_as_nothing() {
 }
 
 #[tokio::test]
-async fn a_table_of_our_own_is_made_once() {
+async fn ensure_table_is_idempotent() {
     let (_folder, database) = database().await;
     let mut tx = database.write().await.unwrap();
     for _ in 0..2 {
@@ -77,10 +76,10 @@ async fn a_table_of_our_own_is_made_once() {
 }
 
 #[tokio::test]
-async fn diegos_own_words_for_the_same_table_make_no_difference() {
-    let words = "CREATE TABLE sample (guid VARCHAR(255), place INT NOT NULL DEFAULT -3, flag BOOL DEFAULT true, \
+async fn diegos_declaration_of_the_same_table_has_no_differences() {
+    let declaration = "CREATE TABLE sample (guid VARCHAR(255), place INT NOT NULL DEFAULT -3, flag BOOL DEFAULT true, \
                  note MEDIUMTEXT NOT NULL DEFAULT 'it''s', time INTEGER DEFAULT NULL, PRIMARY KEY (place, guid))";
-    let found = made(&[words.to_owned(), created()[1].clone()]).await;
+    let found = made(&[declaration.to_owned(), created()[1].clone()]).await;
     assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
 }
 
@@ -105,20 +104,20 @@ async fn every_difference_is_named() {
 }
 
 #[tokio::test]
-async fn a_unique_index_is_another_index() {
+async fn unique_index_differs_from_a_plain_one() {
     let unique = created()[1].replace("CREATE INDEX", "CREATE UNIQUE INDEX");
     let found = made(&[created()[0].clone(), unique]).await;
     assert!(differences(&found, &lite(&sample())).join("; ").contains("sample_idx"));
 }
 
 #[tokio::test]
-async fn a_default_that_a_required_column_lacks_is_no_difference() {
+async fn missing_default_of_a_required_column_is_no_difference() {
     let found = made(&[created()[0].replace("DEFAULT -3", ""), created()[1].clone()]).await;
     assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
 }
 
 #[test]
-fn a_table_is_spelled_as_each_server_wants_it() {
+fn create_table_uses_the_syntax_of_each_server() {
     assert_eq!(
         create_table(Dialect::Postgres, &sample(), "sample__7"),
         r#"CREATE TABLE "sample__7" ( "guid" VARCHAR(255) NOT NULL, "place" INTEGER NOT NULL DEFAULT -3, "#.to_owned()
@@ -135,14 +134,14 @@ fn a_table_is_spelled_as_each_server_wants_it() {
 }
 
 #[test]
-fn an_index_is_dropped_where_it_belongs() {
+fn drop_index_uses_the_syntax_of_each_dialect() {
     assert_eq!(drop_index(Dialect::Mysql, "apps", "apps_idx"), "DROP INDEX `apps_idx` ON `apps`");
     assert_eq!(drop_index(Dialect::Postgres, "apps", "apps_idx"), r#"DROP INDEX IF EXISTS "apps_idx""#);
     assert_eq!(drop_index(Dialect::Sqlite, "apps", "apps_idx"), r#"DROP INDEX IF EXISTS "apps_idx""#);
 }
 
 #[test]
-fn literals_are_text_that_ends_where_it_ends() {
+fn quotes_and_backslashes_in_literals_are_escaped() {
     let said = |dialect, text: &str| spelled(dialect, &Literal::Text(text.into()));
     assert_eq!(said(Dialect::Postgres, r"a\'b"), r"'a\''b'");
     assert_eq!(said(Dialect::Mysql, r"a\'b"), r"'a\\''b'");
@@ -151,7 +150,7 @@ fn literals_are_text_that_ends_where_it_ends() {
 }
 
 #[test]
-fn sqlite_has_nothing_to_widen() {
+fn sqlite_treats_types_of_one_affinity_as_the_same() {
     let narrow = column("x", ColumnType::Varchar(255), false, None);
     assert!(same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::LongText, false, None)));
     assert!(!same_column(Dialect::Sqlite, &narrow, &column("x", ColumnType::Integer, false, None)));
@@ -164,7 +163,7 @@ fn sqlite_has_nothing_to_widen() {
 }
 
 #[test]
-fn servers_widen_in_place_only_what_rewrites_no_row() {
+fn servers_widen_in_place_only_without_rewriting_rows() {
     use ColumnChange::{None as Same, Other, Widening};
     let varchar = ColumnType::Varchar;
     for (from, to, postgres, mysql) in [
@@ -192,7 +191,7 @@ fn servers_widen_in_place_only_what_rewrites_no_row() {
 }
 
 #[test]
-fn a_widening_says_everything_about_the_column() {
+fn alter_column_states_type_nullability_and_default() {
     let rootfs = column("rootfs", ColumnType::Varchar(1024), false, Some(Literal::Text(String::new())));
     assert_eq!(
         alter_column(Dialect::Postgres, "apps", &rootfs),

@@ -1,10 +1,10 @@
-//! Asking for a cell for one instance.
+//! Requests the auction of one instance.
 
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
 
-/// That the auctioneer did not listen is no failure of whoever asks: what waits for too long is offered again.
+/// A failed request is only logged: convergence offers a waiting instance again.
 pub(in crate::domain) async fn request_auction(
     service: &Service,
     process_guid: &[u8],
@@ -14,7 +14,7 @@ pub(in crate::domain) async fn request_auction(
     let starts = [LrpStart::of(&info, vec![index])];
     if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, &TraceId::NONE).await {
         let process_guid = String::from_utf8_lossy(process_guid);
-        tracing::error!(%process_guid, index, reason = %fault, "an instance that waits was not auctioned; a convergence will");
+        tracing::error!(%process_guid, index, reason = %fault, "a waiting instance was not auctioned; convergence retries");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Retiring: an instance that is not wanted any more goes, at once if no cell has it, and otherwise by its cell.
+//! Retirement of an instance: its row is removed at once if it has no container, otherwise its cell is asked to stop it.
 
-use super::change::{Changed, announce, change_slot};
+use super::change::{ChangedSlot, announce, change_slot};
 use crate::clients::ClientError;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
@@ -8,26 +8,29 @@ use crate::model::actual_lrp::{ActualLrp, LrpKey};
 use crate::model::change::Cause;
 use crate::model::slot::Retired;
 
-/// How often a cell is asked, without a pause, as Diego does.
+/// Requests to the cell, without a delay in between, as in Diego.
 const ATTEMPTS: u32 = 5;
 
-/// What an attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Done,
-    /// Worth another one.
+    /// Can be retried.
     Failed(ClientError),
 }
 
-/// Whoever listens hears of the end of an instance when its cell is asked to stop it, so that no traffic is sent to it
-/// any more. Its row stays until the cell has done so.
+/// Retires an instance. The event of its removal is published when its cell is asked to stop it, so that routers stop
+/// sending traffic at once; the row stays until the cell has removed it.
+///
+/// # Errors
+/// `NotFound` without an instance; `Client` if its cell took no attempt; errors of the store and of Locket.
 pub async fn retire(service: &Service, key: &LrpKey, trace_id: &TraceId) -> Result<(), DomainError> {
-    let mut foretold = None;
+    let mut announced = None;
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        match attempt(service, key, trace_id, &mut foretold).await {
+        match attempt(service, key, trace_id, &mut announced).await {
             Ok(Attempt::Done) => return Ok(()),
             Ok(Attempt::Failed(fault)) => last = Some(fault),
-            // Its cell has removed it after all.
+            // The cell has removed the instance between two attempts.
             Err(DomainError::NotFound) if last.is_some() => return Ok(()),
             Err(fault) => return Err(fault),
         }
@@ -39,7 +42,7 @@ async fn attempt(
     service: &Service,
     key: &LrpKey,
     trace_id: &TraceId,
-    foretold: &mut Option<ActualLrp>,
+    announced: &mut Option<ActualLrp>,
 ) -> Result<Attempt, DomainError> {
     let slot = (&key.process_guid[..], key.index);
     let row = match change_slot(service, slot, Cause::Other, trace_id, |slot, _| slot.retire()).await? {
@@ -51,9 +54,9 @@ async fn attempt(
         change_slot(service, slot, Cause::Other, trace_id, |slot, _| slot.remove(Some(&instance))).await?;
         return Ok(Attempt::Done);
     };
-    if foretold.as_ref().is_none_or(|told| told.instance_key() != instance) {
-        foretell(service, slot, &row, trace_id).await?;
-        *foretold = Some(row.clone());
+    if announced.as_ref().is_none_or(|row| row.instance_key() != instance) {
+        announce_removal(service, slot, &row, trace_id).await?;
+        *announced = Some(row.clone());
     }
     match service.clients().reps.stop(&cell, &row.key(), &instance, trace_id).await {
         Ok(()) => Ok(Attempt::Done),
@@ -62,19 +65,19 @@ async fn attempt(
     }
 }
 
-/// Tells that the instance is no more, unless something else has become of it by now.
-async fn foretell(
+/// Publishes the removal of the instance ahead of time, unless the slot has another one by now.
+async fn announce_removal(
     service: &Service,
     (process_guid, index): (&[u8], i32),
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let turn = service.turn(process_guid).await;
+    let lock = service.lock_key(process_guid).await;
     let before = service.store().look().await?.slot(process_guid, index).await?.slot;
     let mut after = before.clone();
     if after.remove(Some(&row.instance_key())).is_ok() {
-        announce(service, Changed::foretold(before, after), Cause::Other, trace_id);
+        announce(service, ChangedSlot::ahead(before, after), Cause::Other, trace_id);
     }
-    drop(turn);
+    drop(lock);
     Ok(())
 }

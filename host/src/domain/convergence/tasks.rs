@@ -1,4 +1,4 @@
-//! Convergence of tasks.
+//! Convergence of tasks, page by page.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::domain::tasks::{change, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
 use crate::model::cell::CellSet;
-use crate::model::task::{Action, State, Task, TaskFilter, World};
+use crate::model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
 use crate::model::{Text, TraceId};
 
 const PAGE_TASKS: u32 = 250;
@@ -16,7 +16,7 @@ const PAGE_TASKS: u32 = 250;
 pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts, DomainError> {
     let policy = service.policy();
     let ns = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
-    let world = World {
+    let input = TaskConvergence {
         now_ns: service.store().now_ns(),
         cells,
         kick_ns: ns(policy.kick_task),
@@ -33,18 +33,18 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         let mut due = Vec::new();
         for task in found {
             count(&mut counts, &task);
-            match world.decide(&task) {
+            match input.decide(&task) {
                 None => {}
-                Some(Action::Auction) => waiting.push(task),
+                Some(TaskAction::Auction) => waiting.push(task),
                 Some(action) => due.push((task.guid, action)),
             }
         }
         let workers = policy.convergence_workers.max(1);
-        let acted = stream::iter(due).map(|(guid, action)| act(service, &world, guid, action));
+        let acted = stream::iter(due).map(|(guid, action)| act(service, &input, guid, action));
         let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
         for action in acted.into_iter().flatten() {
             match action {
-                Action::Forget => counts.pruned += 1,
+                TaskAction::Forget => counts.pruned += 1,
                 _ => counts.kicked += 1,
             }
         }
@@ -55,45 +55,50 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     if !waiting.is_empty()
         && let Err(fault) = service.clients().auctioneer.request_tasks(&waiting, &TraceId::NONE).await
     {
-        tracing::warn!(tasks = waiting.len(), reason = %fault, "no cells were asked for; the next run asks again");
+        tracing::warn!(tasks = waiting.len(), reason = %fault, "tasks were not auctioned; the next run retries");
     }
     Ok(counts)
 }
 
 fn count(counts: &mut TaskCounts, task: &Task) {
     match task.state() {
-        State::Pending => counts.pending += 1,
-        State::Running => counts.running += 1,
-        State::Completed => counts.completed += 1,
-        State::Resolving => counts.resolving += 1,
-        State::Invalid => {}
+        TaskState::Pending => counts.pending += 1,
+        TaskState::Running => counts.running += 1,
+        TaskState::Completed => counts.completed += 1,
+        TaskState::Resolving => counts.resolving += 1,
+        TaskState::Invalid => {}
     }
 }
 
-/// Does to a task what was decided, if it still is to be done. What was done.
-async fn act(service: &Service, world: &World<'_>, guid: Text, action: Action) -> Option<Action> {
+/// Applies a decision to a task if it is still due; the action that was applied.
+async fn act(service: &Service, input: &TaskConvergence<'_>, guid: Text, action: TaskAction) -> Option<TaskAction> {
     let done = match action {
-        Action::Forget => delete_if(service, &guid, |task| Ok(world.decide(task) == Some(action))).await,
-        Action::Auction => return None,
-        Action::Expire | Action::Abandon | Action::Tell | Action::TellAnew => {
-            moved_on(service, world, &guid, action).await
+        TaskAction::Forget => delete_if(service, &guid, |task| Ok(input.decide(task) == Some(action))).await,
+        TaskAction::Auction => return None,
+        TaskAction::Expire | TaskAction::Abandon | TaskAction::Callback | TaskAction::RetryCallback => {
+            advance(service, input, &guid, action).await
         }
     };
     match done {
         Ok(true) => Some(action),
-        // It has gone or changed since it was looked at.
+        // The task has changed or gone since the page was read.
         Ok(false) | Err(DomainError::NotFound) => None,
         Err(fault) => {
-            tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %fault, "a task could not be moved on");
+            tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %fault, "a task was not converged; the next run retries it");
             None
         }
     }
 }
 
-async fn moved_on(service: &Service, world: &World<'_>, guid: &[u8], action: Action) -> Result<bool, DomainError> {
-    let still_due = |task: &Task| world.decide(task) == Some(action);
+async fn advance(
+    service: &Service,
+    input: &TaskConvergence<'_>,
+    guid: &[u8],
+    action: TaskAction,
+) -> Result<bool, DomainError> {
+    let still_due = |task: &Task| input.decide(task) == Some(action);
     let changed =
-        change(service, guid, |task, _| Ok(still_due(task).then(|| world.after(action, task)).flatten())).await?;
+        change(service, guid, |task, _| Ok(still_due(task).then(|| input.after(action, task)).flatten())).await?;
     let task = changed.after.or_else(|| Some(changed.before).filter(still_due));
     let is_due = task.is_some();
     submit(service, task);

@@ -1,24 +1,24 @@
-//! The instances of what is desired: they wait for cells once it is, and go when it is no more. What a cell runs is
-//! that cell's to stop.
+//! Instances of a desired LRP: created waiting when it is desired, and deleted with it while they wait. An instance with a
+//! container is stopped by its cell.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ops::Range;
 
 use crate::clients::auctioneer::LrpStart;
-use crate::domain::attempts::repeated;
+use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence, State};
-use crate::model::change::{Cause, Change};
+use crate::model::change::{Cause, RecordChange};
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::slot::Slot;
 use crate::store::Writer;
 
-/// Instances created in one transaction, so that a great number does not keep other writers out.
-pub(super) const AT_ONCE: i32 = 500;
+/// Instances created in one transaction; more would keep other writers out for too long.
+pub(super) const BATCH_SIZE: i32 = 500;
 
-/// Those of the indices at which there is nothing yet.
+/// Inserts an instance at each of the indices that has none; returns the inserted ones.
 pub(super) async fn insert(
     writer: &mut Writer,
     process_guid: &[u8],
@@ -32,7 +32,7 @@ pub(super) async fn insert(
     insert_new(writer, process_guid, domain, indices.filter(|index| !taken.contains(index))).await
 }
 
-/// Fails where there is something at one of the indices.
+/// Inserts an instance at each of the indices; fails with `Exists` if one has an instance.
 pub(super) async fn insert_new(
     writer: &mut Writer,
     process_guid: &[u8],
@@ -46,9 +46,9 @@ pub(super) async fn insert_new(
     Ok(rows)
 }
 
-/// The instances from this index on, as many as are desired by then: which were created. Each of the transactions has a
-/// turn of its own, so that an update or a removal in between is heard, and is not undone. What cannot be created is
-/// left to convergence: what is desired is stored by then, and whoever desires it has succeeded.
+/// Creates the instances from index `from` up to the desired number, and returns the created indices. Each batch takes the
+/// key lock and reads the desired number again, so that an update or removal in between is not undone. A failure is only
+/// logged: the desired LRP is stored, and convergence creates what is missing.
 pub(super) async fn create(
     service: &Service,
     process_guid: &[u8],
@@ -59,25 +59,25 @@ pub(super) async fn create(
     let mut created = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next.take() {
-        let _turn = service.turn(process_guid).await;
-        match repeated(|| create_some(service, process_guid, domain, from)).await {
+        let _lock = service.lock_key(process_guid).await;
+        match retry(|| create_batch(service, process_guid, domain, from)).await {
             Ok(None) => {}
             Ok(Some((rows, until))) => {
-                created.extend(tell_created(service, rows, trace_id));
+                created.extend(publish_created(service, rows, trace_id));
                 next = Some(until);
             }
             Err(fault) => {
                 let process_guid = String::from_utf8_lossy(process_guid);
                 let cause = fault.source().map(tracing::field::display);
-                tracing::error!(%process_guid, from, reason = %fault, cause, "no instances; convergence makes them");
+                tracing::error!(%process_guid, from, reason = %fault, cause, "some were not created; convergence creates them");
             }
         }
     }
     created
 }
 
-/// Nothing where there are enough.
-async fn create_some(
+/// Creates one batch; returns its rows and the index after it, or `None` if there are enough instances.
+async fn create_batch(
     service: &Service,
     process_guid: &[u8],
     domain: &[u8],
@@ -85,7 +85,7 @@ async fn create_some(
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer(process_guid).await?;
     let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
-    let end = desired.min(first.saturating_add(AT_ONCE));
+    let end = desired.min(first.saturating_add(BATCH_SIZE));
     if first >= end {
         return Ok(None);
     }
@@ -94,29 +94,29 @@ async fn create_some(
     Ok(Some((rows, end)))
 }
 
-/// Gives the indices.
-pub(super) fn tell_created(service: &Service, rows: Vec<ActualLrp>, trace_id: &TraceId) -> Vec<i32> {
-    let tell = |row: ActualLrp| {
+/// Publishes the creation of instances; returns their indices. The caller holds the key lock.
+pub(super) fn publish_created(service: &Service, rows: Vec<ActualLrp>, trace_id: &TraceId) -> Vec<i32> {
+    let publish = |row: ActualLrp| {
         let index = row.index;
         let after = Box::new(Slot { ordinary: Some(row), ..Slot::default() });
-        let change = Change::Slot { before: Box::default(), after, cause: Cause::Other, trace_id: trace_id.clone() };
+        let change =
+            RecordChange::Slot { before: Box::default(), after, cause: Cause::Other, trace_id: trace_id.clone() };
         service.events().publish(change);
         index
     };
-    rows.into_iter().map(tell).collect()
+    rows.into_iter().map(publish).collect()
 }
 
-/// One request for all of them. That the auctioneer did not listen is no failure of whoever desires: convergence asks
-/// again.
+/// Requests the auction of all of them at once. A failed request is only logged: convergence repeats it.
 pub(super) async fn request_auction(service: &Service, info: &SchedulingInfo, indices: Vec<i32>, trace_id: &TraceId) {
     let starts = [LrpStart::of(info, indices)];
     if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, trace_id).await {
         let process_guid = String::from_utf8_lossy(&info.process_guid);
-        tracing::error!(%process_guid, reason = %fault, "no cells were asked for; a convergence will");
+        tracing::error!(%process_guid, reason = %fault, "instances were not auctioned; convergence retries");
     }
 }
 
-/// Deletes those from an index on that run nowhere. Gives what there was of all of them.
+/// Deletes the waiting instances from index `from` on; returns the slots as they were, also those with a container.
 pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
@@ -124,15 +124,19 @@ pub(super) async fn delete_from(
 ) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
     let (mut slots, all) = writer.slots(process_guid).await?;
     let slots = slots.split_off(&from);
-    // Nothing begins to wait meanwhile: the caller holds the turn of the process guid.
+    // The caller holds the key lock, so no further instance starts to wait in between.
     if !all || slots.values().any(|slot| slot.ordinary.as_ref().is_some_and(waits)) {
         writer.delete_waiting(process_guid, from).await?;
     }
     Ok(slots)
 }
 
-/// Tells of the end of those that were deleted. Gives the containers that run on.
-pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, trace_id: &TraceId) -> Vec<ActualLrp> {
+/// Publishes the removal of the deleted instances; returns the rows with a container. The caller holds the key lock.
+pub(super) fn publish_removed(
+    service: &Service,
+    slots: BTreeMap<i32, Box<Slot>>,
+    trace_id: &TraceId,
+) -> Vec<ActualLrp> {
     let mut running = Vec::new();
     for slot in slots.into_values() {
         let kept = slot.rows().filter(|row| !waits(row) && row.presence() != Some(Presence::Evacuating));
@@ -141,7 +145,7 @@ pub(super) fn tell_removed(service: &Service, slots: BTreeMap<i32, Box<Slot>>, t
             let mut after = slot.clone();
             after.ordinary = None;
             let trace_id = trace_id.clone();
-            service.events().publish(Change::Slot { before: slot, after, cause: Cause::Other, trace_id });
+            service.events().publish(RecordChange::Slot { before: slot, after, cause: Cause::Other, trace_id });
         }
     }
     running

@@ -1,8 +1,8 @@
-//! Containers that nothing desires any more: their cells are asked to stop them, after the call is answered. Owns what
-//! waits to be asked for, and how much of it there may be.
+//! Stops of containers that are no longer desired: their cells are asked after the call is answered. Bounds the number of
+//! containers that wait.
 //!
-//! One task for each cell works through what waits for it, so that a cell is looked up once for many containers, and one
-//! that is slow delays its own alone.
+//! One task per cell works through its queue, so that a cell is looked up once for many containers, and a slow cell delays
+//! only its own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,84 +11,84 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures_util::{StreamExt, stream};
 
 use crate::domain::Service;
+use crate::log_sampling::is_sampled;
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use crate::model::{Text, TraceId};
-use crate::quiet::gets_a_line;
 
-/// Requests to one cell at once.
+/// Concurrent requests to one cell.
 const REQUESTS: usize = 32;
-/// Containers that wait, over all cells: some 300 bytes each.
-const PLACES: usize = 50_000;
+/// Waiting containers over all cells, some 300 bytes each.
+const MAX_WAITING: usize = 50_000;
 
-/// What a request to a cell needs. The whole row is not kept for it.
+/// The data of a request to a cell, without the rest of the row.
 #[derive(Debug)]
-struct Container {
+struct StopRequest {
     key: LrpKey,
     instance: InstanceKey,
     trace_id: TraceId,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::domain) struct Stops(Mutex<Waiting>);
+pub(in crate::domain) struct Stops(Mutex<StopQueues>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    /// By cell. A cell that is here has a task.
-    cells: HashMap<Text, Vec<Container>>,
+struct StopQueues {
+    /// By cell. A cell in this map has a task.
+    cells: HashMap<Text, Vec<StopRequest>>,
     count: usize,
-    /// Containers that were not stopped, since the host began.
+    /// Containers that were not stopped, since the host started.
     failed: u64,
 }
 
-/// Does not wait. Convergence asks again for what a cell was not asked, or did not do.
+/// Queues the stops and returns at once. Convergence repeats what is not queued or fails.
 pub(super) fn submit(service: &Service, containers: Vec<ActualLrp>, trace_id: &TraceId) {
     for row in containers {
         let (key, instance) = (row.key(), row.instance_key());
-        let container = Container { key, instance, trace_id: trace_id.clone() };
+        let container = StopRequest { key, instance, trace_id: trace_id.clone() };
         match service.stops().add(row.cell_id, container) {
-            Added::Behind => {}
-            Added::First(cell_id) => drop(tokio::spawn(work(service.clone(), cell_id))),
-            Added::Refused => {
+            Queued::Behind => {}
+            Queued::First(cell_id) => drop(tokio::spawn(work(service.clone(), cell_id))),
+            Queued::Rejected => {
                 service.stops().failed(1, "too many containers wait to be stopped", &row.process_guid, row.index);
             }
         }
     }
 }
 
-enum Added {
-    /// Its cell has a task.
+enum Queued {
+    /// The cell has a task.
     Behind,
-    /// Its cell needs one.
+    /// The cell needs a task.
     First(Text),
-    Refused,
+    Rejected,
 }
 
 impl Stops {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, StopQueues> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, cell_id: Text, container: Container) -> Added {
+    fn add(&self, cell_id: Text, container: StopRequest) -> Queued {
         let mut waiting = self.waiting();
-        if waiting.count >= PLACES {
-            return Added::Refused;
+        if waiting.count >= MAX_WAITING {
+            return Queued::Rejected;
         }
         waiting.count += 1;
         match waiting.cells.entry(cell_id) {
             Entry::Occupied(mut there) => {
                 there.get_mut().push(container);
-                Added::Behind
+                Queued::Behind
             }
             Entry::Vacant(cell) => {
                 let cell_id = cell.key().clone();
                 cell.insert(vec![container]);
-                Added::First(cell_id)
+                Queued::First(cell_id)
             }
         }
     }
 
-    /// Everything that waits for a cell. Where that is nothing, its task has to end: the next container gets a new one.
-    fn take(&self, cell_id: &[u8]) -> Vec<Container> {
+    /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets a new one.
+    fn take(&self, cell_id: &[u8]) -> Vec<StopRequest> {
         let mut waiting = self.waiting();
         let taken = waiting.cells.get_mut(cell_id).map(std::mem::take).unwrap_or_default();
         if taken.is_empty() {
@@ -98,18 +98,18 @@ impl Stops {
         taken
     }
 
-    /// Counts containers that were not stopped, for the same reason; `process_guid` and `index` name one of them.
+    /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name one of them.
     fn failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
         let mut waiting = self.waiting();
         let before = waiting.failed;
         waiting.failed += containers;
         let failed = waiting.failed;
         drop(waiting);
-        if (before + 1..=failed).any(gets_a_line) {
+        if (before + 1..=failed).any(is_sampled) {
             let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(
                 %process_guid, index, reason, failed,
-                "a container was not stopped; convergence asks again; not each is logged"
+                "a container was not stopped; convergence asks again; the log is sampled"
             );
         }
     }
@@ -123,14 +123,14 @@ async fn work(service: Service, cell_id: Text) {
             Ok(Some(cell)) => cell,
             missing => {
                 let reason =
-                    missing.err().map_or_else(|| "its cell is not there".to_owned(), |fault| fault.to_string());
+                    missing.err().map_or_else(|| "its cell is not present".to_owned(), |fault| fault.to_string());
                 service.stops().failed(containers.len() as u64, &reason, &first.key.process_guid, first.key.index);
                 continue;
             }
         };
         let (service, cell) = (&service, &cell);
         let stopping = stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
-            let Container { key, instance, trace_id } = container;
+            let StopRequest { key, instance, trace_id } = container;
             if let Err(fault) = service.clients().reps.stop(cell, key, instance, trace_id).await {
                 service.stops().failed(1, &fault.to_string(), &key.process_guid, key.index);
             }
@@ -143,32 +143,32 @@ async fn work(service: Service, cell_id: Text) {
 mod tests {
     use super::*;
 
-    fn container() -> Container {
-        Container { key: LrpKey::default(), instance: InstanceKey::default(), trace_id: TraceId::NONE }
+    fn container() -> StopRequest {
+        StopRequest { key: LrpKey::default(), instance: InstanceKey::default(), trace_id: TraceId::NONE }
     }
 
     #[test]
-    fn first_container_of_a_cell_begins_a_task_that_ends_once_nothing_waits() {
+    fn first_container_of_a_cell_starts_a_task_that_ends_with_an_empty_queue() {
         let stops = Stops::default();
         let (cell, other) = (b"cell".to_vec(), b"other".to_vec());
-        assert!(matches!(stops.add(cell.clone(), container()), Added::First(_)));
-        assert!(matches!(stops.add(cell.clone(), container()), Added::Behind));
-        assert!(matches!(stops.add(other, container()), Added::First(_)));
+        assert!(matches!(stops.add(cell.clone(), container()), Queued::First(_)));
+        assert!(matches!(stops.add(cell.clone(), container()), Queued::Behind));
+        assert!(matches!(stops.add(other, container()), Queued::First(_)));
         assert_eq!(stops.take(&cell).len(), 2);
-        assert!(matches!(stops.add(cell.clone(), container()), Added::Behind), "its task looks again");
+        assert!(matches!(stops.add(cell.clone(), container()), Queued::Behind), "its task looks again");
         assert_eq!(stops.take(&cell).len(), 1);
         assert_eq!(stops.take(&cell).len(), 0);
-        assert!(matches!(stops.add(cell, container()), Added::First(_)), "its task has ended");
+        assert!(matches!(stops.add(cell, container()), Queued::First(_)), "its task has ended");
     }
 
     #[test]
-    fn containers_beyond_the_bound_are_refused_until_some_were_taken() {
+    fn containers_beyond_the_bound_are_rejected_until_the_queue_is_taken() {
         let stops = Stops::default();
-        for _ in 0..PLACES {
+        for _ in 0..MAX_WAITING {
             stops.add(b"cell".to_vec(), container());
         }
-        assert!(matches!(stops.add(b"other".to_vec(), container()), Added::Refused));
-        assert_eq!(stops.take(b"cell").len(), PLACES);
-        assert!(matches!(stops.add(b"other".to_vec(), container()), Added::First(_)));
+        assert!(matches!(stops.add(b"other".to_vec(), container()), Queued::Rejected));
+        assert_eq!(stops.take(b"cell").len(), MAX_WAITING);
+        assert!(matches!(stops.add(b"other".to_vec(), container()), Queued::First(_)));
     }
 }

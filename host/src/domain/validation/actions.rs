@@ -1,14 +1,14 @@
-//! What a container is told to do, at any depth. Owns the rules of each kind of action and how deep
-//! they may nest; runs nothing.
+//! Validation of actions, at any depth: the rules of each kind of action and the depth of
+//! nesting.
 
 use bbs_proto::models::{Action, DownloadAction, RunAction, TimeoutAction, UploadAction};
 
 use super::image::checksum;
 use super::{Findings, Validate};
 
-/// Deeper than any message that could be decoded, which goes a hundred messages deep and needs two
-/// for each action; here for actions that this program itself puts together.
-const DEEPEST: usize = 100;
+/// Deeper than any message that can be decoded: decoding stops at a hundred nested messages, two for each action.
+/// Bounds actions that this program builds itself.
+const MAX_DEPTH: usize = 100;
 
 impl Validate for Action {
     fn validate(&self, findings: &mut Findings) {
@@ -16,9 +16,9 @@ impl Validate for Action {
     }
 }
 
-/// Of several alternatives that are set, the first is the action; the others are not looked at.
+/// If several alternatives are set, the first is the action, and the others are not validated.
 fn action(action: &Action, depth: usize, findings: &mut Findings) {
-    if depth == DEEPEST {
+    if depth == MAX_DEPTH {
         return findings.invalid("action (nested too deep)");
     }
     if let Some(download) = &action.download_action {
@@ -63,12 +63,11 @@ fn positive_timeout(timeout: &TimeoutAction, findings: &mut Findings) {
     findings.at_least(1, "timeout_ms", timeout.timeout_ms);
 }
 
-/// The action of a desired LRP, a task or a sidecar: there must be one. `within` is the name that
-/// precedes what is wrong with it.
+/// The required action of a desired LRP, a task or a sidecar. `within` names the field in the findings.
 pub(super) fn required(within: &str, action: Option<&Action>, findings: &mut Findings) {
     match action {
         Some(_) => optional(within, action, findings),
-        None => findings.say("invalid action type"),
+        None => findings.add("invalid action type"),
     }
 }
 
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_a_path_and_a_user() {
+    fn run_needs_a_path_and_a_user() {
         assert_eq!(found(&run("ls", "vcap")), "");
         assert_eq!(found(&run("", "vcap")), "Invalid field: path");
         assert_eq!(found(&run("ls", "")), "Invalid field: user");
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_names_both_ends_and_a_user() {
+    fn download_needs_both_ends_and_a_user() {
         let download = |from: &str, to: &str, user: &str, algorithm: &str, value: &str| {
             let download = DownloadAction {
                 from: from.into(),
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_names_both_ends_and_a_user() {
+    fn upload_needs_both_ends_and_a_user() {
         let upload = |from: &str, to: &str, user: &str| {
             let upload = UploadAction { from: from.into(), to: to.into(), user: user.into(), ..Default::default() };
             found(&Action { upload_action: Some(upload), ..Default::default() })
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_positive_and_bounds_an_action() {
+    fn timeout_must_be_positive_and_needs_an_action() {
         assert_eq!(found(&timeout(Some(run("p", "u")), 1)), "");
         for timeout_ms in [0, -1, i64::MIN] {
             assert_eq!(found(&timeout(Some(run("p", "u")), timeout_ms)), "Invalid field: timeout_ms");
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn try_and_emit_progress_hold_an_action() {
+    fn try_and_emit_progress_need_an_action() {
         for wrap in [attempt, progress] {
             assert_eq!(found(&wrap(Some(run("p", "u")))), "");
             assert_eq!(found(&wrap(None)), "Invalid field: action");
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_actions_holds_at_least_one_and_each_is_checked() {
+    fn list_of_actions_must_not_be_empty_and_each_is_validated() {
         for list in lists(&[]) {
             assert_eq!(found(&list), "Invalid field: actions");
         }
@@ -224,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_action() {
+    fn action_without_an_alternative_is_rejected() {
         assert_eq!(found(&Action::default()), "Invalid field: inner-action");
     }
 
     #[test]
-    fn the_first_alternative_in_the_order_of_the_message_is_the_action() {
+    fn first_alternative_in_message_order_is_the_action() {
         let bad_list = || vec![Action::default()];
         let mut action = Action {
             download_action: Some(DownloadAction { to: b"t".to_vec(), user: b"u".to_vec(), ..Default::default() }),
@@ -259,16 +258,16 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end() {
+    fn nesting_beyond_the_maximum_depth_is_rejected() {
         let nested = |levels: usize| (1..levels).fold(run("p", "u"), |inner, _| attempt(Some(inner)));
-        assert_eq!(found(&nested(DEEPEST)), "");
-        assert_eq!(found(&nested(DEEPEST + 1)), "Invalid field: action (nested too deep)");
-        let [parallel, ..] = lists(&[nested(DEEPEST), run("", "u")]);
+        assert_eq!(found(&nested(MAX_DEPTH)), "");
+        assert_eq!(found(&nested(MAX_DEPTH + 1)), "Invalid field: action (nested too deep)");
+        let [parallel, ..] = lists(&[nested(MAX_DEPTH), run("", "u")]);
         assert_eq!(found(&parallel), "Invalid field: action (nested too deep), Invalid field: path");
     }
 
     #[test]
-    fn whose_action_it_is_precedes_what_is_wrong_with_it() {
+    fn field_name_precedes_the_findings_of_its_action() {
         let found = |rule: fn(&str, Option<&Action>, &mut Findings), action: Option<Action>| {
             let mut findings = Findings::default();
             rule("setup", action.as_ref(), &mut findings);

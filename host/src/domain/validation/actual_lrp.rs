@@ -1,5 +1,5 @@
-//! Requests about actual LRPs and evacuation. Owns which parts each must carry; what state an LRP is
-//! in is decided elsewhere.
+//! Validation of requests about actual LRPs and evacuation: the required parts of each. The state of an LRP is checked
+//! elsewhere.
 
 use bbs_proto::models::{
     ActualLrPsByProcessGuidsRequest, ActualLrPsRequest, ActualLrpGroupByProcessGuidAndIndexRequest,
@@ -44,12 +44,12 @@ fn net_info(info: Option<&ActualLrpNetInfo>, findings: &mut Findings) {
     findings.part("actual_lrp_net_info", info);
 }
 
-/// Any filter will do.
+/// Any filter is valid.
 impl Validate for ActualLrPsRequest {
     fn validate(&self, _: &mut Findings) {}
 }
 
-/// Any filter will do.
+/// Any filter is valid.
 impl Validate for ActualLrpGroupsRequest {
     fn validate(&self, _: &mut Findings) {}
 }
@@ -57,7 +57,7 @@ impl Validate for ActualLrpGroupsRequest {
 impl Validate for ActualLrPsByProcessGuidsRequest {
     fn validate(&self, findings: &mut Findings) {
         if self.process_guids.is_empty() {
-            findings.say("process_guids must not be empty");
+            findings.add("process_guids must not be empty");
         }
     }
 }
@@ -75,7 +75,7 @@ impl Validate for ActualLrpGroupByProcessGuidAndIndexRequest {
     }
 }
 
-/// The index is not looked at: one that no row has claims nothing.
+/// The index is not validated: one without a row is not found.
 impl Validate for ClaimActualLrpRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("process_guid", &self.process_guid);
@@ -91,7 +91,7 @@ impl Validate for StartActualLrpRequest {
     }
 }
 
-/// A crash need not say why.
+/// The error message may be empty.
 impl Validate for CrashActualLrpRequest {
     fn validate(&self, findings: &mut Findings) {
         key(self.actual_lrp_key.as_ref(), findings);
@@ -112,7 +112,7 @@ impl Validate for RetireActualLrpRequest {
     }
 }
 
-/// The instance key may be absent or empty: then any instance is meant.
+/// The instance key may be absent or empty, which matches any instance.
 impl Validate for RemoveActualLrpRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("process_guid", &self.process_guid);

@@ -1,5 +1,5 @@
-//! What an egress rule may name as its destinations: addresses, networks, ranges. Owns how they are
-//! read; refuses to resolve names.
+//! The destinations of an egress rule: addresses, networks, ranges. Parses them strictly; does not
+//! resolve names.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,12 +7,12 @@ use super::Findings;
 
 const NOT_AN_ADDRESS: &str = "Invalid IP";
 
-/// One entry of a list of destinations. The first `-` or `/` in it says what it is.
+/// One destination. Its first `-` or `/` decides between range and network.
 pub(super) fn destination(text: &[u8], findings: &mut Findings) {
     match text.iter().position(|byte| matches!(byte, b'-' | b'/')) {
         Some(at) if text[at] == b'/' => network(text, at, findings),
         Some(at) => range(&text[..at], &text[at + 1..], findings),
-        None if address(text).is_none() => findings.say(NOT_AN_ADDRESS),
+        None if address(text).is_none() => findings.add(NOT_AN_ADDRESS),
         None => {}
     }
 }
@@ -30,11 +30,11 @@ fn network(text: &[u8], slash: usize, findings: &mut Findings) {
     };
     let length = prefix_length(&text[slash + 1..]);
     if longest.zip(length).is_none_or(|(longest, length)| length > longest) {
-        findings.say(format!("invalid CIDR address: {}", String::from_utf8_lossy(text)));
+        findings.add(format!("invalid CIDR address: {}", String::from_utf8_lossy(text)));
     }
 }
 
-/// Digits alone; leading zeros do no harm here.
+/// Digits only; leading zeros are allowed here.
 fn prefix_length(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;
@@ -44,23 +44,23 @@ fn prefix_length(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// Ends are compared byte by byte from the front, until the first end is smaller; each byte in which
-/// it is greater before that is a finding of its own.
+/// Compares the ends byte by byte from the front, until the first end is smaller; each byte before that in which it is
+/// greater is a finding of its own, as in Diego.
 fn range(first: &[u8], last: &[u8], findings: &mut Findings) {
     let (Some(first), Some(last)) = (address(first), address(last)) else {
-        return findings.say(NOT_AN_ADDRESS);
+        return findings.add(NOT_AN_ADDRESS);
     };
     for (from, to) in wide(first).into_iter().zip(wide(last)) {
         if from < to {
             break;
         }
         if from > to {
-            findings.say(NOT_AN_ADDRESS);
+            findings.add(NOT_AN_ADDRESS);
         }
     }
 }
 
-/// Both families in sixteen bytes, so that either can be compared with the other.
+/// Both families as sixteen bytes, so that they can be compared.
 fn wide(address: IpAddr) -> [u8; 16] {
     let address: Ipv6Addr = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_that_runs_backwards_is_found() {
+    fn each_byte_in_which_the_range_runs_backwards_is_a_finding() {
         assert_eq!(found(b"1.2.3.4-1.2.3.3"), "Invalid IP");
         assert_eq!(found(b"1.2.4.4-1.2.3.3"), "Invalid IP, Invalid IP");
         assert_eq!(found(b"1.2.4.4-1.2.3.5"), "Invalid IP", "the last byte runs forwards and ends the comparison");

@@ -1,4 +1,4 @@
-//! Health and readiness checks. Owns their rules; probes nothing.
+//! Validation of health and readiness checks.
 
 use bbs_proto::models::{Check, CheckDefinition};
 
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_of_one_kind_and_has_a_port() {
+    fn check_needs_one_kind_and_a_port() {
         for kind in [tcp, http] {
             for port in [1, 8080, 65_535] {
                 assert_eq!(check(&kind(port)), Ok(()));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_come_before_readiness_checks() {
+    fn checks_are_validated_before_readiness_checks() {
         let both = || Check { tcp_check: tcp(1).tcp_check, http_check: http(0).http_check };
         let found = |checks: Vec<Check>, readiness_checks: Vec<Check>| {
             check(&CheckDefinition { checks, readiness_checks, ..Default::default() }).err().unwrap_or_default()

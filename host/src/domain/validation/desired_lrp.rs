@@ -1,5 +1,5 @@
-//! Desired LRPs, their updates, and the requests about them. Owns the order in which Diego checks an
-//! LRP: what it is scheduled by first, then what runs in it, with some fields checked twice.
+//! Validation of desired LRPs, their updates and the requests about them, in Diego's order: scheduling fields first, then
+//! the run information, with some fields checked twice.
 
 use bbs_proto::models::{
     DesireLrpRequest, DesiredLrPsRequest, DesiredLrp, DesiredLrpByProcessGuidRequest, DesiredLrpUpdate,
@@ -10,7 +10,7 @@ use super::{Findings, Validate, actions, entries, image, url, volumes};
 
 pub(super) const LONGEST_ANNOTATION: usize = 10 * 1024;
 
-/// Any filter will do.
+/// Any filter is valid.
 impl Validate for DesiredLrPsRequest {
     fn validate(&self, _: &mut Findings) {}
 }
@@ -38,8 +38,8 @@ impl Validate for UpdateDesiredLrpRequest {
         findings.required("process_guid", &self.process_guid);
         match &self.update {
             Some(update) => update.validate(findings),
-            // Diego has no finding for this and fails when it comes to apply the update; where it
-            // does answer, because the guid is missing too, that is the whole answer.
+            // Diego has no finding for this and fails when it applies the update. If the guid is missing too, Diego
+            // answers with that finding alone.
             None => findings.invalid_if(!self.process_guid.is_empty(), "update"),
         }
     }
@@ -51,7 +51,7 @@ impl Validate for DesiredLrpUpdate {
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.as_ref().map_or(0, Vec::len));
         entries::routes(self.routes.as_ref(), findings);
         entries::metric_tags(&self.metric_tags, b"", findings);
-        // An empty text is a value here: it takes the credentials away.
+        // An empty value is valid: it removes the credentials.
         image::credentials(self.image_username.is_some(), self.image_password.is_some(), findings);
     }
 }
@@ -69,14 +69,14 @@ impl Validate for DesiredLrp {
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.len());
         findings.at_least(0, "max_pids", self.max_pids);
         entries::routes(self.routes.as_ref(), findings);
-        // A map without entries cannot be told from none, and none is refused.
+        // An empty map and an absent one are the same on the wire, and an absent one is rejected.
         findings.invalid_if(self.metric_tags.is_empty(), "metric_tags");
         entries::metric_tags(&self.metric_tags, &self.metrics_guid, findings);
         run_info(self, findings);
     }
 }
 
-/// The part of an LRP that is stored sealed, checked as a whole of its own after the rest.
+/// Validates the run information, which is stored encrypted, after the other fields.
 fn run_info(lrp: &DesiredLrp, findings: &mut Findings) {
     findings.required("domain", &lrp.domain);
     findings.guid("process_guid", &lrp.process_guid);
@@ -103,7 +103,7 @@ fn run_info(lrp: &DesiredLrp, findings: &mut Findings) {
     log_rate("log_rate_limit", lrp.log_rate_limit.as_ref(), findings);
 }
 
-/// -1 is no limit.
+/// -1 means no limit.
 pub(super) fn log_rate(field: &str, limit: Option<&LogRateLimit>, findings: &mut Findings) {
     findings.at_least(-1, field, limit.map_or(0, |limit| limit.bytes_per_second));
 }
@@ -111,7 +111,7 @@ pub(super) fn log_rate(field: &str, limit: Option<&LogRateLimit>, findings: &mut
 impl Validate for EnvironmentVariable {
     fn validate(&self, findings: &mut Findings) {
         if self.name.is_empty() {
-            findings.say("invalid field: name cannot be blank");
+            findings.add("invalid field: name cannot be blank");
         }
     }
 }

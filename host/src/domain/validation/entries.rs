@@ -1,5 +1,5 @@
-//! Maps, which travel as lists of entries: routes and metric tags. Owns what their values must be;
-//! never looks into the JSON of a route.
+//! Validation of maps, which are lists of entries on the wire: routes and metric tags. The JSON of a route is not
+//! parsed.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::{Findings, Validate};
 const LONGEST_ROUTES: usize = 128 * 1024;
 const SOURCE_ID: &[u8] = b"source_id";
 
-/// The entries that a reader of the map ends up with: of those with one key, the last.
+/// The entries of a decoded map: of those with the same key, the last.
 fn of_map<E>(entries: &[E], key: impl Fn(&E) -> &[u8]) -> impl Iterator<Item = &E> {
     let last: HashMap<&[u8], usize> = entries.iter().enumerate().map(|(place, entry)| (key(entry), place)).collect();
     let kept: Vec<bool> =
@@ -25,7 +25,7 @@ pub(super) fn routes(routes: Option<&ProtoRoutes>, findings: &mut Findings) {
     findings.at_most(LONGEST_ROUTES, "routes", length);
 }
 
-/// Every tag's value, and that the tag `source_id` says the same as `metrics_guid` where both are told.
+/// Validates every tag, and that the tag `source_id` equals `metrics_guid` if there are both.
 pub(super) fn metric_tags(tags: &[MetricTagEntry], metrics_guid: &[u8], findings: &mut Findings) {
     findings.within("metric_tags", |findings| {
         let mut source_id = None;
@@ -35,12 +35,12 @@ pub(super) fn metric_tags(tags: &[MetricTagEntry], metrics_guid: &[u8], findings
                 source_id = tag.value.as_ref().map(|value| &value.r#static[..]);
             }
         }
-        let told_twice = !tags.is_empty() && !metrics_guid.is_empty();
-        findings.invalid_if(told_twice && source_id != Some(metrics_guid), "source_id should match metrics_guid");
+        let has_both = !tags.is_empty() && !metrics_guid.is_empty();
+        findings.invalid_if(has_both && source_id != Some(metrics_guid), "source_id should match metrics_guid");
     });
 }
 
-/// An entry without a value is one whose value is empty.
+/// An absent value counts as an empty one.
 fn findings_of_tag(value: Option<&MetricTagValue>, findings: &mut Findings) {
     match value {
         Some(value) => value.validate(findings),
@@ -87,7 +87,7 @@ mod tests {
     const NEITHER_OR_BOTH: &str = "Invalid field: metric_tags, Invalid field: static, Invalid field: dynamic";
 
     #[test]
-    fn a_tag_is_a_text_or_the_name_of_something_known_later() {
+    fn tag_needs_either_a_text_or_a_dynamic_value() {
         for (text, dynamic, expected) in [
             ("x", 0, ""),
             ("", 1, ""),
@@ -105,26 +105,26 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_without_a_value_is_an_empty_one() {
+    fn tag_without_a_value_is_an_empty_one() {
         assert_eq!(found_in_tags(&[MetricTagEntry { key: b"k".to_vec(), value: None }], ""), NEITHER_OR_BOTH);
     }
 
     #[test]
-    fn every_bad_tag_is_found_under_one_name() {
+    fn every_bad_tag_is_found_under_one_field_name() {
         let tags = [tag("a", "", 0), tag("b", "x", 0), tag("c", "x", 1)];
         let inner = "Invalid field: static, Invalid field: dynamic";
         assert_eq!(found_in_tags(&tags, ""), format!("Invalid field: metric_tags, {inner}, {inner}"));
     }
 
     #[test]
-    fn the_last_tag_of_a_key_counts() {
+    fn last_tag_of_a_key_counts() {
         assert_eq!(found_in_tags(&[tag("a", "", 0), tag("a", "x", 0)], ""), "");
         assert_eq!(found_in_tags(&[tag("a", "x", 0), tag("a", "", 0)], ""), NEITHER_OR_BOTH);
         assert_eq!(found_in_tags(&[tag("source_id", "x", 0), tag("source_id", "g", 0)], "g"), "");
     }
 
     #[test]
-    fn the_source_id_says_what_the_metrics_guid_says() {
+    fn source_id_must_equal_the_metrics_guid() {
         let mismatch = "Invalid field: metric_tags, Invalid field: source_id should match metrics_guid";
         assert_eq!(found_in_tags(&[tag("source_id", "g", 0)], "g"), "");
         assert_eq!(found_in_tags(&[tag("source_id", "g", 0)], ""), "");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_have_128_kib_together() {
+    fn routes_are_limited_to_128_kib_in_total() {
         assert_eq!(found_in_routes(&[]), "");
         assert_eq!(found_in_routes(&[("a", 131_072)]), "");
         assert_eq!(found_in_routes(&[("a", 131_073)]), "Invalid field: routes");

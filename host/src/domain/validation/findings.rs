@@ -1,33 +1,35 @@
-//! The findings of one request and the rules over single values. Owns their texts, their order and
-//! how many are kept; refuses to know what any message looks like.
+//! The findings of one request, and the rules for single values. Bounds the number of findings and keeps their order;
+//! independent of any message type.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::Validate;
 
-/// Three bytes of request can be worth five findings. An answer that lists a thousand has said enough.
-const MOST: usize = 1000;
+/// Findings kept per request: three bytes of a request can cause five findings.
+const MAX_FINDINGS: usize = 1000;
 
+/// The findings of one request, in order.
 #[derive(Debug, Default)]
 pub struct Findings {
     texts: Vec<Cow<'static, str>>,
 }
 
 impl Findings {
+    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 
-    /// A finding with a text of its own.
-    pub(super) fn say(&mut self, text: impl Into<Cow<'static, str>>) {
-        if self.texts.len() < MOST {
+    /// Adds a finding with its own text.
+    pub(super) fn add(&mut self, text: impl Into<Cow<'static, str>>) {
+        if self.texts.len() < MAX_FINDINGS {
             self.texts.push(text.into());
         }
     }
 
     pub(super) fn invalid(&mut self, field: &str) {
-        self.say(format!("Invalid field: {field}"));
+        self.add(format!("Invalid field: {field}"));
     }
 
     pub(super) fn invalid_if(&mut self, wrong: bool, field: &str) {
@@ -48,13 +50,13 @@ impl Findings {
         self.invalid_if(length > most, field);
     }
 
-    /// Letters, digits, `_` and `-`, and not nothing: what may stand in a path and in a file name.
+    /// Requires letters, digits, `_` and `-`, at least one: a guid must be usable in a path and a file name.
     pub(super) fn guid(&mut self, field: &str, text: &[u8]) {
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         self.invalid_if(text.is_empty() || !text.iter().all(allowed), field);
     }
 
-    /// A part that must be there and be right: its absence is a finding under its own name.
+    /// Requires a part and validates it; its absence is a finding under `field`.
     pub(super) fn part<T: Validate>(&mut self, field: &str, part: Option<&T>) {
         match part {
             Some(part) => part.validate(self),
@@ -62,13 +64,13 @@ impl Findings {
         }
     }
 
-    /// Names `field` before what `rules` find, and only when they find something.
+    /// Adds `field` before the findings of `rules`, if there are any.
     pub(super) fn within(&mut self, field: &str, rules: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         rules(&mut inner);
         if !inner.is_empty() {
             self.invalid(field);
-            inner.texts.into_iter().for_each(|text| self.say(text));
+            inner.texts.into_iter().for_each(|text| self.add(text));
         }
     }
 }
@@ -93,7 +95,7 @@ mod tests {
     fn findings_are_joined_in_order() {
         let all = found(|findings| {
             findings.invalid("b");
-            findings.say("something else");
+            findings.add("something else");
             findings.invalid("a");
         });
         assert_eq!(all, "Invalid field: b, something else, Invalid field: a");
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guid_is_made_of_letters_digits_dashes_and_underscores() {
+    fn guid_allows_letters_digits_dashes_and_underscores_only() {
         for good in ["a", "Z", "0", "_", "-", "aA9_-", "3cb2a1a4-45a5-4fd1-a1be-9a1c2c7e4ee5"] {
             assert_eq!(found(|findings| findings.guid("g", good.as_bytes())), "", "{good}");
         }
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_include_themselves() {
+    fn bounds_are_inclusive() {
         assert_eq!(found(|findings| findings.at_least(0, "n", 0)), "");
         assert_eq!(found(|findings| findings.at_least(0, "n", -1)), "Invalid field: n");
         assert_eq!(found(|findings| findings.at_least(0, "n", i32::MIN)), "Invalid field: n");
@@ -136,18 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_within_a_field_follows_its_name() {
+    fn findings_within_a_field_follow_its_name() {
         let all = found(|findings| {
             findings.within("quiet", |_| ());
-            findings.within("loud", |findings| findings.within("inner", |findings| findings.say("it")));
+            findings.within("loud", |findings| findings.within("inner", |findings| findings.add("it")));
         });
         assert_eq!(all, "Invalid field: loud, Invalid field: inner, it");
     }
 
     #[test]
-    fn the_list_of_findings_has_an_end() {
+    fn number_of_findings_is_bounded() {
         let all = found(|findings| findings.within("all", |findings| (0..5000).for_each(|_| findings.invalid("x"))));
-        assert_eq!(all.split(", ").count(), MOST);
+        assert_eq!(all.split(", ").count(), MAX_FINDINGS);
         assert!(all.starts_with("Invalid field: all, Invalid field: x"));
     }
 }

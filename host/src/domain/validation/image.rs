@@ -1,5 +1,5 @@
-//! What a container is made of: its root filesystem, cached dependencies, image layers, and the
-//! credentials to fetch them with. Owns their rules; fetches nothing.
+//! Validation of a container's image: cached dependencies, image layers, checksums and registry
+//! credentials.
 
 use bbs_proto::models::image_layer::{DigestAlgorithm, MediaType, Type};
 use bbs_proto::models::{CachedDependency, ImageLayer};
@@ -8,7 +8,7 @@ use super::{Findings, Validate};
 
 const CHECKSUMS: [&str; 3] = ["md5", "sha1", "sha256"];
 
-/// A checksum and its algorithm come together or not at all.
+/// Requires a checksum and its algorithm together, or neither.
 pub(super) fn checksum(algorithm: &[u8], value: &[u8], findings: &mut Findings) {
     let known = CHECKSUMS.iter().any(|known| algorithm.eq_ignore_ascii_case(known.as_bytes()));
     match (algorithm.is_empty(), value.is_empty()) {
@@ -49,12 +49,12 @@ impl Validate for ImageLayer {
         let exclusive = is_exclusive(self);
         findings.invalid_if(no_algorithm && (!no_value || exclusive), "digest_algorithm");
         findings.invalid_if(no_value && (!no_algorithm || exclusive), "digest_value");
-        // A value without an algorithm is found a second time here: Diego says so, and clients may compare.
+        // A value without an algorithm is found a second time here, as in Diego; clients may compare the text.
         findings.invalid_if(!no_value && !known_algorithm, "digest_algorithm");
     }
 }
 
-/// An exclusive layer is downloaded as somebody.
+/// Validates the layers; an exclusive layer needs a download user.
 pub(super) fn layers(layers: &[ImageLayer], legacy_download_user: &[u8], findings: &mut Findings) {
     for layer in layers {
         findings.within("image_layer", |findings| layer.validate(findings));
@@ -68,7 +68,7 @@ fn is_exclusive(layer: &ImageLayer) -> bool {
     layer.layer_type == i32::from(Type::Exclusive)
 }
 
-/// Both or neither; the finding names the one that is missing.
+/// Requires both or neither; the finding names the missing one.
 pub(super) fn credentials(has_username: bool, has_password: bool, findings: &mut Findings) {
     findings.invalid_if(!has_username && has_password, "image_username");
     findings.invalid_if(has_username && !has_password, "image_password");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_has_a_value_and_a_known_algorithm() {
+    fn checksum_needs_a_value_and_a_known_algorithm() {
         for (algorithm, value, expected) in [
             ("", "", ""),
             ("md5", "v", ""),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_dependency_names_both_ends() {
+    fn cached_dependency_needs_both_ends() {
         let dependency =
             |from: &str, to: &str| CachedDependency { from: from.into(), to: to.into(), ..Default::default() };
         assert_eq!(check(&dependency("f", "t")), Ok(()));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_has_a_source_a_destination_and_known_types() {
+    fn layer_needs_a_source_a_destination_and_known_types() {
         let expected =
             |layer: ImageLayer, expected: &str| assert_eq!(check(&layer).err().unwrap_or_default(), expected);
         expected(layer(1, 1, 0, ""), "");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_complete_and_an_exclusive_layer_has_one() {
+    fn digest_must_be_complete_and_an_exclusive_layer_needs_one() {
         const ALGORITHM: &str = "Invalid field: digest_algorithm";
         const VALUE: &str = "Invalid field: digest_value";
         const TWICE: &str = "Invalid field: digest_algorithm, Invalid field: digest_algorithm";
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_layer_is_downloaded_as_somebody() {
+    fn exclusive_layer_needs_a_download_user() {
         let shared = || layer(1, 1, 1, "v");
         let exclusive = || layer(2, 1, 1, "v");
         let found = |all: &[ImageLayer], user: &str| found(|findings| layers(all, user.as_bytes(), findings));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_come_in_pairs() {
+    fn credentials_must_come_in_pairs() {
         for (username, password, expected) in [
             (false, false, ""),
             (true, true, ""),

@@ -1,5 +1,5 @@
-//! Egress rules: where a container may connect to. Owns which fields go with which protocol; the
-//! reading of addresses is `address`'s.
+//! Validation of egress rules: the fields that each protocol requires. Addresses are parsed by
+//! `address`.
 
 use bbs_proto::models::{PortRange, SecurityGroupRule};
 
@@ -38,8 +38,8 @@ fn no_ports(rule: &SecurityGroupRule, findings: &mut Findings) {
 
 fn ports(rule: &SecurityGroupRule, findings: &mut Findings) {
     match (&rule.port_range, &rule.ports[..]) {
-        (None, []) => findings.say("Missing required field: ports or port_range"),
-        (Some(_), [_, ..]) => findings.say("Invalid: ports and port_range provided"),
+        (None, []) => findings.add("Missing required field: ports or port_range"),
+        (Some(_), [_, ..]) => findings.add("Invalid: ports and port_range provided"),
         (Some(PortRange { start, end }), []) => {
             findings.at_least(1, "port_range", *start);
             findings.at_least(1, "port_range", *end);
@@ -49,11 +49,11 @@ fn ports(rule: &SecurityGroupRule, findings: &mut Findings) {
     }
 }
 
-/// Whatever is wrong with the destinations is one finding. Each may be a list of its own.
+/// All findings about destinations make one finding. Each entry may be a comma-separated list.
 fn destinations(destinations: &[Vec<u8>], findings: &mut Findings) {
     let mut inner = Findings::default();
     if destinations.is_empty() {
-        inner.say("Must have at least 1 destination");
+        inner.add("Must have at least 1 destination");
     }
     for entry in destinations.iter().flat_map(|list| list.split(|byte| *byte == b',')) {
         destination(entry, &mut inner);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_and_udp_have_ports_or_a_range_of_them() {
+    fn tcp_and_udp_need_ports_or_a_port_range() {
         for protocol in ["tcp", "udp"] {
             for (ports, range, expected) in [
                 (&[80][..], None, ""),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn icmp_has_its_info_and_no_ports() {
+    fn icmp_needs_its_info_and_no_ports() {
         for (protocol, info) in [("icmp", "icmp_info"), ("icmpv6", "icmpv6_info")] {
             assert_eq!(found(&rule(protocol, &[], None, true)), "");
             assert_eq!(found(&rule(protocol, &[], None, false)), format!("Invalid field: {info}"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn all_has_neither() {
+    fn protocol_all_allows_neither_ports_nor_icmp_info() {
         assert_eq!(found(&rule("all", &[], None, false)), "");
         assert_eq!(found(&rule("all", &[], None, true)), "Invalid field: icmp_info");
         assert_eq!(found(&rule("all", &[1], None, false)), "Invalid field: ports");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_protocol_is_unknown() {
+    fn any_other_protocol_is_rejected() {
         for unknown in ["", "TCP", "tcp ", "sctp", "icmp6"] {
             assert_eq!(found(&rule(unknown, &[0], Some((0, 0)), true)), "Invalid field: protocol", "{unknown:?}");
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_are_lists_and_make_one_finding() {
+    fn destinations_may_be_lists_and_make_one_finding() {
         let to = |lists: &[&str]| {
             let destinations = lists.iter().map(|list| list.as_bytes().to_vec()).collect();
             found(&SecurityGroupRule { destinations, ..rule("all", &[], None, false) })
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_come_after_the_rest() {
+    fn destinations_are_validated_last() {
         let nowhere = SecurityGroupRule { destinations: vec![], ..rule("udp", &[], Some((9, 1)), false) };
         assert_eq!(
             found(&nowhere),

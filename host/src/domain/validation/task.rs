@@ -1,5 +1,5 @@
-//! Tasks and the requests about them. Owns their rules, which are fewer than those of a desired LRP:
-//! environment, volumes, metric tags and the callback's URL are not looked at.
+//! Validation of tasks and the requests about them. Fewer rules than for a desired LRP:
+//! environment, volumes, metric tags and the callback's URL are not validated.
 
 use bbs_proto::models::{
     CompleteTaskRequest, DesireTaskRequest, FailTaskRequest, RejectTaskRequest, StartTaskRequest, TaskByGuidRequest,
@@ -11,7 +11,7 @@ use super::{Findings, Validate, actions, check, image, url};
 
 impl Validate for TaskDefinition {
     fn validate(&self, findings: &mut Findings) {
-        // Nothing has no scheme, so an empty root filesystem is found here too, once.
+        // An empty root filesystem has no scheme, so this finds it too.
         findings.invalid_if(!url::has_scheme(&self.root_fs), "rootfs");
         actions::required("action", self.action.as_ref(), findings);
         findings.at_least(0, "memory_mb", self.memory_mb);
@@ -28,7 +28,7 @@ impl Validate for TaskDefinition {
     }
 }
 
-/// Any filter will do.
+/// Any filter is valid.
 impl Validate for TasksRequest {
     fn validate(&self, _: &mut Findings) {}
 }
@@ -65,19 +65,19 @@ impl Validate for FailTaskRequest {
 impl Validate for RejectTaskRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.guid("task_guid", &self.task_guid);
-        // Diego names the other field; its clients know the text.
+        // Diego names the other field, and clients know that text.
         findings.required("failure_reason", &self.rejection_reason);
     }
 }
 
-/// Any guid may be asked for: one that no task can have is simply not found.
+/// Any guid is valid: one that no task can have is not found.
 impl Validate for TaskByGuidRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("task_guid", &self.task_guid);
     }
 }
 
-/// Cancel, resolve and delete.
+/// Of cancel, resolve and delete.
 impl Validate for TaskGuidRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("task_guid", &self.task_guid);

@@ -1,10 +1,10 @@
-//! Whether a text is a URL with a scheme, as Go's parser sees it. Owns that one question; takes
-//! nothing apart and fetches nothing.
+//! Whether a text is a URL with a scheme, by the rules of Go's parser. Does not return the parts of
+//! the URL.
 
 use std::net::Ipv6Addr;
 
-/// A letter, then letters, digits, `+`, `-` or `.`, then a colon; after it, anything that does not
-/// begin with `/`, or an authority and a path that are well formed.
+/// A letter, then letters, digits, `+`, `-` or `.`, then a colon; then anything that does not
+/// start with `/`, or a well-formed authority and path.
 pub(super) fn has_scheme(text: &[u8]) -> bool {
     let (text, fragment) = cut(text, b'#');
     if text.iter().any(u8::is_ascii_control) {
@@ -29,8 +29,8 @@ fn after_scheme(text: &[u8]) -> Option<&[u8]> {
     (scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(legal)).then_some(rest)
 }
 
-/// What stands before the first `mark`, and what begins with it. A mark is never half of an escape, so
-/// it may stay where it is.
+/// Splits before the first `mark`; the second part starts with it. A mark is never part of an escape, so it can
+/// stay.
 fn cut(text: &[u8], mark: u8) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| *byte == mark).unwrap_or(text.len()))
 }
@@ -50,7 +50,7 @@ fn user(text: &[u8]) -> bool {
 
 fn host(text: &[u8]) -> bool {
     match text.iter().rposition(|byte| *byte == b'[') {
-        // Brackets hold an IPv6 address and are all of the host but its port.
+        // Brackets enclose an IPv6 address; only a port may follow.
         Some(0) => match text.iter().rposition(|byte| *byte == b']') {
             Some(end) => ipv6(&text[1..end]) && port(&text[end + 1..]),
             None => false,
@@ -58,18 +58,18 @@ fn host(text: &[u8]) -> bool {
         Some(_) => false,
         None => {
             let colon = text.iter().rposition(|byte| *byte == b':').unwrap_or(text.len());
-            // Before the last colon more of them may stand: only the last one announces a port.
+            // Earlier colons are part of the name; only the last one introduces a port.
             name(&text[..colon]) && port(&text[colon..])
         }
     }
 }
 
-/// Nothing, or a colon and digits, of which there may be none.
+/// Empty, or a colon and any number of digits.
 fn port(text: &[u8]) -> bool {
     text.strip_prefix(b":").unwrap_or(text).iter().all(u8::is_ascii_digit) && (text.is_empty() || text[0] == b':')
 }
 
-/// An address and, after an escaped percent sign, perhaps a zone.
+/// An address and, after an escaped percent sign, an optional zone.
 fn ipv6(text: &[u8]) -> bool {
     let (address, zone) = match text.windows(3).position(|window| window == b"%25") {
         Some(at) => (&text[..at], Some(&text[at + 3..])),
@@ -80,7 +80,7 @@ fn ipv6(text: &[u8]) -> bool {
     address_is_good && zone.is_none_or(|zone| !zone.is_empty() && each(zone, not_forbidden, in_zone))
 }
 
-/// A host's name: plain ASCII of the URL grammar and anything beyond ASCII; only the latter may be escaped.
+/// A host name: ASCII of the URL grammar and any non-ASCII; only the latter may be escaped.
 fn name(text: &[u8]) -> bool {
     each(text, not_forbidden, |byte| !byte.is_ascii() || byte == b'%')
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::has_scheme;
 
     #[test]
-    fn what_root_filesystems_look_like() {
+    fn root_filesystems_of_cloud_foundry_have_a_scheme() {
         for good in [
             "preloaded:cflinuxfs4",
             "preloaded+layer:cflinuxfs4?layer=https://blobstore/droplet&layer_path=/home/vcap&layer_digest=1",
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_is_a_letter_and_letters_digits_and_three_marks() {
+    fn scheme_is_a_letter_followed_by_letters_digits_plus_minus_or_dot() {
         for good in ["a:", "A1+-.:x", "z9:", "a:b:c", "a:%zz", "a:?%zz", "a:b?#x"] {
             assert!(has_scheme(good.as_bytes()), "{good}");
         }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_may_stand_in_the_fragment_alone() {
+    fn control_characters_are_allowed_in_the_fragment_only() {
         for bad in ["a:\n", "a:\0", "a:\x1f", "a:\x7f", "a:x?\t", "a\n:x"] {
             assert!(!has_scheme(bad.as_bytes()), "{bad:?}");
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_checked_in_paths_and_fragments_and_nowhere_else() {
+    fn escapes_are_checked_in_paths_and_fragments_only() {
         for good in ["a:/%41", "a:/%fF", "a://h/%00", "a:x#%41", "a:/x?%", "a://h?%zz", "a:%"] {
             assert!(has_scheme(good.as_bytes()), "{good}");
         }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_hold_an_ipv6_address() {
+    fn brackets_must_enclose_an_ipv6_address() {
         for good in [
             "a://[::1]",
             "a://[::1]:80/x",

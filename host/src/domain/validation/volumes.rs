@@ -1,4 +1,4 @@
-//! What is mounted into a container: volumes and files. Owns their rules.
+//! Validation of what is mounted into a container: volumes and files.
 
 use bbs_proto::models::{File, VolumeMount};
 
@@ -9,21 +9,21 @@ const LONGEST_FILES: usize = 1024 * 1024;
 impl Validate for VolumeMount {
     fn validate(&self, findings: &mut Findings) {
         if self.driver.is_empty() {
-            findings.say("invalid volume_mount driver");
+            findings.add("invalid volume_mount driver");
         }
         if !matches!(&self.mode[..], b"r" | b"rw") {
-            findings.say("invalid volume_mount mode");
+            findings.add("invalid volume_mount mode");
         }
         if self.shared.as_ref().is_some_and(|device| device.volume_id.is_empty()) {
-            findings.say("invalid volume_mount volume id");
+            findings.add("invalid volume_mount volume id");
         }
         if self.dedicated.as_ref().is_some_and(|device| device.mounter_id.is_empty()) {
-            findings.say("invalid volume_mount mounter id");
+            findings.add("invalid volume_mount mounter id");
         }
     }
 }
 
-/// All files together; their paths are not looked at.
+/// Limits the total size of the files; their paths are not validated.
 pub(super) fn files(files: &[File], findings: &mut Findings) {
     let length = files.iter().map(|file| file.content.len()).sum();
     findings.at_most(LONGEST_FILES, "volumeMountedFiles", length);
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_has_a_driver_and_a_mode() {
+    fn mount_needs_a_driver_and_a_mode() {
         assert_eq!(found(&mount()), "");
         assert_eq!(found(&VolumeMount { mode: b"r".to_vec(), ..mount() }), "");
         assert_eq!(found(&VolumeMount { driver: vec![], ..mount() }), "invalid volume_mount driver");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_named() {
+    fn device_needs_an_id() {
         let shared = |id: &str| Some(SharedDevice { volume_id: id.into(), ..Default::default() });
         let dedicated = |id: &str| Some(DedicatedDevice { mounter_id: id.into(), ..Default::default() });
         assert_eq!(found(&VolumeMount { shared: shared("v"), dedicated: dedicated("m"), ..mount() }), "");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_one_mebibyte_together() {
+    fn files_are_limited_to_one_mebibyte_in_total() {
         let found = |lengths: &[usize]| {
             let all: Vec<File> =
                 lengths.iter().map(|length| File { content: vec![0; *length], ..Default::default() }).collect();

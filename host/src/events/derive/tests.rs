@@ -1,4 +1,4 @@
-//! Every cell of the table, and that whoever applies the events of any changes has what the store has.
+//! Every entry of the table, and that a consumer that applies the events of any changes ends with the stored rows.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::model::ModificationTag;
 
 const NO_TRACE: &TraceId = &TraceId::NONE;
 
-/// An instance that waits is no container and on no cell.
+/// A waiting instance has neither container nor cell.
 fn row(state: &str, presence: Presence, container: &str) -> ActualLrp {
     let (instance_guid, cell_id) = match container {
         "" => Default::default(),
@@ -23,10 +23,10 @@ fn ordinary(state: &str, container: &str) -> ActualLrp {
     row(state, Presence::Ordinary, container)
 }
 
-/// What it comes to, in order: `+` created, `~` changed, `-` removed, `!` crashed, and what it is about.
-fn told(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
+/// The events in order: `+` created, `~` changed, `-` removed, `!` crashed, and the row.
+fn summary(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
     let (before, after) = (Box::new(before.clone()), Box::new(after.clone()));
-    let change = Change::Slot { before, after, cause, trace_id: TraceId::NONE };
+    let change = RecordChange::Slot { before, after, cause, trace_id: TraceId::NONE };
     let name = |row: &ActualLrp| {
         let presence = ["o", "e", "s"][usize::try_from(row.presence).unwrap()];
         let container = String::from_utf8_lossy(&row.instance_guid);
@@ -44,11 +44,11 @@ fn told(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
 
 fn kinds(before: Option<ActualLrp>, after: Option<ActualLrp>, cause: Cause) -> String {
     let slot = |ordinary| Slot { ordinary, ..Slot::default() };
-    told(&slot(before), &slot(after), cause).iter().map(|event| &event[..1]).collect()
+    summary(&slot(before), &slot(after), cause).iter().map(|event| &event[..1]).collect()
 }
 
 #[test]
-fn every_change_of_a_row_is_told_as_diego_does() {
+fn events_of_every_state_change_are_diegos() {
     const STATES: [Option<&str>; 6] =
         [None, Some("UNCLAIMED"), Some("CLAIMED"), Some("RUNNING"), Some("CRASHED"), Some("?")];
     // From each state to each of them.
@@ -68,7 +68,7 @@ fn every_change_of_a_row_is_told_as_diego_does() {
                 let tag = ModificationTag { epoch: b"epoch".to_vec(), index: 1 };
                 let after = to.map(|state| ActualLrp { tag, ..of(state) });
                 assert_eq!(kinds(before.clone(), after.clone(), Cause::Other), expected, "{from:?} to {to:?}");
-                // A crash that is forgotten at once is told of all the same.
+                // A crash that restarts at once still has its event.
                 let crashed = if expected == "+-" { "!+-" } else { expected };
                 assert_eq!(kinds(before.clone(), after, Cause::Crash), crashed, "{from:?} to {to:?}");
                 assert_eq!(kinds(before.clone(), before, Cause::Crash), "", "{from:?}");
@@ -83,7 +83,7 @@ fn desired_lrps_and_tasks_are_created_changed_and_removed() {
     let lrp = DesiredLrp { update_strategy: 1, ..DesiredLrp::default() };
     let change = |before: Option<&DesiredLrp>, after: Option<&DesiredLrp>| {
         let boxed = |lrp: Option<&DesiredLrp>| lrp.cloned().map(Box::new);
-        Change::DesiredLrp { before: boxed(before), after: boxed(after), trace_id: trace_id.clone() }
+        RecordChange::DesiredLrp { before: boxed(before), after: boxed(after), trace_id: trace_id.clone() }
     };
     let (before, trace_id) = (DesiredLrp::default(), &trace_id);
     assert_eq!(events(&change(None, Some(&lrp))), [Event::DesiredLrpCreated { lrp: &lrp, trace_id }]);
@@ -95,12 +95,12 @@ fn desired_lrps_and_tasks_are_created_changed_and_removed() {
     let (before, after) = (Task::default(), Task { state: 1, ..Task::default() });
     let change = |before: Option<&Task>, after: Option<&Task>| {
         let boxed = |task: Option<&Task>| task.cloned().map(Box::new);
-        Change::Task { before: boxed(before), after: boxed(after) }
+        RecordChange::Task { before: boxed(before), after: boxed(after) }
     };
     assert_eq!(events(&change(None, Some(&after))), [Event::TaskCreated(&after)]);
     let changed = [Event::TaskChanged { before: &before, after: &after }];
     assert_eq!(events(&change(Some(&before), Some(&after))), changed);
-    // A call that came to nothing is told of, too.
+    // A call that changed nothing has its event, too.
     assert_eq!(events(&change(Some(&after), Some(&after))).len(), 1);
     assert_eq!(events(&change(Some(&after), None)), [Event::TaskRemoved(&after)]);
     assert_eq!(events(&change(None, None)), []);
@@ -111,7 +111,7 @@ fn slot(rows: &[(&str, Presence, &str)]) -> Slot {
 }
 
 #[test]
-fn a_container_is_followed_to_another_row() {
+fn container_is_followed_to_another_row() {
     use Presence::{Evacuating, Ordinary, Suspect};
     let cases: &[(&str, Slot, Slot, &[&str])] = &[
         (
@@ -164,12 +164,12 @@ fn a_container_is_followed_to_another_row() {
         ),
     ];
     for (what, before, after, expected) in cases {
-        assert_eq!(told(before, after, Cause::Other), *expected, "{what}");
+        assert_eq!(summary(before, after, Cause::Other), *expected, "{what}");
     }
 }
 
 #[test]
-fn each_event_concerns_the_cell_of_its_container() {
+fn instance_events_concern_the_cell_of_their_container() {
     let (waits, runs) = (ordinary("UNCLAIMED", ""), ordinary("RUNNING", "a"));
     let other = ordinary("RUNNING", "b");
     let on = |container: &str| Audience::Cell(format!("cell of {container}").into_bytes());
@@ -186,7 +186,7 @@ fn each_event_concerns_the_cell_of_its_container() {
     assert_eq!(Event::DesiredLrpCreated { lrp: &lrp, trace_id: NO_TRACE }.audience(), Audience::Everyone);
 }
 
-/// A container is in one row, as it is in the store.
+/// A container has one row, as in the store.
 fn any_slot() -> impl Strategy<Value = Slot> {
     let state = prop::sample::select(vec!["UNCLAIMED", "CLAIMED", "RUNNING", "CRASHED"]);
     let one = prop::option::weighted(0.6, (state, 0..4_usize, 0..3_u32));
@@ -207,24 +207,24 @@ fn any_slot() -> impl Strategy<Value = Slot> {
     })
 }
 
-/// What takes events as they say: out with the one, in with the other.
-fn apply(picture: &mut Vec<ActualLrp>, event: &Event<'_>) {
-    let mut remove = |gone: &ActualLrp| {
-        let at = picture.iter().position(|row| row == gone).expect("what goes was there");
-        picture.swap_remove(at);
+/// A consumer that applies events literally: removes the old row, adds the new one.
+fn apply(rows: &mut Vec<ActualLrp>, event: &Event<'_>) {
+    let mut remove = |removed: &ActualLrp| {
+        let at = rows.iter().position(|row| row == removed).expect("the removed row was present");
+        rows.swap_remove(at);
     };
     match *event {
-        Event::InstanceCreated { lrp, .. } => picture.push(lrp.clone()),
+        Event::InstanceCreated { lrp, .. } => rows.push(lrp.clone()),
         Event::InstanceChanged { before, after, .. } => {
             remove(before);
-            picture.push(after.clone());
+            rows.push(after.clone());
         }
         Event::InstanceRemoved { lrp, .. } => remove(lrp),
         _ => {}
     }
 }
 
-/// What sends traffic to containers knows them by their guid, and whether they are being evacuated.
+/// A router's table: containers by guid and whether they are evacuating.
 type Endpoints = BTreeMap<(Vec<u8>, bool), ActualLrp>;
 
 fn endpoint(row: &ActualLrp) -> Option<(Vec<u8>, bool)> {
@@ -249,25 +249,25 @@ fn route(endpoints: &mut Endpoints, event: &Event<'_>) {
 
 proptest! {
     #[test]
-    fn whoever_applies_the_events_has_what_the_store_has(
+    fn applying_the_events_gives_the_stored_rows(
         slots in prop::collection::vec((any_slot(), any::<bool>()), 1..12),
     ) {
-        let (mut picture, mut endpoints) = (Vec::new(), Endpoints::new());
+        let (mut consumer, mut endpoints) = (Vec::new(), Endpoints::new());
         let mut before = Slot::default();
         for (after, crash) in slots {
             let cause = if crash { Cause::Crash } else { Cause::Other };
             let images = (Box::new(before), Box::new(after.clone()));
-            let change = Change::Slot { before: images.0, after: images.1, cause, trace_id: TraceId::NONE };
+            let change = RecordChange::Slot { before: images.0, after: images.1, cause, trace_id: TraceId::NONE };
             let events = events(&change);
             for event in &events {
-                apply(&mut picture, event);
+                apply(&mut consumer, event);
                 route(&mut endpoints, event);
             }
             prop_assert!(events.is_sorted_by_key(Event::rank));
-            picture.sort_by_key(|row: &ActualLrp| row.presence);
+            consumer.sort_by_key(|row: &ActualLrp| row.presence);
             let mut rows: Vec<_> = after.rows().cloned().collect();
             rows.sort_by_key(|row| row.presence);
-            prop_assert_eq!(&picture, &rows);
+            prop_assert_eq!(&consumer, &rows);
             let expected: Endpoints = rows.iter().filter_map(|row| Some((endpoint(row)?, row.clone()))).collect();
             prop_assert_eq!(&endpoints, &expected);
             before = after;

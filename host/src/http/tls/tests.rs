@@ -1,4 +1,4 @@
-//! What is said of files that cannot be used.
+//! Certificate files that cannot be used, and the error of each.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 
 use super::*;
 
-struct Folder {
+struct CertificateFolder {
     folder: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl Folder {
+impl CertificateFolder {
     fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -41,7 +41,7 @@ impl Folder {
 
     fn read(&self) -> Result<Certificates, TlsError> {
         let path = |name: &str| self.path(name);
-        Certificates::read(&Tls {
+        Certificates::read(&ServerTls {
             cert_file: path("server.crt"),
             key_file: path("server.key"),
             ca_file: path("ca.crt"),
@@ -50,34 +50,34 @@ impl Folder {
 }
 
 #[test]
-fn what_belongs_together_is_used() {
-    let config = Folder::new().read().unwrap().config().get_inner();
+fn matching_files_are_used() {
+    let config = CertificateFolder::new().read().unwrap().config().get_inner();
     assert!(config.alpn_protocols.is_empty(), "HTTP/2 is not offered");
 }
 
 #[test]
-fn what_cannot_be_used_is_said() {
+fn unusable_files_are_rejected_by_name() {
     let of = |error: TlsError| error.to_string();
-    let folder = Folder::new();
+    let folder = CertificateFolder::new();
     folder.issue((2020, 2021));
     assert!(of(folder.read().unwrap_err()).contains("that is not now"));
     folder.issue((2090, 2100));
     assert!(of(folder.read().unwrap_err()).contains("that is not now"));
 
     for name in ["server.crt", "server.key", "ca.crt"] {
-        let folder = Folder::new();
+        let folder = CertificateFolder::new();
         folder.put(name, "");
-        let said = of(folder.read().unwrap_err());
-        assert!(said.contains(name), "{said}");
+        let message = of(folder.read().unwrap_err());
+        assert!(message.contains(name), "{message}");
         folder.put(name, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-        let said = of(folder.read().unwrap_err());
-        assert!(said.contains(name), "{said}");
+        let message = of(folder.read().unwrap_err());
+        assert!(message.contains(name), "{message}");
         std::fs::remove_file(folder.path(name)).unwrap();
-        let said = of(folder.read().unwrap_err());
-        assert!(said.contains("cannot read") && said.contains(name), "{said}");
+        let message = of(folder.read().unwrap_err());
+        assert!(message.contains("cannot read") && message.contains(name), "{message}");
     }
 
-    let folder = Folder::new();
+    let folder = CertificateFolder::new();
     folder.put("server.key", &KeyPair::generate().unwrap().serialize_pem());
     assert!(matches!(folder.read().unwrap_err(), TlsError::Pair { .. }));
     assert!(Path::new(&folder.path("server.key")).exists());

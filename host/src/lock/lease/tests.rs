@@ -5,12 +5,12 @@ use crate::lock::LockLost;
 
 const TTL: Duration = Duration::from_millis(400);
 
-struct World {
+struct LeaseTable {
     _folder: tempfile::TempDir,
     database: Database,
 }
 
-impl World {
+impl LeaseTable {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
@@ -39,79 +39,79 @@ impl World {
 }
 
 #[tokio::test]
-async fn one_host_has_it_and_the_next_waits_for_its_release() {
-    let world = World::new().await;
-    let (one, other) = (world.host("one").await, world.host("other").await);
-    let held = one.try_take().await.unwrap().expect("nobody has it");
+async fn lease_has_one_holder_and_is_taken_after_its_release() {
+    let table = LeaseTable::new().await;
+    let (one, other) = (table.host("one").await, table.host("other").await);
+    let held = one.try_take().await.unwrap().expect("it is free");
     assert!(other.try_take().await.unwrap().is_none(), "its holder renews it");
     let waiting = tokio::spawn(async move { other.take().await.unwrap() });
     held.release().await;
     let taken = waiting.await.unwrap();
-    assert!(world.claim().await.unwrap().owner.ends_with(" other"));
+    assert!(table.claim().await.unwrap().owner.ends_with(" other"));
     taken.release().await;
-    assert_eq!(world.claim().await.unwrap().owner, "");
+    assert_eq!(table.claim().await.unwrap().owner, "");
 }
 
 #[tokio::test]
-async fn a_holder_that_falls_silent_is_passed_by() {
-    let world = World::new().await;
-    let (one, other) = (world.host("one").await, world.host("other").await);
+async fn lease_of_a_silent_holder_is_taken() {
+    let table = LeaseTable::new().await;
+    let (one, other) = (table.host("one").await, table.host("other").await);
     drop(one.take().await.unwrap());
-    let before = world.claim().await.unwrap();
+    let before = table.claim().await.unwrap();
     assert!(before.owner.ends_with(" one"));
-    let _held = other.try_take().await.unwrap().expect("nobody renews it");
-    let after = world.claim().await.unwrap();
+    let _held = other.try_take().await.unwrap().expect("it is not renewed");
+    let after = table.claim().await.unwrap();
     assert!(after.owner.ends_with(" other"));
     assert_eq!(after.token, before.token + 1);
 }
 
 #[tokio::test]
-async fn a_holder_of_this_machine_that_died_is_not_waited_for() {
-    let world = World::new().await;
-    let host = world.host("one").await;
+async fn dead_holder_on_the_same_machine_is_not_waited_for() {
+    let table = LeaseTable::new().await;
+    let host = table.host("one").await;
     let mut child = std::process::Command::new("true").spawn().unwrap();
-    // The same name as a host that was started again has, of a process that is no more.
+    // The name of a restarted host, with the process id of a process that has ended.
     let dead = host.owner.replace(&format!(" {} ", std::process::id()), &format!(" {} ", child.id()));
     child.wait().unwrap();
     host.create_table().await.unwrap();
     let hours = 3_600_000;
-    world.execute(&format!("INSERT INTO bbs_lease VALUES (1, '{dead}', 7, 9, {hours})")).await;
+    table.execute(&format!("INSERT INTO bbs_lease VALUES (1, '{dead}', 7, 9, {hours})")).await;
     let _held = host.try_take().await.unwrap().expect("its holder is dead");
-    assert_eq!(world.claim().await.unwrap().token, 8);
+    assert_eq!(table.claim().await.unwrap().token, 8);
 }
 
 #[tokio::test]
-async fn whether_it_is_free_is_seen_without_a_trace() {
-    let world = World::new().await;
-    let (one, other) = (world.host("one").await, world.host("other").await);
+async fn is_free_reads_only() {
+    let table = LeaseTable::new().await;
+    let (one, other) = (table.host("one").await, table.host("other").await);
     assert!(one.is_free().await.unwrap());
-    assert!(!schema::exists(&mut world.database.read().await.unwrap(), LEASE_TABLE).await.unwrap());
+    assert!(!schema::exists(&mut table.database.read().await.unwrap(), LEASE_TABLE).await.unwrap());
     let held = one.take().await.unwrap();
     assert!(!other.is_free().await.unwrap());
-    let wanted = format!("one (pid {} on this machine)", std::process::id());
-    assert_eq!(other.holder().await, Some(wanted));
+    let expected = format!("one (pid {} on this machine)", std::process::id());
+    assert_eq!(other.holder().await, Some(expected));
     held.release().await;
-    let released = world.claim().await;
+    let released = table.claim().await;
     assert!(other.is_free().await.unwrap());
-    assert_eq!((other.holder().await, world.claim().await), (None, released));
+    assert_eq!((other.holder().await, table.claim().await), (None, released));
 }
 
 #[tokio::test]
-async fn a_removed_row_ends_its_holder() {
-    let world = World::new().await;
-    let held = world.host("one").await.take().await.unwrap();
-    world.execute("DELETE FROM bbs_lease").await;
+async fn deleted_row_ends_its_holder() {
+    let table = LeaseTable::new().await;
+    let held = table.host("one").await.take().await.unwrap();
+    table.execute("DELETE FROM bbs_lease").await;
     assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == "its row is gone"));
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_wrote_over_ends_its_holder_and_stops_nobody_else() {
-    let world = World::new().await;
-    let (one, other) = (world.host("one").await, world.host("other").await);
+async fn malformed_row_ends_its_holder_and_can_be_taken() {
+    let table = LeaseTable::new().await;
+    let (one, other) = (table.host("one").await, table.host("other").await);
     let held = one.take().await.unwrap();
     for nonsense in ["'?', 1, 1, 9223372036854775807", "'?', 1, 1, -5", "'?', -9223372036854775808, 0, 0"] {
-        world.execute("DELETE FROM bbs_lease").await;
-        world.execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})")).await;
+        table.execute("DELETE FROM bbs_lease").await;
+        table.execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})")).await;
         assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == "?"));
         let taken = other.try_take().await.unwrap().unwrap_or_else(|| panic!("{nonsense} holds nothing"));
         taken.release().await;
@@ -119,21 +119,21 @@ async fn a_row_that_somebody_wrote_over_ends_its_holder_and_stops_nobody_else() 
 }
 
 #[tokio::test]
-async fn a_host_whose_lease_was_taken_over_learns_by_whom() {
-    let world = World::new().await;
-    let held = world.host("one").await.take().await.unwrap();
-    let mut claim = world.claim().await.unwrap();
+async fn taken_over_host_reports_the_new_owner() {
+    let table = LeaseTable::new().await;
+    let held = table.host("one").await.take().await.unwrap();
+    let mut claim = table.claim().await.unwrap();
     claim.owner.push_str(" and another");
-    world.execute(&format!("UPDATE bbs_lease SET owner = '{}', token = token + 1", claim.owner)).await;
+    table.execute(&format!("UPDATE bbs_lease SET owner = '{}', token = token + 1", claim.owner)).await;
     assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == claim.owner));
     held.release().await;
-    assert_eq!(world.claim().await.unwrap().owner, claim.owner, "what is not ours is not released");
+    assert_eq!(table.claim().await.unwrap().owner, claim.owner, "a lease of another host is not released");
 }
 
 #[tokio::test]
-async fn a_table_that_is_none_of_ours_is_named() {
-    let world = World::new().await;
-    world.execute("CREATE TABLE bbs_lease (something TEXT)").await;
-    let error = world.host("one").await.try_take().await.unwrap_err();
+async fn table_of_another_shape_is_named_in_the_error() {
+    let table = LeaseTable::new().await;
+    table.execute("CREATE TABLE bbs_lease (something TEXT)").await;
+    let error = table.host("one").await.try_take().await.unwrap_err();
     assert!(error.to_string().contains(LEASE_TABLE), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What becomes of events: their message, their level, their data.
+//! The message, level and data of each event's line.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -9,9 +9,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::*;
 
 #[derive(Clone, Default)]
-struct Place(Arc<Mutex<Vec<u8>>>);
+struct Output(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Place {
+impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -22,19 +22,20 @@ impl Write for Place {
     }
 }
 
-fn with(scrub: Scrub, fatal_only: bool, say: impl FnOnce()) -> Vec<Value> {
-    let place = Place::default();
-    let lines = Writer::start("test", place.clone());
-    let lager = Lager::new("bbs", TimeFormat::UnixEpoch, scrub, lines.clone(), Arc::new(AtomicBool::new(fatal_only)));
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(lager), say);
+fn with(redactor: Redactor, fatal_only: bool, emit: impl FnOnce()) -> Vec<Value> {
+    let place = Output::default();
+    let lines = LineWriter::start("test", place.clone());
+    let lager =
+        Lager::new("bbs", TimeFormat::UnixEpoch, redactor, lines.clone(), Arc::new(AtomicBool::new(fatal_only)));
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(lager), emit);
     lines.flush();
     let text = String::from_utf8(place.0.lock().unwrap().clone()).unwrap();
     text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
 /// Message, level and data of each line.
-fn said(say: impl FnOnce()) -> Vec<(String, i64, Value)> {
-    let lines = with(Scrub::default(), false, say);
+fn said(emit: impl FnOnce()) -> Vec<(String, i64, Value)> {
+    let lines = with(Redactor::default(), false, emit);
     let part = |line: &Value| {
         assert_eq!(line["source"], "bbs");
         (line["message"].as_str().unwrap().to_owned(), line["log_level"].as_i64().unwrap(), line["data"].clone())
@@ -54,7 +55,7 @@ fn notice_of_the_database_is_no_error() {
 }
 
 #[test]
-fn a_name_is_the_message_and_a_sentence_is_data() {
+fn event_name_is_the_message_and_the_sentence_is_data() {
     let lines = said(|| {
         tracing::info!(name: "started", "serving");
         tracing::debug!(target: "bbs::startup::drain_it", count = 2_u64, "no name");
@@ -71,7 +72,7 @@ fn a_name_is_the_message_and_a_sentence_is_data() {
 }
 
 #[test]
-fn spans_are_sessions_that_are_counted() {
+fn spans_are_numbered_sessions() {
     let lines = said(|| {
         let outer = tracing::info_span!("migration-manager", version = 3, later = tracing::field::Empty);
         let _entered = outer.enter();
@@ -101,7 +102,7 @@ fn spans_are_sessions_that_are_counted() {
 struct Outer(#[source] std::io::Error);
 
 #[test]
-fn an_error_is_said_with_its_sources_and_what_ends_the_host_with_a_trace() {
+fn error_has_its_sources_and_a_fatal_one_a_trace() {
     let error = Outer(std::io::Error::other("inner"));
     let lines = said(|| {
         tracing::error!(name: "failed", target: FATAL, error = &error as &dyn std::error::Error);
@@ -114,8 +115,8 @@ fn an_error_is_said_with_its_sources_and_what_ends_the_host_with_a_trace() {
 }
 
 #[test]
-fn where_only_the_fatal_is_wanted_the_rest_is_not_said() {
-    let lines = with(Scrub::default(), true, || {
+fn fatal_level_drops_all_other_events() {
+    let lines = with(Redactor::default(), true, || {
         tracing::error!(name: "a", "said");
         tracing::error!(name: "b", target: FATAL, "said");
     });
@@ -123,8 +124,8 @@ fn where_only_the_fatal_is_wanted_the_rest_is_not_said() {
 }
 
 #[test]
-fn data_is_scrubbed() {
-    let lines = with(Scrub::new(Some(100), Some(&[])).unwrap(), false, || {
+fn data_is_redacted() {
+    let lines = with(Redactor::new(Some(100), Some(&[])).unwrap(), false, || {
         tracing::info!(name: "a", password = "hunter2", text = "x".repeat(101));
     });
     assert_eq!(lines[0]["data"]["password"], "*REDACTED*");

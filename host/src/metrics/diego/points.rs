@@ -1,29 +1,30 @@
-//! The registry as Loggregator is told of it: counters by what was added, gauges in Diego's units. Owns what was told
-//! before; knows no wire.
+//! Renders the registry for Loggregator: counters as increments, gauges in Diego's units. Owns the last reported totals;
+//! independent of the protocol.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Measures;
-use super::readings::{Of, Reading, Value};
+use super::readings::{MetricReading, MetricValue, Of};
 
-/// The unit of everything without one.
+/// The unit of values without one.
 const METRIC: &str = "Metric";
 const NANOSECONDS: &str = "nanos";
 const COUNT: &str = "Count";
 
-/// One thing to tell.
+/// A metric to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub name: String,
     pub quantity: Quantity,
-    /// The cell that it is about, if it is about one.
+    /// The cell that the metric is about, if it is about one.
     pub cell_id: Option<String>,
 }
 
+/// The value of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quantity {
-    /// What was added since the last time.
+    /// The increment of a counter since the last report.
     Added(u64),
     Gauge {
         value: f64,
@@ -31,49 +32,54 @@ pub enum Quantity {
     },
 }
 
-/// What is told, and what was told before.
+/// Reports metrics, and remembers the reported totals.
 #[derive(Debug)]
 pub struct Points {
     measures: Measures,
-    told: BTreeMap<&'static str, u64>,
+    reported: BTreeMap<&'static str, u64>,
 }
 
 impl Points {
+    /// A reporter that has reported nothing yet.
     pub fn new(measures: Measures) -> Self {
-        Self { measures, told: BTreeMap::new() }
+        Self { measures, reported: BTreeMap::new() }
     }
 
-    /// Of a host, be it the master or not.
+    /// Metrics of a host, master or standby.
     pub fn host(&mut self) -> Vec<Point> {
         let mut points = self.all(self.measures.host());
-        // Go's count of its own concurrent functions, of which these are ours.
+        // Go counts its goroutines; the equivalents here are tokio's tasks.
         let tasks = tokio::runtime::Handle::try_current().map(|runtime| runtime.metrics().num_alive_tasks());
         points.extend(tasks.ok().map(|tasks| gauge("numGoRoutines", tasks as f64, COUNT)));
         points
     }
 
+    /// Metrics of the election, once this host is the master.
     pub fn election(&mut self) -> Vec<Point> {
         self.all(self.measures.election())
     }
 
+    /// The duration of the migration, once it is done.
     pub fn migration(&mut self) -> Vec<Point> {
         self.all(self.measures.migration())
     }
 
+    /// The duration of the key rotation, once it is done.
     pub fn encryption(&mut self) -> Vec<Point> {
         self.all(self.measures.encryption())
     }
 
+    /// Findings of the last run of convergence.
     pub fn convergence(&mut self) -> Vec<Point> {
         self.all(self.measures.convergence())
     }
 
-    /// Ends the window that what is the most belongs to.
+    /// Metrics of the database. Ends the window of its maxima.
     pub fn database(&mut self) -> Vec<Point> {
         self.all(self.measures.end_database_window())
     }
 
-    /// Requests since the last time, all of them and by route.
+    /// Requests since the last report, in total and by route.
     pub fn requests(&mut self) -> Vec<Point> {
         let since = self.measures.0.requests.take();
         let added = |name: String, count| Point { name, quantity: Quantity::Added(count), cell_id: None };
@@ -85,24 +91,26 @@ impl Points {
         points
     }
 
-    fn all(&mut self, readings: Vec<Reading>) -> Vec<Point> {
+    fn all(&mut self, readings: Vec<MetricReading>) -> Vec<Point> {
         readings.into_iter().filter_map(|reading| self.point(reading)).collect()
     }
 
-    fn point(&mut self, reading: Reading) -> Option<Point> {
+    fn point(&mut self, reading: MetricReading) -> Option<Point> {
         let quantity = match reading.value {
-            Value::Number(number) | Value::Total(number) => Quantity::Gauge { value: number as f64, unit: METRIC },
-            Value::Time(time) | Value::TotalTime(time) => {
+            MetricValue::Number(number) | MetricValue::Total(number) => {
+                Quantity::Gauge { value: number as f64, unit: METRIC }
+            }
+            MetricValue::Time(time) | MetricValue::TotalTime(time) => {
                 Quantity::Gauge { value: nanoseconds(time), unit: NANOSECONDS }
             }
-            Value::Runs(runs) => {
-                let told = self.told.insert(reading.diego, runs).unwrap_or(0);
-                if runs == told {
+            MetricValue::Runs(runs) => {
+                let reported = self.reported.insert(reading.diego, runs).unwrap_or(0);
+                if runs == reported {
                     return None;
                 }
-                Quantity::Added(runs - told)
+                Quantity::Added(runs - reported)
             }
-            Value::PerRun { last, .. } => Quantity::Added(last),
+            MetricValue::PerRun { last, .. } => Quantity::Added(last),
         };
         let (name, cell_id) = match reading.of {
             Of::Host => (reading.diego.to_owned(), None),

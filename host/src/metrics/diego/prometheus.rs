@@ -1,4 +1,4 @@
-//! The registry as Prometheus reads it: totals as counters, times in seconds, domains and cells as labels.
+//! Renders the registry for Prometheus: totals as counters, times in seconds, domains and cells as labels.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::Measures;
-use super::readings::{Of, Reading, Value};
+use super::readings::{MetricReading, MetricValue, Of};
 
 #[derive(Debug)]
 pub(in crate::metrics) struct Diego(pub(in crate::metrics) Measures);
@@ -26,7 +26,7 @@ impl Collector for Diego {
             measures.database(),
         ];
         for readings in parts {
-            // What has the same name comes one after another.
+            // Readings of one name are consecutive.
             for family in readings.chunk_by(|one, next| one.prometheus == next.prometheus) {
                 encode(&mut encoder, family)?;
             }
@@ -35,11 +35,13 @@ impl Collector for Diego {
     }
 }
 
-fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[Reading]) -> fmt::Result {
+fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[MetricReading]) -> fmt::Result {
     let Some(first) = family.first() else { return Ok(()) };
     let kind = match first.value {
-        Value::Number(_) | Value::Time(_) => MetricType::Gauge,
-        Value::Total(_) | Value::TotalTime(_) | Value::Runs(_) | Value::PerRun { .. } => MetricType::Counter,
+        MetricValue::Number(_) | MetricValue::Time(_) => MetricType::Gauge,
+        MetricValue::Total(_) | MetricValue::TotalTime(_) | MetricValue::Runs(_) | MetricValue::PerRun { .. } => {
+            MetricType::Counter
+        }
     };
     let mut metric = encoder.encode_descriptor(first.prometheus, first.help, None, kind)?;
     if first.of == Of::Host {
@@ -47,7 +49,7 @@ fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[Reading]) -> fmt::Resul
     }
     for reading in family {
         match &reading.of {
-            // Named like what is about a part of it, which nothing is.
+            // A family is either about the host or about parts of it, never both.
             Of::Host => {}
             Of::Domain(domain) => value(reading.value, metric.encode_family(&[("domain", domain.as_str())])?)?,
             Of::Cell(cell_id) => value(reading.value, metric.encode_family(&[("cell_id", cell_id.as_str())])?)?,
@@ -56,13 +58,13 @@ fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[Reading]) -> fmt::Resul
     Ok(())
 }
 
-fn value(value: Value, encoder: MetricEncoder<'_>) -> fmt::Result {
+fn value(value: MetricValue, encoder: MetricEncoder<'_>) -> fmt::Result {
     match value {
-        Value::Number(number) => ConstGauge::new(number).encode(encoder),
-        Value::Time(time) => ConstGauge::new(time.as_secs_f64()).encode(encoder),
-        Value::Total(total) | Value::Runs(total) | Value::PerRun { total, .. } => {
+        MetricValue::Number(number) => ConstGauge::new(number).encode(encoder),
+        MetricValue::Time(time) => ConstGauge::new(time.as_secs_f64()).encode(encoder),
+        MetricValue::Total(total) | MetricValue::Runs(total) | MetricValue::PerRun { total, .. } => {
             ConstCounter::new(total).encode(encoder)
         }
-        Value::TotalTime(time) => ConstCounter::new(time.as_secs_f64()).encode(encoder),
+        MetricValue::TotalTime(time) => ConstCounter::new(time.as_secs_f64()).encode(encoder),
     }
 }

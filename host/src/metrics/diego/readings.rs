@@ -1,5 +1,5 @@
-//! The facts of the registry under their names, Diego's and Prometheus', at the moment that somebody reads them. The only
-//! place where a name is written; each is kept once released.
+//! The registry's values with their names for Diego and Prometheus, at the time of reading. The only place that defines
+//! metric names; a name does not change once released.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use super::{Converged, Measures, TaskMarks};
 use crate::database::Statistics;
 
-/// One fact.
+/// One value with its names.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct MetricReading {
     pub(super) diego: &'static str,
     pub(super) prometheus: &'static str,
     pub(super) help: &'static str,
     pub(super) of: Of,
-    pub(super) value: Value,
+    pub(super) value: MetricValue,
 }
 
-/// What a fact is about.
+/// What a value is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Of {
     Host,
@@ -25,64 +25,66 @@ pub(super) enum Of {
     Cell(String),
 }
 
-/// What is read, and so how each of the two readers is told.
+/// A value, with the way in which Loggregator reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum MetricValue {
     Number(u64),
     Time(Duration),
-    /// Only grows. Loggregator is told the whole, as a gauge.
+    /// A total, reported whole as a gauge.
     Total(u64),
     TotalTime(Duration),
-    /// Only grows. Loggregator is told what was added, if anything was.
+    /// A total, reported as its increment, if it has grown.
     Runs(u64),
-    /// Only grows. Loggregator is told what the last run added, each time anew, as Diego does.
+    /// A total, reported as the increment of the last run, again in each report, as Diego does.
     PerRun {
         last: u64,
         total: u64,
     },
 }
 
-fn reading(diego: &'static str, prometheus: &'static str, help: &'static str, value: Value) -> Reading {
-    Reading { diego, prometheus, help, of: Of::Host, value }
+fn reading(diego: &'static str, prometheus: &'static str, help: &'static str, value: MetricValue) -> MetricReading {
+    MetricReading { diego, prometheus, help, of: Of::Host, value }
 }
 
 impl Measures {
-    /// Of a host, be it the master or not.
-    pub(super) fn host(&self) -> Vec<Reading> {
+    /// Metrics of a host, master or standby.
+    pub(super) fn host(&self) -> Vec<MetricReading> {
         let held = u64::from(self.0.lock_held.load(Relaxed));
         let mut readings =
-            vec![reading("LockHeld", "lock_held", "1 while this host is the master", Value::Number(held))];
+            vec![reading("LockHeld", "lock_held", "1 while this host is the master", MetricValue::Number(held))];
         if let Some(open) = open_file_descriptors() {
             let help = "Files, sockets and the like that are open";
-            readings.push(reading("OpenFileDescriptors", "open_file_descriptors", help, Value::Number(open)));
+            readings.push(reading("OpenFileDescriptors", "open_file_descriptors", help, MetricValue::Number(open)));
         }
         readings
     }
 
-    /// What happens once, of which there is nothing until it has.
-    pub(super) fn election(&self) -> Vec<Reading> {
+    /// Empty until this host is the master.
+    pub(super) fn election(&self) -> Vec<MetricReading> {
         let is_elected = self.0.is_elected.load(Relaxed);
         let help = "1 once this host serves as the master";
-        let election = reading("BBSMasterElected", "master_elected", help, Value::Number(1));
+        let election = reading("BBSMasterElected", "master_elected", help, MetricValue::Number(1));
         is_elected.then_some(election).into_iter().collect()
     }
 
-    pub(super) fn migration(&self) -> Vec<Reading> {
+    pub(super) fn migration(&self) -> Vec<MetricReading> {
         let help = "What it took at this start to bring the database to the version wanted";
         let spent = self.0.migration.get();
-        let as_reading = |spent| reading("MigrationDuration", "migration_duration_seconds", help, Value::Time(spent));
+        let as_reading =
+            |spent| reading("MigrationDuration", "migration_duration_seconds", help, MetricValue::Time(spent));
         spent.map(as_reading).into_iter().collect()
     }
 
-    pub(super) fn encryption(&self) -> Vec<Reading> {
+    pub(super) fn encryption(&self) -> Vec<MetricReading> {
         let help = "What it took to bring everything under the active key, where there was something to do";
         let spent = self.0.encryption.get();
-        let as_reading = |spent| reading("EncryptionDuration", "encryption_duration_seconds", help, Value::Time(spent));
+        let as_reading =
+            |spent| reading("EncryptionDuration", "encryption_duration_seconds", help, MetricValue::Time(spent));
         spent.map(as_reading).into_iter().collect()
     }
 
-    /// As of the last run of convergence, however often it is read.
-    pub(super) fn convergence(&self) -> Vec<Reading> {
+    /// Findings of the last run of convergence.
+    pub(super) fn convergence(&self) -> Vec<MetricReading> {
         let converged = self.converged();
         let mut readings = lrps(&converged);
         readings.extend(tasks(&converged));
@@ -92,7 +94,7 @@ impl Measures {
     }
 
     /// Tasks by cell, since this host started.
-    fn task_marks(&self) -> Vec<Reading> {
+    fn task_marks(&self) -> Vec<MetricReading> {
         type Of3 = (&'static str, &'static str, &'static str, fn(&TaskMarks) -> u64);
         let kinds: [Of3; 3] = [
             ("TasksStarted", "tasks_started", "Tasks that a cell began with", |marks| marks.started),
@@ -102,40 +104,40 @@ impl Measures {
         let ends = self.task_ends();
         let of = |(diego, prometheus, help, count): Of3| {
             let by_cell = ends.iter().map(move |(cell, marks)| {
-                let (of, value) = (Of::Cell(cell.clone()), Value::Total(count(marks)));
-                Reading { diego, prometheus, help, of, value }
+                let (of, value) = (Of::Cell(cell.clone()), MetricValue::Total(count(marks)));
+                MetricReading { diego, prometheus, help, of, value }
             });
             by_cell.collect::<Vec<_>>()
         };
         kinds.into_iter().flat_map(of).collect()
     }
 
-    /// With what is the most of a window as of now.
-    pub(super) fn database(&self) -> Vec<Reading> {
+    /// Metrics of the database; the maxima cover the current window so far.
+    pub(super) fn database(&self) -> Vec<MetricReading> {
         self.0.database.as_ref().map(|database| queries(&database.statistics())).unwrap_or_default()
     }
 
-    /// The same, ending the window.
-    pub(super) fn end_database_window(&self) -> Vec<Reading> {
+    /// The same; ends the window of the maxima.
+    pub(super) fn end_database_window(&self) -> Vec<MetricReading> {
         self.0.database.as_ref().map(|database| queries(&database.end_statistics_window())).unwrap_or_default()
     }
 }
 
-fn lrps(converged: &Converged) -> Vec<Reading> {
+fn lrps(converged: &Converged) -> Vec<MetricReading> {
     let lrps = &converged.lrps;
-    let domain = |domain: &String| Reading {
+    let domain = |domain: &String| MetricReading {
         of: Of::Domain(domain.clone()),
-        ..reading("Domain", "domain", "1 for each domain that is fresh", Value::Number(1))
+        ..reading("Domain", "domain", "1 for each domain that is fresh", MetricValue::Number(1))
     };
-    let number = |diego, prometheus, help, number| reading(diego, prometheus, help, Value::Number(number));
-    let runs = Value::Runs(converged.lrp_runs);
+    let number = |diego, prometheus, help, number| reading(diego, prometheus, help, MetricValue::Number(number));
+    let runs = MetricValue::Runs(converged.lrp_runs);
     let mut readings = vec![
         reading("ConvergenceLRPRuns", "convergence_lrp_runs", "Runs of convergence of instances", runs),
         reading(
             "ConvergenceLRPDuration",
             "convergence_lrp_duration_seconds",
             "What the last of these runs took",
-            Value::Time(converged.lrps_spent),
+            MetricValue::Time(converged.lrps_spent),
         ),
     ];
     readings.extend(lrps.fresh_domains.iter().map(domain));
@@ -171,48 +173,53 @@ fn lrps(converged: &Converged) -> Vec<Reading> {
     readings
 }
 
-fn tasks(converged: &Converged) -> Vec<Reading> {
+fn tasks(converged: &Converged) -> Vec<MetricReading> {
     let tasks = &converged.tasks;
-    let number = |diego, prometheus, help, number| reading(diego, prometheus, help, Value::Number(number));
-    let pruned = Value::PerRun { last: tasks.pruned, total: converged.tasks_pruned };
-    let kicked = Value::PerRun { last: tasks.kicked, total: converged.tasks_kicked };
+    let number = |diego, prometheus, help, number| reading(diego, prometheus, help, MetricValue::Number(number));
+    let pruned = MetricValue::PerRun { last: tasks.pruned, total: converged.tasks_pruned };
+    let kicked = MetricValue::PerRun { last: tasks.kicked, total: converged.tasks_kicked };
     vec![
         number("TasksPending", "tasks_pending", "Tasks that wait for a cell", tasks.pending),
         number("TasksRunning", "tasks_running", "Tasks that run", tasks.running),
-        number("TasksCompleted", "tasks_completed", "Tasks that ended and were not told of", tasks.completed),
-        number("TasksResolving", "tasks_resolving", "Tasks whose end is being told", tasks.resolving),
-        reading("ConvergenceTasksPruned", "convergence_tasks_pruned", "Tasks that nobody came for", pruned),
-        reading("ConvergenceTasksKicked", "convergence_tasks_kicked", "Tasks that were moved on", kicked),
+        number("TasksCompleted", "tasks_completed", "Tasks that completed and are not being resolved", tasks.completed),
+        number("TasksResolving", "tasks_resolving", "Tasks that are being resolved", tasks.resolving),
+        reading(
+            "ConvergenceTasksPruned",
+            "convergence_tasks_pruned",
+            "Tasks that were deleted because they were not resolved in time",
+            pruned,
+        ),
+        reading("ConvergenceTasksKicked", "convergence_tasks_kicked", "Tasks that convergence acted on", kicked),
         reading(
             "ConvergenceTaskRuns",
             "convergence_task_runs",
             "Runs of convergence of tasks",
-            Value::Runs(converged.task_runs),
+            MetricValue::Runs(converged.task_runs),
         ),
         reading(
             "ConvergenceTaskDuration",
             "convergence_task_duration_seconds",
             "What the last of these runs took",
-            Value::Time(converged.tasks_spent),
+            MetricValue::Time(converged.tasks_spent),
         ),
     ]
 }
 
-fn queries(counted: &Statistics) -> Vec<Reading> {
-    let total = |diego, prometheus, help, total| reading(diego, prometheus, help, Value::Total(total));
+fn queries(counted: &Statistics) -> Vec<MetricReading> {
+    let total = |diego, prometheus, help, total| reading(diego, prometheus, help, MetricValue::Total(total));
     vec![
         reading(
             "DBOpenConnections",
             "db_open_connections",
             "Connections to the database",
-            Value::Number(counted.open_connections),
+            MetricValue::Number(counted.open_connections),
         ),
         total("DBWaitCount", "db_waits", "Times that no connection was left", counted.waits),
         reading(
             "DBWaitDuration",
             "db_wait_seconds",
             "What was waited until there was one",
-            Value::TotalTime(counted.waited),
+            MetricValue::TotalTime(counted.waited),
         ),
         total("DBQueriesTotal", "db_queries", "Queries", counted.queries),
         total("DBQueriesSucceeded", "db_queries_succeeded", "Queries that did not fail", counted.succeeded),
@@ -221,18 +228,18 @@ fn queries(counted: &Statistics) -> Vec<Reading> {
             "DBQueriesInFlight",
             "db_queries_in_flight",
             "The most queries at once of the last minute or two",
-            Value::Number(counted.most_in_flight),
+            MetricValue::Number(counted.most_in_flight),
         ),
         reading(
             "DBQueryDurationMax",
             "db_query_duration_max_seconds",
             "The longest query of the last minute or two",
-            Value::Time(counted.longest),
+            MetricValue::Time(counted.longest),
         ),
     ]
 }
 
-/// Nothing where the system does not say.
+/// `None` if the system does not provide it.
 fn open_file_descriptors() -> Option<u64> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count() as u64)
 }

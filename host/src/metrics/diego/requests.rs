@@ -1,14 +1,14 @@
-//! Requests since somebody last asked: how many, and how long the slowest took. Owns which routes are looked at on their
-//! own; streams never are.
+//! Requests since the last report: their number, and the slowest. Owns which routes are reported separately; streams never
+//! are.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What the names of all streams have in common.
+/// Part of the name of every stream.
 const STREAM: &str = "EventStream";
 
-/// Routes, by Diego's names, that are counted and timed on their own.
+/// Routes, by Diego's names, that are counted or timed separately.
 #[derive(Debug, Clone, Default)]
 pub struct AdvancedRoutes {
     pub counted: Vec<String>,
@@ -16,23 +16,23 @@ pub struct AdvancedRoutes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(super) struct RequestCounters {
     count: AtomicU64,
     slowest_ns: AtomicU64,
     counted: BTreeMap<String, AtomicU64>,
     timed: BTreeMap<String, AtomicU64>,
 }
 
-/// What there was since the last time.
+/// The requests since the last report.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Since {
+pub(super) struct RequestReport {
     pub(super) count: u64,
     pub(super) slowest: Duration,
     pub(super) counted: Vec<(String, u64)>,
     pub(super) timed: Vec<(String, Duration)>,
 }
 
-impl Requests {
+impl RequestCounters {
     pub(super) fn new(advanced: &AdvancedRoutes) -> Self {
         let none = |routes: &[String]| {
             let calls = routes.iter().filter(|route| !route.contains(STREAM));
@@ -57,9 +57,9 @@ impl Requests {
         self.count.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn take(&self) -> Since {
+    pub(super) fn take(&self) -> RequestReport {
         let take = |value: &AtomicU64| value.swap(0, Relaxed);
-        Since {
+        RequestReport {
             count: take(&self.count),
             slowest: Duration::from_nanos(take(&self.slowest_ns)),
             counted: self.counted.iter().map(|(route, count)| (route.clone(), take(count))).collect(),

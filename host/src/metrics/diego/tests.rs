@@ -1,9 +1,9 @@
-//! What each of the two readers is told of the same facts.
+//! What Loggregator and Prometheus get from the same values.
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::pace::Pace;
 use crate::progress::Progress;
+use crate::throttle::Throttle;
 
 const SPENT: Duration = Duration::from_millis(1500);
 
@@ -27,52 +27,52 @@ fn added(points: &[Point], name: &str) -> u64 {
 
 #[track_caller]
 fn reads(measures: &Measures, line: &str) {
-    let text = Metrics::new(Progress::default(), Pace::default(), measures.clone()).text(0);
+    let text = Metrics::new(Progress::default(), Throttle::default(), measures.clone()).text(0);
     assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
 }
 
 #[test]
-fn requests_are_told_since_the_last_time() {
+fn requests_are_reported_since_the_last_report() {
     let advanced = AdvancedRoutes {
         counted: vec!["StartActualLRP".to_owned(), "TaskEventStream".to_owned()],
         timed: vec!["StartActualLRP".to_owned(), "Domains".to_owned()],
     };
-    let inner = Inner { requests: Requests::new(&advanced), ..Inner::default() };
+    let inner = Inner { requests: RequestCounters::new(&advanced), ..Inner::default() };
     let measures = Measures(Arc::new(inner));
     let mut points = Points::new(measures.clone());
     measures.answered("StartActualLRP", SPENT);
     measures.answered("Tasks", Duration::from_secs(2));
     measures.stream_ended();
-    let told = points.requests();
-    assert_eq!(added(&told, "RequestCount"), 3);
-    assert_eq!(gauge(&told, "RequestLatency"), (2e9, "nanos"));
-    assert_eq!(added(&told, "RequestCount.StartActualLRP"), 1);
-    assert_eq!(gauge(&told, "RequestLatency.StartActualLRP"), (1.5e9, "nanos"));
-    assert_eq!(gauge(&told, "RequestLatency.Domains"), (0.0, "nanos"));
-    assert!(!told.iter().any(|point| point.name.contains("Stream")), "streams never are");
-    let told = points.requests();
-    assert_eq!((added(&told, "RequestCount"), gauge(&told, "RequestLatency").0), (0, 0.0));
+    let reported = points.requests();
+    assert_eq!(added(&reported, "RequestCount"), 3);
+    assert_eq!(gauge(&reported, "RequestLatency"), (2e9, "nanos"));
+    assert_eq!(added(&reported, "RequestCount.StartActualLRP"), 1);
+    assert_eq!(gauge(&reported, "RequestLatency.StartActualLRP"), (1.5e9, "nanos"));
+    assert_eq!(gauge(&reported, "RequestLatency.Domains"), (0.0, "nanos"));
+    assert!(!reported.iter().any(|point| point.name.contains("Stream")), "streams are not reported separately");
+    let reported = points.requests();
+    assert_eq!((added(&reported, "RequestCount"), gauge(&reported, "RequestLatency").0), (0, 0.0));
 }
 
 #[test]
-fn the_last_run_of_convergence_is_told_again_and_again() {
+fn last_run_of_convergence_is_repeated_in_each_report() {
     let measures = Measures::default();
     let mut points = Points::new(measures.clone());
     assert_eq!(gauge(&points.convergence(), "LRPsRunning"), (0.0, "Metric"));
-    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "there were none");
+    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "there were no runs");
     let lrps =
         LrpCounts { running: 7, fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()], ..LrpCounts::default() };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.lrps_converged(None, SPENT * 2);
     measures.tasks_converged(Some(TaskCounts { pruned: 2, kicked: 3, ..TaskCounts::default() }), SPENT);
-    let told = points.convergence();
-    assert_eq!((added(&told, "ConvergenceLRPRuns"), added(&told, "ConvergenceTaskRuns")), (2, 1));
-    assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (2, 3));
-    for told in [told, points.convergence()] {
-        assert_eq!(gauge(&told, "LRPsRunning"), (7.0, "Metric"), "a run that failed says nothing");
-        assert_eq!(gauge(&told, "ConvergenceLRPDuration"), (3e9, "nanos"));
-        assert_eq!(gauge(&told, "Domain.cf-apps"), (1.0, "Metric"));
-        assert_eq!(added(&told, "ConvergenceTasksKicked"), 3);
+    let reported = points.convergence();
+    assert_eq!((added(&reported, "ConvergenceLRPRuns"), added(&reported, "ConvergenceTaskRuns")), (2, 1));
+    assert_eq!((added(&reported, "ConvergenceTasksPruned"), added(&reported, "ConvergenceTasksKicked")), (2, 3));
+    for reported in [reported, points.convergence()] {
+        assert_eq!(gauge(&reported, "LRPsRunning"), (7.0, "Metric"), "a failed run keeps the previous findings");
+        assert_eq!(gauge(&reported, "ConvergenceLRPDuration"), (3e9, "nanos"));
+        assert_eq!(gauge(&reported, "Domain.cf-apps"), (1.0, "Metric"));
+        assert_eq!(added(&reported, "ConvergenceTasksKicked"), 3);
     }
     assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "none was added");
     measures.tasks_converged(Some(TaskCounts { kicked: 1, ..TaskCounts::default() }), SPENT);
@@ -89,14 +89,14 @@ fn the_last_run_of_convergence_is_told_again_and_again() {
 }
 
 #[test]
-fn tasks_are_told_by_cell() {
+fn tasks_are_reported_by_cell() {
     let measures = Measures::default();
     for mark in [TaskMark::Started, TaskMark::Started, TaskMark::Succeeded, TaskMark::Failed] {
         measures.task(b"cell-1", mark);
     }
     measures.task(b"cell-2", TaskMark::Started);
-    let told = Points::new(measures.clone()).convergence();
-    let started: Vec<_> = told.iter().filter(|point| point.name == "TasksStarted").collect();
+    let reported = Points::new(measures.clone()).convergence();
+    let started: Vec<_> = reported.iter().filter(|point| point.name == "TasksStarted").collect();
     assert_eq!(started.len(), 2);
     assert_eq!(started[0].cell_id.as_deref(), Some("cell-1"));
     assert_eq!(started[0].quantity, Quantity::Gauge { value: 2.0, unit: "Metric" });
@@ -105,7 +105,7 @@ fn tasks_are_told_by_cell() {
 }
 
 #[test]
-fn what_has_not_happened_is_not_told() {
+fn metrics_of_later_events_are_absent_before_them() {
     let measures = Measures::default();
     let mut points = Points::new(measures.clone());
     assert!(points.election().is_empty() && points.migration().is_empty() && points.encryption().is_empty());
@@ -124,7 +124,7 @@ fn what_has_not_happened_is_not_told() {
 }
 
 #[test]
-fn each_number_has_its_own_name() {
+fn each_count_has_its_own_name() {
     let measures = Measures::default();
     let lrps = LrpCounts {
         unclaimed: 1,
@@ -145,7 +145,7 @@ fn each_number_has_its_own_name() {
     let tasks = TaskCounts { pending: 21, running: 22, completed: 23, resolving: 24, pruned: 25, kicked: 26 };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.tasks_converged(Some(tasks), SPENT);
-    let told = Points::new(measures.clone()).convergence();
+    let reported = Points::new(measures.clone()).convergence();
     for (name, prometheus, value) in [
         ("LRPsUnclaimed", "lrps_unclaimed", 1),
         ("LRPsClaimed", "lrps_claimed", 2),
@@ -164,19 +164,19 @@ fn each_number_has_its_own_name() {
         ("TasksCompleted", "tasks_completed", 23),
         ("TasksResolving", "tasks_resolving", 24),
     ] {
-        assert_eq!(gauge(&told, name), (f64::from(value), "Metric"), "{name}");
+        assert_eq!(gauge(&reported, name), (f64::from(value), "Metric"), "{name}");
         reads(&measures, &format!("bbs_{prometheus} {value}"));
     }
-    assert_eq!((added(&told, "ConvergenceTasksPruned"), added(&told, "ConvergenceTasksKicked")), (25, 26));
+    assert_eq!((added(&reported, "ConvergenceTasksPruned"), added(&reported, "ConvergenceTasksKicked")), (25, 26));
 }
 
 #[test]
-fn whoever_makes_up_cells_takes_no_memory() {
+fn number_of_cells_is_bounded() {
     let measures = Measures::default();
-    for cell in 0..MOST_CELLS + 5 {
+    for cell in 0..MAX_CELLS + 5 {
         measures.task(format!("cell-{cell}").as_bytes(), TaskMark::Started);
     }
-    assert_eq!(measures.task_ends().len(), MOST_CELLS);
+    assert_eq!(measures.task_ends().len(), MAX_CELLS);
     measures.task(b"cell-0", TaskMark::Started);
     reads(&measures, "bbs_tasks_started_total{cell_id=\"cell-0\"} 2");
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::layout::fold::Line;
+use crate::encryption::Keyring;
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::Value;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, Lens, LensError, Residue, TableGroup};
-use crate::record::Keyring;
 use crate::rows::{BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same};
 
 /// One step of a lens, and the step in the other direction.
@@ -44,7 +44,7 @@ pub(super) struct Taken {
 impl RoundTrip {
     /// `restorable` names the residue of earlier steps in the other direction.
     pub(super) fn new(
-        line: &Line,
+        layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
         migration: &Arc<dyn Transform>,
         direction: Direction,
@@ -56,12 +56,12 @@ impl RoundTrip {
             Direction::Up => (below.unwrap_or(0), version),
             Direction::Down => (version, below.unwrap_or(0)),
         };
-        let there = Lens::new(line, migrations, source, target, restorable.into_iter().collect());
+        let there = Lens::new(layouts, migrations, source, target, restorable.into_iter().collect());
         // The step back may get residue wherever the step before it may leave some.
         let tables = there.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
         let reversible = migration.manifest().reversible;
-        let back = reversible.then(|| Lens::new(line, migrations, target, source, anything));
+        let back = reversible.then(|| Lens::new(layouts, migrations, target, source, anything));
         Self { migration: Arc::clone(migration), there, back }
     }
 

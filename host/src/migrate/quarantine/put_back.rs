@@ -13,7 +13,7 @@ use crate::lens::LensError;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::state::{self, Phase, current_of};
-use crate::migrate::{Context, MigrateError, Work, line, versions};
+use crate::migrate::{Context, MigrateError, Work, layout_history, versions};
 use crate::rows::{self, Passage, RowsError, residue};
 
 /// The result for a unit.
@@ -108,7 +108,7 @@ fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, Migra
         migrations,
         keyring: Arc::clone(&context.keyring),
         progress: context.progress.clone(),
-        pace: context.pace.clone(),
+        throttle: context.throttle.clone(),
         now_ns: context.now_ns,
         replays: context.replays.clone(),
         tuning: context.tuning.clone(),
@@ -136,8 +136,8 @@ async fn try_put_back(
     entry: &QuarantineEntry,
     current: DataVersion,
 ) -> Result<Fate, MigrateError> {
-    let line = line(&context.migrations)?;
-    if line.at(entry.from).is_none() {
+    let layouts = layout_history(&context.migrations)?;
+    if layouts.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });
     }
     let versions = versions(entry.from, current);
@@ -149,7 +149,7 @@ async fn try_put_back(
         return Err(MigrateError::QuarantineUnderway);
     }
     let restorable = crate::migrate::residue::present(&mut tx, direction.opposite(), versions.clone()).await?;
-    let mut work = Work::new(context, &line, entry.from, current, restorable);
+    let mut work = Work::new(context, &layouts, entry.from, current, restorable);
     for step in work.lens.steps() {
         let version = step.manifest().version;
         let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::record::Keyring;
 use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
 
 /// Encodes a batch of one unit as the database stores it: tables, each with its columns and then its rows; each value

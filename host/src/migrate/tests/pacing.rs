@@ -53,8 +53,8 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
         let world = TestEngine::with_rows(20).await.tuned(Tuning { batch_bytes: bytes, ..Tuning::default() });
         world.up(5).await.unwrap();
         let fence = Fence::raise(&world.context.database).await.unwrap();
-        let line = line(&world.context.migrations).unwrap();
-        let mut work = Work::new(&world.context, &line, 5, 6, BTreeSet::new());
+        let layouts = layout_history(&world.context.migrations).unwrap();
+        let mut work = Work::new(&world.context, &layouts, 5, 6, BTreeSet::new());
         begin(&world.context, &fence, &mut work, false).await.unwrap();
         let work = Arc::new(work);
         assert!(!work.visits_units(work.lens.tables["fixed_lrps"].group), "nothing of it is computed");

@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 use super::line as migrations;
 use crate::database::{Address, Database, Dialect, Row, schema, sql};
+use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
-use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, line, run};
-use crate::pace::Pace;
+use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, layout_history, run};
 use crate::progress::Progress;
-use crate::record::Keyring;
+use crate::throttle::Throttle;
 
 pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 
@@ -32,7 +32,7 @@ impl TestEngine {
             migrations: migrations::all(),
             keyring: Arc::new(Keyring::new([("key", "secret")], "key").unwrap()),
             progress: Progress::default(),
-            pace: Pace::default(),
+            throttle: Throttle::default(),
             now_ns: 1_795_000_000_000_000_000,
             replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),
@@ -137,7 +137,7 @@ impl TestEngine {
     }
 
     fn layout(&self, version: DataVersion) -> Layout {
-        line(&self.context.migrations).unwrap().at(version).unwrap().clone()
+        layout_history(&self.context.migrations).unwrap().at(version).unwrap().clone()
     }
 
     pub(super) async fn assert_layout(&self, version: DataVersion) {
@@ -197,10 +197,12 @@ impl TestEngine {
     /// Migrates up to a version with a copy that is damaged just before it is verified.
     pub(super) async fn damaged_before_verify(&self, to: DataVersion, damage: &str) -> MigrateError {
         let fence = Fence::raise(&self.context.database).await.unwrap();
-        let line = line(&self.context.migrations).unwrap();
+        let layouts = layout_history(&self.context.migrations).unwrap();
         let ends = (self.version().await.0, to);
-        let work =
-            bring_across(&self.context, &fence, &line, ends, false, &Arc::new(UnitBudget::of(None))).await.unwrap().0;
+        let work = bring_across(&self.context, &fence, &layouts, ends, false, &Arc::new(UnitBudget::of(None)))
+            .await
+            .unwrap()
+            .0;
         self.execute(damage).await;
         finish(&self.context, &fence, &work, false).await.unwrap_err()
     }

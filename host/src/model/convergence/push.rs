@@ -1,13 +1,13 @@
-//! What a running container was told of its routes and tags, against what is desired by now.
+//! Compares the routes and tags that a running container has with the desired ones.
 
 use std::collections::BTreeMap;
 
-use super::Wanted;
+use super::DesiredInstances;
 use crate::model::Text;
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use crate::model::tags::{DYNAMIC_INDEX, DYNAMIC_INSTANCE_GUID, MetricTags};
 
-/// What one container is to be told: its routes or its tags.
+/// An update for one container: its routes or its tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
     pub key: LrpKey,
@@ -18,8 +18,8 @@ pub struct Push {
 }
 
 impl Push {
-    /// At most two: Diego tells each by itself.
-    pub fn of(wanted: &Wanted, row: &ActualLrp) -> Vec<Self> {
+    /// At most two: Diego sends routes and tags separately.
+    pub fn of(wanted: &DesiredInstances, row: &ActualLrp) -> Vec<Self> {
         let push = |internal_routes, metric_tags| Self {
             key: row.key(),
             instance: row.instance_key(),
@@ -32,7 +32,7 @@ impl Push {
             pushes.push(push(Some(hostnames.clone()), None));
         }
         let tags = wanted.metric_tags.as_ref().map(|tags| resolved_tags(tags, row));
-        // A container that was told of no tags at all was started by a cell that does not know of them.
+        // A container without any tags was started by a cell that does not support them.
         if let Some(tags) = tags.filter(|tags| !row.metric_tags.is_empty() && *tags != row.metric_tags) {
             pushes.push(push(None, Some(tags)));
         }
@@ -40,12 +40,12 @@ impl Push {
     }
 }
 
-/// As Diego compares them: so many, and each among the others.
-pub fn hostnames_differ(desired: &[Text], told: &[Text]) -> bool {
-    desired.len() != told.len() || desired.iter().any(|name| !told.contains(name))
+/// Compares as Diego does: equal length, and each name among the others.
+pub fn hostnames_differ(desired: &[Text], current: &[Text]) -> bool {
+    desired.len() != current.len() || desired.iter().any(|name| !current.contains(name))
 }
 
-/// The tags of one instance, with what it puts in the place of the dynamic ones.
+/// The tags of one instance, with dynamic values filled in.
 pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text> {
     let value = |fixed: &Text, dynamic| match dynamic {
         DYNAMIC_INDEX => row.index.to_string().into(),
@@ -55,7 +55,7 @@ pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text>
     tags.iter().map(|(name, tag)| (name.clone(), value(&tag.fixed, tag.dynamic))).collect()
 }
 
-/// Whether an update says other tags. One that says none leaves them.
+/// Whether an update changes the tags. An update without tags does not.
 pub fn tags_differ(update: Option<&MetricTags>, before: &MetricTags) -> bool {
     update.is_some_and(|update| update != before)
 }

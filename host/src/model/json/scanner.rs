@@ -1,10 +1,10 @@
-//! Where a JSON value begins and ends, and whether it is one. Without recursion, so that deep
-//! nesting costs no stack.
+//! Scans JSON values: finds where each starts and ends, and validates it. Not recursive, so that deep
+//! nesting uses no stack.
 
 use super::Malformed;
 
-/// As deep as Go goes.
-const DEEPEST: usize = 10_000;
+/// Go's limit.
+const MAX_DEPTH: usize = 10_000;
 
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
@@ -16,14 +16,14 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0 }
     }
 
-    /// The next value as it stands, without the space before it.
+    /// The raw text of the next value, without the space before it.
     pub(super) fn value(&mut self) -> Result<&'a [u8], Malformed> {
         self.space();
         let start = self.at;
         let mut closers = Vec::new();
         loop {
             if let Some(closer) = self.begin_value()? {
-                if closers.len() == DEEPEST {
+                if closers.len() == MAX_DEPTH {
                     return Err(self.malformed());
                 }
                 closers.push(closer);
@@ -44,7 +44,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over a scalar, or over the bracket that opens an object or array, whose closer it gives.
+    /// Consumes a scalar, or the opening bracket of an object or array, whose closing bracket it returns.
     fn begin_value(&mut self) -> Result<Option<u8>, Malformed> {
         self.space();
         match self.peek() {
@@ -63,7 +63,7 @@ impl<'a> Scanner<'a> {
         self.expect(bracket)
     }
 
-    /// Whether the object or array ends here. If not, passes the comma before the next element.
+    /// Whether the object or array ends here. If not, consumes the comma before the next element.
     pub(super) fn closes(&mut self, closer: u8, at_start: bool) -> Result<bool, Malformed> {
         self.space();
         if self.peek() == Some(closer) {
@@ -80,7 +80,7 @@ impl<'a> Scanner<'a> {
         if closer == b'}' { self.key().map(|_| ()) } else { Ok(()) }
     }
 
-    /// A member's key with its quotes, and past the colon.
+    /// A member's raw key with its quotes; consumes the colon.
     pub(super) fn key(&mut self) -> Result<&'a [u8], Malformed> {
         self.space();
         let key = self.string()?;

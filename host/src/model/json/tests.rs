@@ -1,4 +1,4 @@
-//! Cases of Go's encoder and decoder, each of which has once surprised someone.
+//! Cases of Go's encoder and decoder, each of which has broken an implementation once.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn quoted(text: &[u8]) -> String {
 }
 
 #[test]
-fn space_goes_and_spelling_stays() {
+fn compaction_removes_space_and_preserves_spelling() {
     assert_eq!(
         compacted(" { \"a b\" : [ 1.50 , 1E+2,\t-0 ] ,\n\"\\u0041\":\"\\/\" } "),
         r#"{"a b":[1.50,1E+2,-0],"\u0041":"\/"}"#
@@ -23,18 +23,18 @@ fn space_goes_and_spelling_stays() {
 }
 
 #[test]
-fn what_html_would_mind_is_escaped() {
+fn html_characters_are_escaped() {
     assert_eq!(compacted("\"<a>&\u{2028}\u{2029}\u{2027}\""), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
     assert_eq!(quoted("<a>&\u{2028}\u{2029}\u{2027}".as_bytes()), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
 }
 
 #[test]
-fn quotes_inside_strings_do_not_end_them() {
+fn escaped_quote_does_not_end_a_string() {
     assert_eq!(compacted(r#"[ "a \" b" , "\\" , " c" ]"#), r#"["a \" b","\\"," c"]"#);
 }
 
 #[test]
-fn bytes_that_are_not_utf8_pass_compaction_and_are_replaced_one_by_one_in_quoting() {
+fn invalid_utf8_passes_compaction_and_is_replaced_byte_by_byte_in_quoting() {
     let mut out = Vec::new();
     compact(b"[ \"\xff\xe2\x80\" ]", &mut out).unwrap();
     assert_eq!(out, b"[\"\xff\xe2\x80\"]");
@@ -43,12 +43,12 @@ fn bytes_that_are_not_utf8_pass_compaction_and_are_replaced_one_by_one_in_quotin
 }
 
 #[test]
-fn control_characters_are_escaped_as_go_does() {
+fn control_characters_are_escaped_as_in_go() {
     assert_eq!(quoted(b"\0\x08\x0c\n\r\t\x1f\x7f\"\\/"), "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f\\\"\\\\/\"");
 }
 
 #[test]
-fn escapes_decode_with_pairs_and_lone_halves() {
+fn escapes_decode_with_surrogate_pairs_and_lone_halves() {
     let decoded = |text: &str| String::from_utf8(string(text.as_bytes()).unwrap().unwrap()).unwrap();
     assert_eq!(decoded(r#""\b\f\n\r\t\"\\\/""#), "\u{8}\u{c}\n\r\t\"\\/");
     assert_eq!(decoded(r#""\u00e9\ud83d\ude00""#), "é😀");
@@ -57,7 +57,7 @@ fn escapes_decode_with_pairs_and_lone_halves() {
 }
 
 #[test]
-fn members_and_elements_are_taken_apart() {
+fn members_and_elements_are_split() {
     let found = members(br#" { "a" : {"x":[1]} , "b":null } "#).unwrap().unwrap();
     assert_eq!(found, vec![(b"a".to_vec(), &br#"{"x":[1]}"#[..]), (b"b".to_vec(), &b"null"[..])]);
     assert_eq!(members(b"{}").unwrap().unwrap(), vec![]);
@@ -70,7 +70,7 @@ fn members_and_elements_are_taken_apart() {
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn malformed_json_is_rejected() {
     for text in [
         "",
         " ",
@@ -110,7 +110,7 @@ fn what_is_not_json_is_refused() {
 }
 
 #[test]
-fn nesting_goes_as_deep_as_go_goes() {
+fn nesting_is_limited_as_in_go() {
     let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
     assert!(compact(nested(10_000).as_bytes(), &mut Vec::new()).is_ok());
     assert!(compact(nested(10_001).as_bytes(), &mut Vec::new()).is_err());

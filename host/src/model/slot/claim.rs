@@ -1,16 +1,20 @@
-//! A cell says that it is starting an instance.
+//! Claim: a cell is starting an instance.
 
-use super::{Refusal, Slot, rules};
+use super::{Slot, SlotError, rules};
 use crate::model::actual_lrp::{InstanceKey, State};
 
 impl Slot {
-    pub fn claim(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<(), Refusal> {
+    /// Claims the instance for a container. A repeated claim, and one of the suspect container, change nothing.
+    ///
+    /// # Errors
+    /// `NotFound` without an instance; `CannotBeClaimed` if another container has it.
+    pub fn claim(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<(), SlotError> {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) {
             return Ok(());
         }
-        let row = self.ordinary.as_mut().ok_or(Refusal::NotFound)?;
+        let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
         if !rules::may_enter(row, &row.key(), instance, State::Claimed) {
-            return Err(Refusal::CannotBeClaimed);
+            return Err(SlotError::CannotBeClaimed);
         }
         if row.state() == Some(State::Claimed) {
             return Ok(());

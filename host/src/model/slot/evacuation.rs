@@ -1,12 +1,12 @@
-//! A cell is being emptied: what becomes of each of its containers. Owns which of them stay until another one runs.
+//! Evacuation of a cell: the transitions of its containers, and which of them are kept until a replacement runs.
 
 mod decide;
 
-use super::{Container, Refusal, Slot, Unclaim};
+use super::{Container, Slot, SlotError, Unclaim};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
-use decide::{Situation, Step, Target, decide};
+use decide::{ContainerRow, EvacuationStep, Situation, decide};
 
-/// How instances of a desired LRP are replaced.
+/// The update strategy of a desired LRP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replacement {
     /// The old container stays until a new one runs.
@@ -15,16 +15,16 @@ pub enum Replacement {
     Recreate,
 }
 
-/// Of a desired LRP, what evacuation has to know.
+/// The part of a desired LRP that evacuation depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Desired {
     pub replacement: Replacement,
     pub instances: i32,
-    /// How many of the managed instances run.
+    /// The number of managed instances that run.
     pub running: usize,
 }
 
-/// What the cell does with its container, and whether the instance needs a new cell.
+/// Whether the cell keeps the container, and whether the instance needs a new cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evacuated {
     pub keeps_container: bool,
@@ -43,59 +43,73 @@ impl Desired {
 }
 
 impl Slot {
-    pub fn evacuate_claimed(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<Evacuated, Refusal> {
-        if self.gives_up_stand_in(instance)? {
+    /// Evacuates a claimed container: the instance waits for another cell.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown container; `CannotBeUnclaimed` if the instance waits already.
+    pub fn evacuate_claimed(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<Evacuated, SlotError> {
+        if self.remove_if_stand_in(instance)? {
             return Ok(Evacuated::GONE);
         }
         self.unclaim(Unclaim::Any, now_ns)?;
         Ok(Evacuated { keeps_container: false, needs_cell: true })
     }
 
-    /// Whether it is started again is left to whoever looks after crashed instances.
+    /// Evacuates a crashed container. Convergence restarts the instance.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown container; as of [`Slot::crash`].
     pub fn evacuate_crashed(
         &mut self,
         key: &LrpKey,
         instance: &InstanceKey,
         reason: &[u8],
         now_ns: i64,
-    ) -> Result<Evacuated, Refusal> {
-        if !self.gives_up_stand_in(instance)? {
+    ) -> Result<Evacuated, SlotError> {
+        if !self.remove_if_stand_in(instance)? {
             self.crash(key, instance, reason, now_ns)?;
         }
         Ok(Evacuated::GONE)
     }
 
-    pub fn evacuate_stopped(&mut self, instance: &InstanceKey) -> Result<Evacuated, Refusal> {
-        if !self.gives_up_stand_in(instance)? {
+    /// Evacuates a stopped container.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown container.
+    pub fn evacuate_stopped(&mut self, instance: &InstanceKey) -> Result<Evacuated, SlotError> {
+        if !self.remove_if_stand_in(instance)? {
             self.remove(Some(instance))?;
         }
         Ok(Evacuated::GONE)
     }
 
-    /// Without a desired LRP nothing is to run.
+    /// Evacuates a running container by the update strategy; `desired` is `None` without a desired LRP.
+    ///
+    /// # Errors
+    /// The instance cannot be unclaimed.
     pub fn evacuate_running(
         &mut self,
         container: &Container,
         desired: Option<Desired>,
         now_ns: i64,
-    ) -> Result<Evacuated, Refusal> {
+    ) -> Result<Evacuated, SlotError> {
         Ok(match decide(Situation::of(self, &container.instance, desired)) {
-            Step::Leave => Evacuated::GONE,
-            Step::Later => Evacuated::STAYS,
-            Step::Remove(presence) => {
+            EvacuationStep::Leave => Evacuated::GONE,
+            EvacuationStep::Later => Evacuated::STAYS,
+            EvacuationStep::Remove(presence) => {
                 *self.at_mut(presence) = None;
                 Evacuated::GONE
             }
-            Step::Unclaim => {
+            EvacuationStep::Unclaim => {
                 self.unclaim(Unclaim::Any, now_ns)?;
                 Evacuated { keeps_container: false, needs_cell: true }
             }
-            Step::Describe => {
+            EvacuationStep::Describe => {
                 self.put_evacuating(container, now_ns);
                 Evacuated::STAYS
             }
-            Step::SetAside(presence) => {
-                let row = self.at(presence).ok_or(Refusal::NotFound)?;
+            EvacuationStep::MoveToEvacuating(presence) => {
+                let row = self.at(presence).ok_or(SlotError::NotFound)?;
                 self.put_evacuating(&Container::of(row), now_ns);
                 if presence == Presence::Suspect {
                     self.suspect = None;
@@ -107,9 +121,9 @@ impl Slot {
         })
     }
 
-    /// A container that only stood in for another one goes without more ado. Whether it was one.
-    fn gives_up_stand_in(&mut self, instance: &InstanceKey) -> Result<bool, Refusal> {
-        match self.presence_of(instance).ok_or(Refusal::NotFound)? {
+    /// Removes the row of an evacuating or suspect container; whether the container was one.
+    fn remove_if_stand_in(&mut self, instance: &InstanceKey) -> Result<bool, SlotError> {
+        match self.presence_of(instance).ok_or(SlotError::NotFound)? {
             Presence::Ordinary => Ok(false),
             presence @ (Presence::Evacuating | Presence::Suspect) => {
                 *self.at_mut(presence) = None;
@@ -118,7 +132,7 @@ impl Slot {
         }
     }
 
-    /// Where a container was set aside already, whether it takes traffic and where it is stay as they are.
+    /// Puts the container into the evacuating row. An existing row keeps its routability and its availability zone.
     fn put_evacuating(&mut self, container: &Container, now_ns: i64) {
         let Some(row) = &mut self.evacuating else {
             self.evacuating = Some(container.recorded(Presence::Evacuating, now_ns));
@@ -142,27 +156,27 @@ impl Situation {
         let target = slot.presence_of(instance);
         Self {
             target: match target {
-                None => Target::None,
-                Some(Presence::Evacuating) => Target::Evacuating,
+                None => ContainerRow::None,
+                Some(Presence::Evacuating) => ContainerRow::Evacuating,
                 Some(presence @ (Presence::Ordinary | Presence::Suspect))
                     if slot.at(presence).is_some_and(has_container) =>
                 {
-                    Target::Container(presence)
+                    ContainerRow::Container(presence)
                 }
-                Some(presence @ (Presence::Ordinary | Presence::Suspect)) => Target::Other(presence),
+                Some(presence @ (Presence::Ordinary | Presence::Suspect)) => ContainerRow::Other(presence),
             },
             ordinary: match &slot.ordinary {
                 None => decide::Ordinary::Absent,
-                Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::Target,
+                Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::SameContainer,
                 Some(row) if matches!(row.state(), Some(State::Running | State::Crashed)) => decide::Ordinary::Settled,
-                Some(_) => decide::Ordinary::OnItsWay,
+                Some(_) => decide::Ordinary::Pending,
             },
-            is_set_aside: slot.evacuating.is_some(),
+            has_evacuating: slot.evacuating.is_some(),
             desired: match desired {
-                None => decide::Wanted::No,
-                Some(Desired { replacement: Replacement::Rolling, .. }) => decide::Wanted::Rolling,
-                Some(desired) if desired.all_run() => decide::Wanted::RecreateNow,
-                Some(_) => decide::Wanted::RecreateLater,
+                None => decide::ReplacementChoice::No,
+                Some(Desired { replacement: Replacement::Rolling, .. }) => decide::ReplacementChoice::Rolling,
+                Some(desired) if desired.all_run() => decide::ReplacementChoice::RecreateNow,
+                Some(_) => decide::ReplacementChoice::RecreateLater,
             },
         }
     }

@@ -1,23 +1,29 @@
-//! A container whose cell disappears, and comes back. Neither is another image of its record.
+//! A container whose cell disappears or comes back. Neither makes a new revision of its record.
 
-use super::{Refusal, Slot};
+use super::{Slot, SlotError};
 use crate::model::actual_lrp::Presence;
 
 impl Slot {
-    /// The cell of the managed container has disappeared: it is kept beside whatever takes its place.
-    pub fn suspect(&mut self) -> Result<(), Refusal> {
+    /// Marks the managed container as suspect, because its cell is gone.
+    ///
+    /// # Errors
+    /// `NotFound` without an instance; `Exists` if there is a suspect container.
+    pub fn suspect(&mut self) -> Result<(), SlotError> {
         if self.suspect.is_some() {
-            return Err(Refusal::Exists);
+            return Err(SlotError::Exists);
         }
-        let mut row = self.ordinary.take().ok_or(Refusal::NotFound)?;
+        let mut row = self.ordinary.take().ok_or(SlotError::NotFound)?;
         row.presence = Presence::Suspect as i32;
         self.suspect = Some(row);
         Ok(())
     }
 
-    /// The cell of a suspect container is there again: that container is the managed one, whatever has been.
-    pub fn promote(&mut self) -> Result<(), Refusal> {
-        let mut row = self.suspect.take().ok_or(Refusal::NotFound)?;
+    /// Makes the suspect container the managed one, because its cell is back. Replaces the managed row, if there is one.
+    ///
+    /// # Errors
+    /// `NotFound` without a suspect container.
+    pub fn promote(&mut self) -> Result<(), SlotError> {
+        let mut row = self.suspect.take().ok_or(SlotError::NotFound)?;
         row.presence = Presence::Ordinary as i32;
         self.ordinary = Some(row);
         Ok(())

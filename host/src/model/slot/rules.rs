@@ -1,23 +1,24 @@
-//! Which state may follow which: what a request has to know of the container that a row has.
+//! The allowed state transitions, and the instance key that each requires.
 
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, State};
 
-/// What the instance key of a request has to be for the new state.
+/// The instance key that a transition requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
+    /// Any key.
     Nothing,
-    /// The key of no container.
+    /// The empty key.
     NoContainer,
-    /// The key that the row has.
+    /// The key of the row.
     SameContainer,
-    /// There is no such way.
+    /// The transition is not allowed.
     Impossible,
 }
 
 const fn needs(stored: State, new: State) -> Needs {
     match (stored, new) {
         (State::Unclaimed, State::Unclaimed | State::Claimed | State::Running)
-        // A cell that runs what another one claimed was faster.
+        // The cell that starts first wins over the one that claimed.
         | (State::Claimed, State::Running) => Needs::Nothing,
         (State::Claimed | State::Running | State::Crashed, State::Unclaimed) => Needs::NoContainer,
         (State::Claimed, State::Claimed | State::Crashed)
@@ -27,7 +28,7 @@ const fn needs(stored: State, new: State) -> Needs {
     }
 }
 
-/// Whether a row may enter a state for a request with these keys. One in a state that nobody knows stays in it.
+/// Whether a request with these keys may move a row into a state. No transition leaves an unknown state.
 pub(super) fn may_enter(row: &ActualLrp, key: &LrpKey, instance: &InstanceKey, new: State) -> bool {
     let Some(stored) = row.state().filter(|_| row.is_at(key)) else { return false };
     match needs(stored, new) {
@@ -42,7 +43,7 @@ pub(super) fn may_enter(row: &ActualLrp, key: &LrpKey, instance: &InstanceKey, n
 mod tests {
     use super::*;
 
-    /// By stored and new state, in the order of `State::ALL`: with no, the same and another container's key.
+    /// By stored and new state, in the order of `State::ALL`: allowed with no, the same and another container's key.
     const TABLE: [[[bool; 3]; 4]; 4] = {
         const ANY: [bool; 3] = [true, true, true];
         const NONE: [bool; 3] = [true, false, false];
@@ -52,7 +53,7 @@ mod tests {
     };
 
     #[test]
-    fn every_pair_of_states_with_every_key() {
+    fn transitions_are_allowed_as_in_the_table() {
         let key = LrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
         let instance = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
         for (at, stored) in State::ALL.into_iter().enumerate() {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crashed_row_has_no_container_so_none_is_the_same() {
+    fn crashed_row_has_no_container_so_the_empty_key_is_the_same() {
         let key = LrpKey::default();
         let mut row = ActualLrp::unclaimed(&key, 0);
         row.state = State::Crashed.at_rest();
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_a_state_that_nobody_knows() {
+    fn unknown_state_allows_no_transition() {
         let key = LrpKey::default();
         let row = ActualLrp { state: b"LATER".to_vec(), ..ActualLrp::default() };
         for new in State::ALL {

@@ -1,14 +1,14 @@
-//! A cell says that it runs an instance, once or again and again.
+//! Start: a cell reports that it runs an instance, also as a heartbeat.
 
 use std::collections::BTreeMap;
 
 use bbs_proto::models::ActualLrpNetInfo;
 
-use super::{Refusal, Slot, rules};
+use super::{Slot, SlotError, rules};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
 use crate::model::{ModificationTag, Text};
 
-/// A container that runs, as its cell describes it.
+/// A running container, as its cell describes it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Container {
     pub key: LrpKey,
@@ -21,7 +21,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// The one that a record is about.
+    /// The container that a row describes.
     pub(super) fn of(row: &ActualLrp) -> Self {
         Self {
             key: row.key(),
@@ -34,7 +34,7 @@ impl Container {
         }
     }
 
-    /// A new record of it.
+    /// A new row for the container.
     pub(super) fn recorded(&self, presence: Presence, now_ns: i64) -> ActualLrp {
         let mut row = ActualLrp {
             process_guid: self.key.process_guid.clone(),
@@ -50,7 +50,7 @@ impl Container {
         row
     }
 
-    /// What a record says of its container.
+    /// Copies the description of the container into a row.
     fn describe(&self, row: &mut ActualLrp) {
         row.set_instance(self.instance.clone());
         row.net_info.clone_from(&self.net_info);
@@ -60,29 +60,32 @@ impl Container {
         row.availability_zone.clone_from(&self.availability_zone);
     }
 
-    /// Whether a record says exactly this.
-    fn is_told_by(&self, row: &ActualLrp) -> bool {
-        let mut told = row.clone();
-        self.describe(&mut told);
-        row.is_at(&self.key) && row.state() == Some(State::Running) && told == *row
+    /// Whether a row describes exactly this running container.
+    fn is_described_by(&self, row: &ActualLrp) -> bool {
+        let mut described = row.clone();
+        self.describe(&mut described);
+        row.is_at(&self.key) && row.state() == Some(State::Running) && described == *row
     }
 }
 
 impl Slot {
-    /// Whatever stood in for the instance is needed no longer.
-    pub fn start(&mut self, container: &Container, now_ns: i64) -> Result<(), Refusal> {
+    /// Starts the instance in a container, and removes its evacuating and suspect containers.
+    ///
+    /// # Errors
+    /// `CannotBeStarted` if another container runs.
+    pub fn start(&mut self, container: &Container, now_ns: i64) -> Result<(), SlotError> {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(&container.instance)) {
             return Ok(());
         }
         match &mut self.ordinary {
             None => self.ordinary = Some(container.recorded(Presence::Ordinary, now_ns)),
-            Some(row) if container.is_told_by(row) => {}
+            Some(row) if container.is_described_by(row) => {}
             Some(row) if rules::may_enter(row, &container.key, &container.instance, State::Running) => {
                 container.describe(row);
                 row.placement_error.clear();
                 row.enter(State::Running, now_ns);
             }
-            Some(_) => return Err(Refusal::CannotBeStarted),
+            Some(_) => return Err(SlotError::CannotBeStarted),
         }
         self.evacuating = None;
         self.suspect = None;

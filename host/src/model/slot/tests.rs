@@ -1,4 +1,4 @@
-//! Every call in every state, and what holds after any sequence of calls.
+//! Every transition in every state, and invariants after any sequence of them.
 
 mod calls;
 mod evacuation;
@@ -32,7 +32,7 @@ fn container(name: &str) -> Container {
     }
 }
 
-/// A row as the calls that lead to its state would leave it, with something in every field.
+/// A row in a reachable state, with a value in every field.
 fn row(state: State, presence: Presence, name: &str) -> ActualLrp {
     let mut row = container(name).recorded(presence, BEFORE_NS);
     row.state = state.at_rest();
@@ -50,7 +50,7 @@ fn ordinary(state: State) -> Slot {
     Slot { ordinary: Some(row(state, Presence::Ordinary, "mine")), ..Slot::default() }
 }
 
-/// With an old container and one on a lost cell beside it.
+/// With an evacuating and a suspect container besides.
 fn crowded(state: State) -> Slot {
     Slot {
         evacuating: Some(row(State::Running, Presence::Evacuating, "old")),
@@ -59,21 +59,21 @@ fn crowded(state: State) -> Slot {
     }
 }
 
-/// The slot that a call leaves, and what it said.
+/// Applies a transition to a copy; returns the copy and the result.
 fn after<T>(slot: &Slot, call: impl FnOnce(&mut Slot) -> T) -> (Slot, T) {
     let mut slot = slot.clone();
-    let said = call(&mut slot);
-    (slot, said)
+    let result = call(&mut slot);
+    (slot, result)
 }
 
-/// A refusal changes nothing.
+/// Asserts that a transition is rejected and changes nothing.
 #[track_caller]
-fn refused<T: std::fmt::Debug + PartialEq>(
+fn rejected<T: std::fmt::Debug + PartialEq>(
     slot: &Slot,
-    refusal: Refusal,
-    call: impl FnOnce(&mut Slot) -> Result<T, Refusal>,
+    refusal: SlotError,
+    call: impl FnOnce(&mut Slot) -> Result<T, SlotError>,
 ) {
-    let (after, said) = after(slot, call);
-    assert_eq!(said, Err(refusal));
+    let (after, result) = after(slot, call);
+    assert_eq!(result, Err(refusal));
     assert_eq!(after, *slot);
 }

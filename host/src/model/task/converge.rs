@@ -1,14 +1,14 @@
-//! What convergence does about a task that nothing else moves on. Pure.
+//! Convergence of a task: the action that is due. Pure.
 
-use super::{State, Task};
+use super::{Task, TaskState};
 use crate::model::cell::CellSet;
 
 const NOT_STARTED: &[u8] = b"not started within time limit";
 const CELL_GONE: &[u8] = b"cell disappeared before completion";
 
-/// What is known besides the task.
+/// The input of a decision besides the task: the present cells, and limits in nanoseconds.
 #[derive(Debug, Clone)]
-pub struct World<'a> {
+pub struct TaskConvergence<'a> {
     pub now_ns: i64,
     pub cells: &'a CellSet,
     pub kick_ns: i64,
@@ -16,46 +16,48 @@ pub struct World<'a> {
     pub expire_completed_ns: i64,
 }
 
+/// An action that is due for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Ask for a cell again.
+pub enum TaskAction {
+    /// Request its auction again.
     Auction,
-    /// It waited for too long.
+    /// It was pending for too long and fails.
     Expire,
-    /// Its cell is gone.
+    /// Its cell is gone, so it fails.
     Abandon,
-    /// Whoever is to hear of its end did not: tell again.
-    Tell,
-    /// The same for one that was being told: it has ended again first.
-    TellAnew,
-    /// Nobody came for it.
+    /// Call its completion callback again.
+    Callback,
+    /// The same for a resolving task, which becomes completed first.
+    RetryCallback,
+    /// Delete it: it completed too long ago.
     Forget,
 }
 
-impl World<'_> {
-    pub fn decide(&self, task: &Task) -> Option<Action> {
+impl TaskConvergence<'_> {
+    /// The due action, if there is one.
+    pub fn decide(&self, task: &Task) -> Option<TaskAction> {
         let since = |then_ns: i64, limit_ns: i64| then_ns < self.now_ns.saturating_sub(limit_ns);
         let forgotten = since(task.first_completed_at_ns, self.expire_completed_ns);
         let kicked = since(task.updated_at_ns, self.kick_ns);
         match task.state() {
-            State::Pending if since(task.created_at_ns, self.expire_pending_ns) => Some(Action::Expire),
-            State::Pending => Some(Action::Auction),
-            State::Running if self.cells.is_gone(&task.cell_id) => Some(Action::Abandon),
-            State::Completed if forgotten => Some(Action::Forget),
-            State::Completed if kicked => Some(Action::Tell),
-            State::Resolving if kicked && forgotten => Some(Action::Forget),
-            State::Resolving if kicked => Some(Action::TellAnew),
-            State::Invalid | State::Running | State::Completed | State::Resolving => None,
+            TaskState::Pending if since(task.created_at_ns, self.expire_pending_ns) => Some(TaskAction::Expire),
+            TaskState::Pending => Some(TaskAction::Auction),
+            TaskState::Running if self.cells.is_gone(&task.cell_id) => Some(TaskAction::Abandon),
+            TaskState::Completed if forgotten => Some(TaskAction::Forget),
+            TaskState::Completed if kicked => Some(TaskAction::Callback),
+            TaskState::Resolving if kicked && forgotten => Some(TaskAction::Forget),
+            TaskState::Resolving if kicked => Some(TaskAction::RetryCallback),
+            TaskState::Invalid | TaskState::Running | TaskState::Completed | TaskState::Resolving => None,
         }
     }
 
-    /// The task after an action, where that changes it.
-    pub fn after(&self, action: Action, task: &Task) -> Option<Task> {
+    /// The task after an action; `None` if the action does not change the record.
+    pub fn after(&self, action: TaskAction, task: &Task) -> Option<Task> {
         match action {
-            Action::Expire => Some(task.abandoned(NOT_STARTED, self.now_ns)),
-            Action::Abandon => Some(task.abandoned(CELL_GONE, self.now_ns)),
-            Action::TellAnew => task.unresolve().ok(),
-            Action::Auction | Action::Tell | Action::Forget => None,
+            TaskAction::Expire => Some(task.abandoned(NOT_STARTED, self.now_ns)),
+            TaskAction::Abandon => Some(task.abandoned(CELL_GONE, self.now_ns)),
+            TaskAction::RetryCallback => task.unresolve().ok(),
+            TaskAction::Auction | TaskAction::Callback | TaskAction::Forget => None,
         }
     }
 }
@@ -64,10 +66,16 @@ impl World<'_> {
 mod tests {
     use super::*;
 
-    /// A task whose times are so long ago, in a world where these are the limits: 30 to kick, 100 pending, 60 completed.
-    fn decided(state: State, age: i64, cell_id: &str) -> Option<Action> {
+    /// Decides a task of this age, with limits of 30 (kick), 100 (pending) and 60 (completed).
+    fn decided(state: TaskState, age: i64, cell_id: &str) -> Option<TaskAction> {
         let cells = CellSet::Known([b"here".to_vec()].into());
-        let world = World { now_ns: 1000, cells: &cells, kick_ns: 30, expire_pending_ns: 100, expire_completed_ns: 60 };
+        let input = TaskConvergence {
+            now_ns: 1000,
+            cells: &cells,
+            kick_ns: 30,
+            expire_pending_ns: 100,
+            expire_completed_ns: 60,
+        };
         let then = 1000 - age;
         let task = Task {
             state: state as i32,
@@ -77,33 +85,39 @@ mod tests {
             first_completed_at_ns: then,
             ..Task::default()
         };
-        world.decide(&task)
+        input.decide(&task)
     }
 
     #[test]
-    fn every_state_at_every_age() {
+    fn action_is_decided_by_state_and_age() {
         let ages = [0, 30, 31, 60, 61, 100, 101];
         let of = |state| ages.map(|age| decided(state, age, "here"));
-        let (auction, expire) = (Some(Action::Auction), Some(Action::Expire));
-        assert_eq!(of(State::Pending), [auction, auction, auction, auction, auction, auction, expire]);
-        assert_eq!(of(State::Running), [None; 7]);
-        let (tell, anew, forget) = (Some(Action::Tell), Some(Action::TellAnew), Some(Action::Forget));
-        assert_eq!(of(State::Completed), [None, None, tell, tell, forget, forget, forget]);
-        assert_eq!(of(State::Resolving), [None, None, anew, anew, forget, forget, forget]);
-        assert_eq!(of(State::Invalid), [None; 7]);
-        assert_eq!(decided(State::Running, 0, "gone"), Some(Action::Abandon));
-        assert_eq!(decided(State::Running, 0, ""), Some(Action::Abandon), "a cell that no presence names is gone");
+        let (auction, expire) = (Some(TaskAction::Auction), Some(TaskAction::Expire));
+        assert_eq!(of(TaskState::Pending), [auction, auction, auction, auction, auction, auction, expire]);
+        assert_eq!(of(TaskState::Running), [None; 7]);
+        let (callback, retry, forget) =
+            (Some(TaskAction::Callback), Some(TaskAction::RetryCallback), Some(TaskAction::Forget));
+        assert_eq!(of(TaskState::Completed), [None, None, callback, callback, forget, forget, forget]);
+        assert_eq!(of(TaskState::Resolving), [None, None, retry, retry, forget, forget, forget]);
+        assert_eq!(of(TaskState::Invalid), [None; 7]);
+        assert_eq!(decided(TaskState::Running, 0, "gone"), Some(TaskAction::Abandon));
+        assert_eq!(
+            decided(TaskState::Running, 0, ""),
+            Some(TaskAction::Abandon),
+            "a cell that no presence names is gone"
+        );
     }
 
     #[test]
-    fn what_is_told_anew_keeps_the_time_since_when_it_waits() {
+    fn retried_callback_keeps_the_time_of_the_last_update() {
         let cells = CellSet::Unknown;
-        let world = World { now_ns: 9, cells: &cells, kick_ns: 1, expire_pending_ns: 1, expire_completed_ns: 1 };
-        let task = Task { state: State::Resolving as i32, updated_at_ns: 3, ..Task::default() };
-        let after = world.after(Action::TellAnew, &task).unwrap();
-        assert_eq!((after.state(), after.updated_at_ns), (State::Completed, 3));
-        let lost = Task { state: State::Running as i32, cell_id: b"c".to_vec(), ..Task::default() };
-        let after = world.after(Action::Abandon, &lost).unwrap();
+        let input =
+            TaskConvergence { now_ns: 9, cells: &cells, kick_ns: 1, expire_pending_ns: 1, expire_completed_ns: 1 };
+        let task = Task { state: TaskState::Resolving as i32, updated_at_ns: 3, ..Task::default() };
+        let after = input.after(TaskAction::RetryCallback, &task).unwrap();
+        assert_eq!((after.state(), after.updated_at_ns), (TaskState::Completed, 3));
+        let lost = Task { state: TaskState::Running as i32, cell_id: b"c".to_vec(), ..Task::default() };
+        let after = input.after(TaskAction::Abandon, &lost).unwrap();
         assert_eq!((after.failed, &after.cell_id[..], &after.failure_reason[..]), (true, &b"c"[..], CELL_GONE));
     }
 }

@@ -1,27 +1,29 @@
-//! What may happen to a task, and what it is afterwards. Pure: a task and a call in, a task or a refusal out.
+//! The transitions of a task. Pure: a task and a call in, a task or an error out.
 
 use super::Task;
 use crate::model::Text;
 
 const CANCELLED: &[u8] = b"task was cancelled";
 
-/// The numbers are those at rest and on the wire.
+/// The state of a task. The numbers are the stored and wire form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// What a record says that nobody of this service wrote.
+pub enum TaskState {
+    /// An unknown number in the record.
     Invalid = 0,
     /// Waits for a cell.
     Pending = 1,
     Running = 2,
-    /// Ended; whoever desired it is to hear of it.
+    /// Ended; its result is to be delivered.
     Completed = 3,
-    /// Somebody is being told.
+    /// Its result is being delivered, by a callback or to a client.
     Resolving = 4,
 }
 
-impl State {
+impl TaskState {
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Invalid, Self::Pending, Self::Running, Self::Completed, Self::Resolving];
 
+    /// Diego's name of the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "Invalid",
@@ -33,104 +35,140 @@ impl State {
     }
 }
 
-/// Why a call is not for a task as it is. The texts are Diego's.
+/// Why a transition of a task is rejected. The texts are Diego's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TaskError {
     #[error("Cannot transition from {} to {}", .from.name(), .to.name())]
-    NoTransition { from: State, to: State },
+    NoTransition { from: TaskState, to: TaskState },
     #[error("Running on cell {} not {}", String::from_utf8_lossy(.holds), String::from_utf8_lossy(.asks))]
     OtherCell { holds: Text, asks: Text },
-    /// A rejection of what waits for no cell.
+    /// A rejection of a task that is neither pending nor running.
     #[error("the request received is invalid")]
     Rejection,
 }
 
 impl Task {
-    pub fn state(&self) -> State {
-        State::ALL.into_iter().find(|state| *state as i32 == self.state).unwrap_or(State::Invalid)
+    /// The state; an unknown number is `Invalid`.
+    pub fn state(&self) -> TaskState {
+        TaskState::ALL.into_iter().find(|state| *state as i32 == self.state).unwrap_or(TaskState::Invalid)
     }
 
-    fn refused(&self, to: State) -> Refusal {
-        Refusal::NoTransition { from: self.state(), to }
+    fn refused(&self, to: TaskState) -> TaskError {
+        TaskError::NoTransition { from: self.state(), to }
     }
 
-    /// On a cell. `None` if it runs there already.
-    pub fn start(&self, cell_id: &[u8], now_ns: i64) -> Result<Option<Self>, Refusal> {
+    /// Starts the task on a cell; `None` if it runs there already.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is pending.
+    pub fn start(&self, cell_id: &[u8], now_ns: i64) -> Result<Option<Self>, TaskError> {
         match self.state() {
-            State::Pending => Ok(Some(Self {
-                state: State::Running as i32,
+            TaskState::Pending => Ok(Some(Self {
+                state: TaskState::Running as i32,
                 cell_id: cell_id.to_vec(),
                 updated_at_ns: now_ns,
                 ..self.clone()
             })),
-            State::Running if self.cell_id == cell_id => Ok(None),
-            State::Invalid | State::Running | State::Completed | State::Resolving => Err(self.refused(State::Running)),
-        }
-    }
-
-    /// As the cell that ran it says it ended.
-    pub fn complete(&self, end: End, cell_id: &[u8], now_ns: i64) -> Result<Self, Refusal> {
-        match self.state() {
-            State::Running if self.cell_id == cell_id => Ok(self.ended(end, now_ns)),
-            State::Running => Err(Refusal::OtherCell { holds: self.cell_id.clone(), asks: cell_id.to_vec() }),
-            State::Invalid | State::Pending | State::Completed | State::Resolving => {
-                Err(self.refused(State::Completed))
+            TaskState::Running if self.cell_id == cell_id => Ok(None),
+            TaskState::Invalid | TaskState::Running | TaskState::Completed | TaskState::Resolving => {
+                Err(self.refused(TaskState::Running))
             }
         }
     }
 
-    /// Whoever desired it wants it no more.
-    pub fn cancel(&self, now_ns: i64) -> Result<Self, Refusal> {
-        self.fail(CANCELLED, now_ns)
-    }
-
-    pub fn fail(&self, reason: &[u8], now_ns: i64) -> Result<Self, Refusal> {
+    /// Completes the task, as reported by its cell.
+    ///
+    /// # Errors
+    /// `OtherCell` if another cell runs it; `NoTransition` unless it is running.
+    pub fn complete(&self, end: End, cell_id: &[u8], now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
-            State::Pending | State::Running => Ok(self.ended(End::failure(reason), now_ns)),
-            State::Invalid | State::Completed | State::Resolving => Err(self.refused(State::Completed)),
+            TaskState::Running if self.cell_id == cell_id => Ok(self.ended(end, now_ns)),
+            TaskState::Running => Err(TaskError::OtherCell { holds: self.cell_id.clone(), asks: cell_id.to_vec() }),
+            TaskState::Invalid | TaskState::Pending | TaskState::Completed | TaskState::Resolving => {
+                Err(self.refused(TaskState::Completed))
+            }
         }
     }
 
-    /// No cell takes it: it waits again.
-    pub fn reject(&self, reason: &[u8], now_ns: i64) -> Result<Self, Refusal> {
+    /// Cancels the task: it fails with Diego's reason.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is pending or running.
+    pub fn cancel(&self, now_ns: i64) -> Result<Self, TaskError> {
+        self.fail(CANCELLED, now_ns)
+    }
+
+    /// Fails the task.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is pending or running.
+    pub fn fail(&self, reason: &[u8], now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
-            State::Pending | State::Running => Ok(Self {
-                state: State::Pending as i32,
+            TaskState::Pending | TaskState::Running => Ok(self.ended(End::failure(reason), now_ns)),
+            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => Err(self.refused(TaskState::Completed)),
+        }
+    }
+
+    /// The auctioneer could not place the task: it is pending again.
+    ///
+    /// # Errors
+    /// `Rejection` unless it is pending or running.
+    pub fn reject(&self, reason: &[u8], now_ns: i64) -> Result<Self, TaskError> {
+        match self.state() {
+            TaskState::Pending | TaskState::Running => Ok(Self {
+                state: TaskState::Pending as i32,
                 rejection_count: self.rejection_count.saturating_add(1),
                 rejection_reason: reason.to_vec(),
                 updated_at_ns: now_ns,
                 ..self.clone()
             }),
-            State::Invalid | State::Completed | State::Resolving => Err(Refusal::Rejection),
+            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => Err(TaskError::Rejection),
         }
     }
 
-    /// Its end is about to be told.
-    pub fn resolve(&self, now_ns: i64) -> Result<Self, Refusal> {
+    /// Starts the delivery of its result.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is completed.
+    pub fn resolve(&self, now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
-            State::Completed => Ok(Self { state: State::Resolving as i32, updated_at_ns: now_ns, ..self.clone() }),
-            State::Invalid | State::Pending | State::Running | State::Resolving => Err(self.refused(State::Resolving)),
+            TaskState::Completed => {
+                Ok(Self { state: TaskState::Resolving as i32, updated_at_ns: now_ns, ..self.clone() })
+            }
+            TaskState::Invalid | TaskState::Pending | TaskState::Running | TaskState::Resolving => {
+                Err(self.refused(TaskState::Resolving))
+            }
         }
     }
 
-    /// Nobody could be told: it is to be tried again.
-    pub fn unresolve(&self) -> Result<Self, Refusal> {
+    /// Ends an unsuccessful delivery: the task is completed again, so that delivery is retried.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is resolving.
+    pub fn unresolve(&self) -> Result<Self, TaskError> {
         match self.state() {
-            State::Resolving => Ok(Self { state: State::Completed as i32, ..self.clone() }),
-            State::Invalid | State::Pending | State::Running | State::Completed => Err(self.refused(State::Completed)),
+            TaskState::Resolving => Ok(Self { state: TaskState::Completed as i32, ..self.clone() }),
+            TaskState::Invalid | TaskState::Pending | TaskState::Running | TaskState::Completed => {
+                Err(self.refused(TaskState::Completed))
+            }
         }
     }
 
-    /// Whether it may be forgotten.
-    pub fn check_deletion(&self) -> Result<(), Refusal> {
+    /// Checks that the task may be deleted.
+    ///
+    /// # Errors
+    /// `NoTransition` unless it is resolving.
+    pub fn check_deletion(&self) -> Result<(), TaskError> {
         match self.state() {
-            State::Resolving => Ok(()),
-            // Diego's text names this state, not the end that was asked for.
-            State::Invalid | State::Pending | State::Running | State::Completed => Err(self.refused(State::Resolving)),
+            TaskState::Resolving => Ok(()),
+            // Diego's text names this state instead of the deletion.
+            TaskState::Invalid | TaskState::Pending | TaskState::Running | TaskState::Completed => {
+                Err(self.refused(TaskState::Resolving))
+            }
         }
     }
 
-    /// Ended without anybody's call, wherever it was.
+    /// Fails the task from any state, keeping its cell: convergence found it expired or its cell gone.
     pub fn abandoned(&self, reason: &[u8], now_ns: i64) -> Self {
         Self { cell_id: self.cell_id.clone(), ..self.ended(End::failure(reason), now_ns) }
     }
@@ -138,7 +176,7 @@ impl Task {
     fn ended(&self, end: End, now_ns: i64) -> Self {
         let End { failed, failure_reason, result } = end;
         Self {
-            state: State::Completed as i32,
+            state: TaskState::Completed as i32,
             failed,
             failure_reason,
             result,
@@ -150,7 +188,7 @@ impl Task {
     }
 }
 
-/// How a task ended.
+/// The result of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
     pub failed: bool,
@@ -170,18 +208,18 @@ mod tests {
 
     const NOW: i64 = 7;
 
-    fn task(state: State) -> Task {
+    fn task(state: TaskState) -> Task {
         Task { state: state as i32, cell_id: b"cell".to_vec(), updated_at_ns: 1, ..Task::default() }
     }
 
-    /// What each call makes of a task in each state: the state after it, or nothing where it is refused.
-    fn after(call: impl Fn(&Task) -> Result<Task, Refusal>) -> [Option<State>; 5] {
-        State::ALL.map(|state| call(&task(state)).ok().map(|task| task.state()))
+    /// By state, the state after a call, or `None` if it is rejected.
+    fn after(call: impl Fn(&Task) -> Result<Task, TaskError>) -> [Option<TaskState>; 5] {
+        TaskState::ALL.map(|state| call(&task(state)).ok().map(|task| task.state()))
     }
 
     #[test]
-    fn every_call_in_every_state() {
-        use State::{Completed, Pending, Resolving, Running};
+    fn transitions_are_allowed_by_state() {
+        use TaskState::{Completed, Pending, Resolving, Running};
         let unchanged = |task: &Task| task.clone();
         let start =
             |cell: &'static [u8]| move |task: &Task| Ok(task.start(cell, NOW)?.unwrap_or_else(|| unchanged(task)));
@@ -201,34 +239,37 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_diegos_words() {
-        let said = |refusal: Refusal| refusal.to_string();
+    fn rejections_have_diegos_texts() {
+        let text = |error: TaskError| error.to_string();
         assert_eq!(
-            said(task(State::Completed).start(b"c", 0).unwrap_err()),
+            text(task(TaskState::Completed).start(b"c", 0).unwrap_err()),
             "Cannot transition from Completed to Running"
         );
-        assert_eq!(said(task(State::Running).start(b"c", 0).unwrap_err()), "Cannot transition from Running to Running");
-        let other = task(State::Running).complete(End::default(), b"c", 0).unwrap_err();
-        assert_eq!(said(other), "Running on cell cell not c");
-        let early = task(State::Pending).check_deletion().unwrap_err();
-        assert_eq!(said(early), "Cannot transition from Pending to Resolving");
-        assert_eq!(said(task(State::Resolving).reject(b"", 0).unwrap_err()), "the request received is invalid");
+        assert_eq!(
+            text(task(TaskState::Running).start(b"c", 0).unwrap_err()),
+            "Cannot transition from Running to Running"
+        );
+        let other = task(TaskState::Running).complete(End::default(), b"c", 0).unwrap_err();
+        assert_eq!(text(other), "Running on cell cell not c");
+        let early = task(TaskState::Pending).check_deletion().unwrap_err();
+        assert_eq!(text(early), "Cannot transition from Pending to Resolving");
+        assert_eq!(text(task(TaskState::Resolving).reject(b"", 0).unwrap_err()), "the request received is invalid");
     }
 
     #[test]
-    fn an_end_is_stamped_and_leaves_the_cell() {
+    fn completion_is_stamped_and_clears_the_cell() {
         let end = End { failed: true, failure_reason: b"why".to_vec(), result: b"r".to_vec() };
-        let ended = task(State::Running).complete(end, b"cell", NOW).unwrap();
+        let ended = task(TaskState::Running).complete(end, b"cell", NOW).unwrap();
         assert_eq!((ended.updated_at_ns, ended.first_completed_at_ns, ended.cell_id.len()), (NOW, NOW, 0));
         assert_eq!((ended.failed, &ended.failure_reason[..], &ended.result[..]), (true, &b"why"[..], &b"r"[..]));
-        let cancelled = task(State::Pending).cancel(NOW).unwrap();
+        let cancelled = task(TaskState::Pending).cancel(NOW).unwrap();
         assert_eq!((cancelled.failed, &cancelled.failure_reason[..]), (true, CANCELLED));
-        assert_eq!(task(State::Running).abandoned(b"gone", NOW).cell_id, b"cell");
+        assert_eq!(task(TaskState::Running).abandoned(b"gone", NOW).cell_id, b"cell");
     }
 
     #[test]
-    fn each_step_changes_what_it_is_about_and_nothing_else() {
-        let told = |state| Task {
+    fn transition_changes_its_own_fields_only() {
+        let full = |state| Task {
             guid: b"guid".to_vec(),
             created_at_ns: 2,
             first_completed_at_ns: 3,
@@ -239,35 +280,35 @@ mod tests {
             rejection_reason: b"full".to_vec(),
             ..task(state)
         };
-        let started = told(State::Pending).start(b"other", NOW).unwrap().unwrap();
-        let running = Task { cell_id: b"other".to_vec(), updated_at_ns: NOW, ..told(State::Running) };
+        let started = full(TaskState::Pending).start(b"other", NOW).unwrap().unwrap();
+        let running = Task { cell_id: b"other".to_vec(), updated_at_ns: NOW, ..full(TaskState::Running) };
         assert_eq!(started, running);
-        let resolving = told(State::Completed).resolve(NOW).unwrap();
-        assert_eq!(resolving, Task { updated_at_ns: NOW, ..told(State::Resolving) });
-        assert_eq!(resolving.unresolve().unwrap(), Task { updated_at_ns: NOW, ..told(State::Completed) });
-        let rejected = told(State::Running).reject(b"again", NOW).unwrap();
-        let waiting = Task { rejection_count: 5, rejection_reason: b"again".to_vec(), ..told(State::Pending) };
+        let resolving = full(TaskState::Completed).resolve(NOW).unwrap();
+        assert_eq!(resolving, Task { updated_at_ns: NOW, ..full(TaskState::Resolving) });
+        assert_eq!(resolving.unresolve().unwrap(), Task { updated_at_ns: NOW, ..full(TaskState::Completed) });
+        let rejected = full(TaskState::Running).reject(b"again", NOW).unwrap();
+        let waiting = Task { rejection_count: 5, rejection_reason: b"again".to_vec(), ..full(TaskState::Pending) };
         assert_eq!(rejected, Task { updated_at_ns: NOW, ..waiting });
-        let failed = told(State::Running).fail(b"late", NOW).unwrap();
-        let ended = Task { failure_reason: b"late".to_vec(), result: Text::new(), ..told(State::Completed) };
+        let failed = full(TaskState::Running).fail(b"late", NOW).unwrap();
+        let ended = Task { failure_reason: b"late".to_vec(), result: Text::new(), ..full(TaskState::Completed) };
         let ended = Task { updated_at_ns: NOW, first_completed_at_ns: NOW, ..ended };
         assert_eq!(failed, Task { cell_id: Text::new(), ..ended.clone() });
-        assert_eq!(told(State::Pending).abandoned(b"late", NOW), ended);
+        assert_eq!(full(TaskState::Pending).abandoned(b"late", NOW), ended);
     }
 
     #[test]
-    fn a_state_is_known_by_its_number_and_none_by_any_other() {
-        for state in State::ALL {
+    fn state_is_parsed_by_number_and_unknown_numbers_are_invalid() {
+        for state in TaskState::ALL {
             assert_eq!(task(state).state(), state);
         }
-        assert_eq!(Task { state: 5, ..Task::default() }.state(), State::Invalid);
+        assert_eq!(Task { state: 5, ..Task::default() }.state(), TaskState::Invalid);
         let names = ["Invalid", "Pending", "Running", "Completed", "Resolving"];
-        assert_eq!(State::ALL.map(State::name), names);
+        assert_eq!(TaskState::ALL.map(TaskState::name), names);
     }
 
     #[test]
-    fn a_rejection_counts_and_keeps_the_cell() {
-        let rejected = task(State::Running).reject(b"full", NOW).unwrap();
+    fn rejection_is_counted_and_keeps_the_cell() {
+        let rejected = task(TaskState::Running).reject(b"full", NOW).unwrap();
         assert_eq!((rejected.rejection_count, &rejected.rejection_reason[..]), (1, &b"full"[..]));
         assert_eq!((&rejected.cell_id[..], rejected.updated_at_ns), (&b"cell"[..], NOW));
     }

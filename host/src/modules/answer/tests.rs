@@ -1,4 +1,4 @@
-//! Each rule of an answer, kept and broken. The batch has three units: two rows, none, one row.
+//! Each rule of an outcome, satisfied and violated. The batch has three units: two rows, none, one row.
 
 use super::*;
 use crate::layout::columns::Refusal;
@@ -49,12 +49,12 @@ fn defined(column: &Column, missing: Option<&str>) -> Definitions {
     Definitions { columns: vec![column.clone()], missing: missing.map(str::to_owned) }
 }
 
-/// Checks one written column against its definition.
+/// Validates one written column against its definition.
 fn written(definition: &Column, column: ColumnData) -> Result<(), String> {
     check(&[access(false)], Some(&vec![defined(definition, None)]), false, &batch(), &outcome(None, column))
 }
 
-/// Checks one written column whose definition is not known.
+/// Validates one written column without its definition.
 fn unknown(column: ColumnData) -> Result<(), String> {
     check(&[access(false)], None, false, &batch(), &outcome(None, column))
 }
@@ -97,7 +97,7 @@ fn booleans_are_one_bit_each() {
 }
 
 #[test]
-fn offsets_of_text_run_from_the_first_byte_to_the_last() {
+fn text_offsets_cover_all_bytes() {
     assert_eq!(written(&plain_text(), text(&[0, 1, 1, 3], b"abc")), Ok(()));
     for (offsets, words) in [
         (&[0, 1, 3][..], "3 offsets for 3 rows, which take 4"),
@@ -113,7 +113,7 @@ fn offsets_of_text_run_from_the_first_byte_to_the_last() {
 }
 
 #[test]
-fn a_column_of_no_rows_may_leave_its_offset_out() {
+fn column_without_rows_may_omit_its_offset() {
     let batch = Batch { tables: vec![TableData { unit_offsets: vec![0, 0], columns: vec![] }], residue: vec![] };
     for offsets in [&[][..], &[0]] {
         let outcome = outcome(None, text(offsets, b""));
@@ -122,7 +122,7 @@ fn a_column_of_no_rows_may_leave_its_offset_out() {
 }
 
 #[test]
-fn text_is_utf8_unless_it_is_a_message() {
+fn text_is_utf8_except_in_enveloped_columns() {
     let sealed = |sealing| column(ColumnType::LongText, sealing, false);
     let wrong = || text(&[0, 1, 2, 3], b"a\xffb");
     assert_flaw(written(&sealed(Sealing::Plain), wrong()), "not UTF-8");
@@ -141,13 +141,13 @@ fn validity_is_absent_or_one_bit_a_row() {
 }
 
 #[test]
-fn a_column_that_takes_no_null_gets_none() {
+fn null_in_a_required_column_is_rejected() {
     let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
     assert_eq!(written(&definition, with_validity(&[0b111], integers(&[0; 3]))), Ok(()));
     let null = |bits| with_validity(&[bits], integers(&[0; 3]));
     assert_flaw(written(&definition, null(0b011)), "NULL in row 2 (unit 2), and the column takes none");
     assert_flaw(written(&definition, null(0b101)), "NULL in row 1 (unit 0)");
-    // The rows of a unit that is refused are dropped, whatever is in them.
+    // The rows of a refused unit are dropped, so their values are not checked.
     let mut outcome = outcome(None, null(0b011));
     outcome.refused = vec![Refusal { unit: 2, reason: String::new() }];
     assert_eq!(check(&[access(false)], Some(&vec![defined(&definition, None)]), false, &batch(), &outcome), Ok(()));
@@ -159,7 +159,7 @@ fn a_column_that_takes_no_null_gets_none() {
 }
 
 #[test]
-fn a_column_of_unknown_type_is_consistent_as_some_type() {
+fn column_without_definition_is_consistent_with_some_type() {
     assert_eq!(unknown(integers(&[1, 2, 3])), Ok(()));
     assert_eq!(unknown(ColumnData { values: vec![0], ..ColumnData::default() }), Ok(()));
     assert_eq!(unknown(text(&[0, 1, 2, 3], b"a\xffb")), Ok(()));
@@ -168,7 +168,7 @@ fn a_column_of_unknown_type_is_consistent_as_some_type() {
 }
 
 #[test]
-fn the_shape_is_there_exactly_where_it_is_declared() {
+fn shape_is_present_exactly_if_declared() {
     let shape = Shape { unit_offsets: vec![0, 2, 2, 3], origins: vec![0, 1, 2] };
     let given_shape = outcome(Some(shape), integers(&[0; 3]));
     assert_eq!(check(&[access(true)], None, false, &batch(), &given_shape), Ok(()));
@@ -198,7 +198,7 @@ fn rows_stay_in_their_unit() {
 }
 
 #[test]
-fn a_reshaped_column_has_the_new_number_of_rows() {
+fn reshaped_column_has_the_new_number_of_rows() {
     let shape = Shape { unit_offsets: vec![0, 2, 2, 2], origins: vec![0, 1] };
     let of = |rows: usize| outcome(Some(shape.clone()), integers(&vec![0; rows]));
     assert_eq!(check(&[access(true)], None, false, &batch(), &of(2)), Ok(()));
@@ -206,7 +206,7 @@ fn a_reshaped_column_has_the_new_number_of_rows() {
 }
 
 #[test]
-fn tables_and_columns_are_as_many_as_declared() {
+fn numbers_of_tables_and_columns_are_as_declared() {
     let mut outcome = outcome(None, integers(&[0; 3]));
     outcome.tables.push(Written::default());
     assert_flaw(check(&[access(false)], None, false, &batch(), &outcome), "2 tables for 1 declared");
@@ -215,7 +215,7 @@ fn tables_and_columns_are_as_many_as_declared() {
 }
 
 #[test]
-fn a_unit_is_refused_once_and_exists() {
+fn refused_units_exist_and_are_unique() {
     let refusing = |units: &[u32]| {
         let mut outcome = outcome(None, integers(&[0; 3]));
         outcome.refused = units.iter().map(|unit| Refusal { unit: *unit, reason: String::new() }).collect();
@@ -227,7 +227,7 @@ fn a_unit_is_refused_once_and_exists() {
 }
 
 #[test]
-fn residue_is_declared_and_one_a_unit() {
+fn residue_is_declared_and_one_per_unit() {
     let leaving = |declared: bool, residue: Vec<Option<Vec<u8>>>| {
         let outcome = Outcome { residue, ..outcome(None, integers(&[0; 3])) };
         check(&[access(false)], None, declared, &batch(), &outcome)
@@ -240,7 +240,7 @@ fn residue_is_declared_and_one_a_unit() {
 }
 
 #[test]
-fn a_row_is_added_only_with_every_column_that_it_needs() {
+fn added_row_needs_every_required_column() {
     let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
     let added = |unit_offsets: &[u32], origins: &[u32], missing| {
         let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };

@@ -1,5 +1,5 @@
-//! `diego:migration@0.1.0`, adapted to the host's manifest and columns. No value is looked at: columns cross as
-//! they are, in both directions.
+//! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected: columns cross
+//! unchanged in both directions.
 
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
@@ -10,8 +10,8 @@ use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, 
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::modules::contract::link_types;
-use crate::modules::instance::{Linked, Tenant};
-use crate::modules::log::Level;
+use crate::modules::instance::{InstanceState, Linked};
+use crate::modules::log::GuestLogLevel;
 
 mod generated {
     wasmtime::component::bindgen!({
@@ -26,20 +26,20 @@ const LOG: &str = "diego:migration/log@0.1.0";
 /// The interfaces with functions that a component may import.
 pub(in crate::modules) const IMPORTS: &[&str] = &[LOG];
 
-pub(in crate::modules) struct Migration(generated::MigrationPre<Tenant>);
+pub(in crate::modules) struct Migration(generated::MigrationPre<InstanceState>);
 
 impl Migration {
-    /// Fails where a type of an import or export is not the contract's.
+    /// Links the imports. Fails if the type of an import or export differs from the contract's.
     pub(in crate::modules) fn link(component: &Component) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(component.engine());
         link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
-            |mut store: StoreContextMut<'_, Tenant>, (level, message): (WireLevel, String)| {
+            |mut store: StoreContextMut<'_, InstanceState>, (level, message): (WireLevel, String)| {
                 let level = match level {
-                    WireLevel::Debug => Level::Debug,
-                    WireLevel::Info => Level::Info,
-                    WireLevel::Warn => Level::Warn,
+                    WireLevel::Debug => GuestLogLevel::Debug,
+                    WireLevel::Info => GuestLogLevel::Info,
+                    WireLevel::Warn => GuestLogLevel::Warn,
                 };
                 store.data_mut().log.write(level, &message);
                 Ok(())
@@ -50,24 +50,24 @@ impl Migration {
 }
 
 impl Linked for Migration {
-    type Guest = Guest;
+    type Guest = MigrationGuest;
 
-    fn instantiate(&self, store: &mut Store<Tenant>) -> wasmtime::Result<Guest> {
-        Ok(Guest(self.0.instantiate(store)?))
+    fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<MigrationGuest> {
+        Ok(MigrationGuest(self.0.instantiate(store)?))
     }
 }
 
-pub(in crate::modules) struct Guest(generated::Migration);
+pub(in crate::modules) struct MigrationGuest(generated::Migration);
 
-impl Guest {
-    pub(in crate::modules) fn describe(&self, store: &mut Store<Tenant>) -> wasmtime::Result<Manifest> {
+impl MigrationGuest {
+    pub(in crate::modules) fn describe(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<Manifest> {
         Ok(manifest(self.0.call_describe(store)?))
     }
 
-    /// The inner error is what the module itself said.
+    /// Calls `up` or `down`. The inner error is the fault that the module returned.
     pub(in crate::modules) fn apply(
         &self,
-        store: &mut Store<Tenant>,
+        store: &mut Store<InstanceState>,
         direction: Direction,
         run: &RunArguments,
         batch: &Batch,

@@ -1,7 +1,8 @@
 //! `diego:translator@0.1.0`, adapted to the host's translator manifest.
+//! `diego:translator@0.1.0`, converted to the host's translator manifest.
 //!
-//! A guest's store owns everything it can reach, while `next` is lent for one call. The two meet in a
-//! scoped variable of the thread: guest and `next` run on the caller's thread, one inside the other.
+//! A guest's store requires `'static` data, while `next` is borrowed for one call. A scoped thread-local variable connects
+//! them: guest and `next` run on the caller's thread, one inside the other.
 
 use scoped_tls_hkt::scoped_thread_local;
 use wasmtime::component::{Component, Linker};
@@ -10,8 +11,8 @@ use wasmtime::{Store, StoreContextMut};
 use self::generated::diego::translator::log::Level as WireLevel;
 use self::generated::diego::translator::types as wire;
 use crate::modules::contract::link_types;
-use crate::modules::instance::{Linked, Tenant, outside};
-use crate::modules::log::Level;
+use crate::modules::instance::{InstanceState, Linked, outside};
+use crate::modules::log::GuestLogLevel;
 use crate::modules::translate::{ApiVersion, Method, Next, TranslateError, TranslatorManifest};
 
 mod generated {
@@ -28,7 +29,7 @@ const NEXT: &str = "diego:translator/next@0.1.0";
 /// The interfaces with functions that a component may import.
 pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT];
 
-/// The shape of `next`, as the scoped variable lends it.
+/// An object-safe form of `next`, for the scoped variable.
 trait Newer {
     fn call(&mut self, method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError>;
 }
@@ -41,20 +42,20 @@ impl<F: FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError> + ?Sized> Newer fo
 
 scoped_thread_local!(static mut NEWER: for<'a> &'a mut (dyn Newer + 'a));
 
-pub(in crate::modules) struct Translator(generated::TranslatorPre<Tenant>);
+pub(in crate::modules) struct Translator(generated::TranslatorPre<InstanceState>);
 
 impl Translator {
-    /// Fails where a type of an import or export is not the contract's.
+    /// Links the imports. Fails if the type of an import or export differs from the contract's.
     pub(in crate::modules) fn link(component: &Component) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(component.engine());
         link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
-            |mut store: StoreContextMut<'_, Tenant>, (level, message): (WireLevel, String)| {
+            |mut store: StoreContextMut<'_, InstanceState>, (level, message): (WireLevel, String)| {
                 let level = match level {
-                    WireLevel::Debug => Level::Debug,
-                    WireLevel::Info => Level::Info,
-                    WireLevel::Warn => Level::Warn,
+                    WireLevel::Debug => GuestLogLevel::Debug,
+                    WireLevel::Info => GuestLogLevel::Info,
+                    WireLevel::Warn => GuestLogLevel::Warn,
                 };
                 store.data_mut().log.write(level, &message);
                 Ok(())
@@ -62,7 +63,7 @@ impl Translator {
         )?;
         linker.instance(NEXT)?.func_wrap(
             "call",
-            |store: StoreContextMut<'_, Tenant>, (method, request): (String, Vec<u8>)| {
+            |store: StoreContextMut<'_, InstanceState>, (method, request): (String, Vec<u8>)| {
                 let answer = outside(store, || call_next(&method, &request))?;
                 Ok((answer.map_err(|error| wire::Fault { reason: error.reason }),))
             },
@@ -71,33 +72,36 @@ impl Translator {
     }
 }
 
-/// Outside a request, such as in `describe`, there is no next version to call.
+/// Calls the next version; there is none outside a request, such as in `describe`.
 fn call_next(method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError> {
     if !NEWER.is_set() {
-        return Err(TranslateError { reason: "`next` can be called only while a request is answered".to_owned() });
+        return Err(TranslateError { reason: "`next` can be called only during `call`".to_owned() });
     }
     NEWER.with(|next| next.call(method, request))
 }
 
 impl Linked for Translator {
-    type Guest = Guest;
+    type Guest = TranslatorGuest;
 
-    fn instantiate(&self, store: &mut Store<Tenant>) -> wasmtime::Result<Guest> {
-        Ok(Guest(self.0.instantiate(store)?))
+    fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<TranslatorGuest> {
+        Ok(TranslatorGuest(self.0.instantiate(store)?))
     }
 }
 
-pub(in crate::modules) struct Guest(generated::Translator);
+pub(in crate::modules) struct TranslatorGuest(generated::Translator);
 
-impl Guest {
-    pub(in crate::modules) fn describe(&self, store: &mut Store<Tenant>) -> wasmtime::Result<TranslatorManifest> {
+impl TranslatorGuest {
+    pub(in crate::modules) fn describe(
+        &self,
+        store: &mut Store<InstanceState>,
+    ) -> wasmtime::Result<TranslatorManifest> {
         Ok(manifest(self.0.call_describe(store)?))
     }
 
-    /// The inner error is what the module itself said.
+    /// Calls a method of the older API. The inner error is the fault that the module returned.
     pub(in crate::modules) fn call(
         &self,
-        store: &mut Store<Tenant>,
+        store: &mut Store<InstanceState>,
         method: &str,
         request: &[u8],
         mut next: Next<'_>,

@@ -1,5 +1,5 @@
-//! Runs cargo for guest crates: one call for each workspace, the same bytes wherever it runs.
-//! Owns the flags; knows nothing of components.
+//! Runs cargo for guest crates: one call for each workspace, with flags that make builds reproducible. Owns the flags; the
+//! encoding as components is not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,24 +16,24 @@ use crate::progress::Progress;
 
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
-/// Below the target folder, so that guests and the host's own builds leave each other alone.
+/// A subfolder of the target folder, so that builds of guests and of the host do not lock or rebuild each other.
 const TARGET_FOLDER: &str = "guests";
 
-/// What cargo says of everything it builds.
+/// A message of `cargo build --message-format=json`.
 #[derive(Debug, Deserialize)]
-struct Message {
+struct CargoMessage {
     reason: String,
     manifest_path: Option<PathBuf>,
     filenames: Option<Vec<PathBuf>>,
 }
 
-/// Makes sure that the toolchain of every workspace involved compiles for WebAssembly.
+/// Ensures that the toolchain of every workspace can compile for WebAssembly.
 pub(super) fn prepare(crates: &[PathBuf], progress: &Progress) -> Result<(), BuildError> {
     let workspaces = crates.iter().map(|folder| workspace_of(folder)).collect::<Result<BTreeSet<_>, _>>()?;
     workspaces.iter().try_for_each(|workspace| target::ensure(workspace, progress))
 }
 
-/// Builds the crates and returns the library of each.
+/// Builds the crates and returns the path of each library, in the same order.
 pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<PathBuf>, BuildError> {
     let mut workspaces: BTreeMap<PathBuf, Vec<&PathBuf>> = BTreeMap::new();
     for crate_folder in crates {
@@ -59,7 +59,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// One call of cargo; `built` is called with every WebAssembly file and the manifest it comes from.
+/// Runs cargo once; calls `built` with each manifest and its WebAssembly file.
 fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Path)) -> Result<(), BuildError> {
     let failed = |source| BuildError::Cargo { source };
     let mut errors = tempfile::tempfile().map_err(failed)?;
@@ -70,14 +70,14 @@ fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Pa
         .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
         .arg(std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from).join(TARGET_FOLDER))
         .args(packages.iter().flat_map(|package| ["--package", package]))
-        // It replaces all other ways to give flags, so the surroundings have no say.
+        // Overrides every other source of flags, so that the environment cannot change the result.
         .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)
         .stdout(Stdio::piped())
         .stderr(errors.try_clone().map_err(failed)?);
     let mut child = command.spawn().map_err(failed)?;
     let messages = BufReader::new(child.stdout.take().expect("it was asked for"));
     for line in messages.lines() {
-        let Ok(message) = serde_json::from_str::<Message>(&line.map_err(failed)?) else { continue };
+        let Ok(message) = serde_json::from_str::<CargoMessage>(&line.map_err(failed)?) else { continue };
         let (Some(manifest), Some(files)) = (message.manifest_path, message.filenames) else { continue };
         let library = files.iter().find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
         if let ("compiler-artifact", Some(library)) = (message.reason.as_str(), library) {
@@ -97,8 +97,7 @@ fn rewound(file: &mut File) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Flags that take the paths of this machine out of the code, so that two people who build the same source get
-/// the same digests.
+/// Flags that remove this machine's paths from the code, so that all builds of one source have the same digest.
 fn flags(workspace: &Path) -> Result<String, BuildError> {
     let sysroot = rustc(workspace, &["--print", "sysroot"])?;
     let version = rustc(workspace, &["--version", "--verbose"])?;
@@ -108,7 +107,7 @@ fn flags(workspace: &Path) -> Result<String, BuildError> {
     if let Ok(home) = home {
         remapped.push((home, "/cargo".to_owned()));
     }
-    // Where the standard library's source is installed, its paths are those; where it is not, these.
+    // Panic messages contain paths of the standard library: installed sources have the former path, others the latter.
     remapped.push((format!("{}/lib/rustlib/src/rust", sysroot.trim()), format!("/rustc/{commit}")));
     let flags: Vec<_> = remapped.into_iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
     Ok(flags.join("\x1f"))
@@ -126,7 +125,7 @@ pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, Buil
     }
 }
 
-/// A tool of the toolchain, as cargo names it to whatever it runs.
+/// The path of a tool: cargo sets the variable for its child processes.
 fn program(variable: &str, name: &str) -> std::ffi::OsString {
     std::env::var_os(variable).unwrap_or_else(|| name.into())
 }

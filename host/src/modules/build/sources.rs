@@ -1,14 +1,15 @@
-//! Which crates there are to build, and what cargo calls them. Reads manifests; builds nothing.
+//! Finds the crates to build, and their packages and workspaces. Reads manifests; builds nothing.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+/// Why a list of crates or a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("{} cannot be read; name a folder with a Cargo.toml, or run this inside the workspace", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not what it should be; correct it", .path.display())]
+    #[error("{} is not valid; correct it as described below", .path.display())]
     Syntax { path: PathBuf, source: toml::de::Error },
     #[error("no folder from {} upwards has a {LIST}; run this inside the repository, or name crates", .folder.display())]
     NoList { folder: PathBuf },
@@ -16,10 +17,10 @@ pub enum SourceError {
     NoPackage { path: PathBuf },
 }
 
-/// Where a repository keeps its list.
+/// The path of the list within a repository.
 const LIST: &str = "migrations-wasm/catalog.toml";
 
-/// The list of the crates behind the modules directory, oldest first; it only ever grows at its ends.
+/// The list of the repository's modules, oldest first. Entries are only ever added at its ends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SourceList {
@@ -44,14 +45,17 @@ struct Package {
     name: Option<String>,
 }
 
-/// The crates that a source list (such as `migrations-wasm/catalog.toml`) names, in its order.
+/// Returns the crates that a list (such as `migrations-wasm/catalog.toml`) names, in its order.
+///
+/// # Errors
+/// If the list cannot be read or parsed.
 pub fn listed_crates(list: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let entries: SourceList = read(list)?;
     let folder = list.parent().unwrap_or(Path::new("."));
     Ok(entries.module.into_iter().map(|entry| folder.join(entry.folder)).collect())
 }
 
-/// The source list of the repository that the current folder belongs to.
+/// Finds the list of the repository that the current folder belongs to.
 pub(super) fn find_list() -> Result<PathBuf, SourceError> {
     let here = Path::new(".");
     let folder = here.canonicalize().map_err(|source| SourceError::Read { path: here.to_owned(), source })?;
@@ -65,7 +69,7 @@ pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
     manifest.package.and_then(|package| package.name).ok_or(SourceError::NoPackage { path })
 }
 
-/// The folder of the workspace a crate belongs to: its own, where no folder above it has one.
+/// The folder of the workspace that a crate belongs to; the crate's own folder if it belongs to none.
 pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> {
     let failed = |source| SourceError::Read { path: crate_folder.to_owned(), source };
     let crate_folder = crate_folder.canonicalize().map_err(failed)?;

@@ -1,5 +1,5 @@
-//! The standard library that guests are compiled against: found in the toolchain, added with rustup where it is absent.
-//! Owns what a machine without it is advised to do; compiles nothing.
+//! The WebAssembly target of the Rust toolchain: checks that it is installed, and adds it with rustup if absent. Owns the
+//! advice for machines where that fails; compiles nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,8 +25,8 @@ pub enum TargetError {
     NotAdded { sysroot: PathBuf, output: String },
 }
 
-/// Adds the target to the toolchain that `workspace` is compiled with, unless it is there. rustup does not do so by
-/// itself where `RUSTUP_AUTO_INSTALL` is 0, as on build machines.
+/// Adds the target to the toolchain of `workspace`, unless it is installed. With `RUSTUP_AUTO_INSTALL=0`, as on build
+/// machines, rustup does not do this by itself.
 pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildError> {
     let sysroot = PathBuf::from(rustc(workspace, &["--print", "sysroot"])?.trim());
     if is_in(&sysroot) {
@@ -37,7 +37,7 @@ pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildE
         .current_dir(workspace)
         .args(["target", "add", TARGET])
         .stdin(Stdio::null())
-        // Its own stack is of no use to the reader of the error.
+        // A backtrace of rustup would hide its error.
         .env("RUST_BACKTRACE", "0")
         .output()
         .map_err(|source| TargetError::NoRustup { sysroot: sysroot.clone(), source })?;

@@ -1,5 +1,5 @@
-//! `catalog.toml`: the file that says which modules a folder has, in order, and what each must be.
-//! Owns its reading, its rules and its writing; opens no module.
+//! `catalog.toml`: the list of a folder's modules, in order, each with its digest. Owns reading, validating and writing
+//! the file; opens no module.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -13,36 +13,40 @@ use crate::lens::transform::Transform;
 use crate::modules::module::Module;
 use crate::modules::translate::{ApiVersion, Translate};
 
+/// The name of the catalog file in a folder of modules.
 pub const CATALOG_FILE: &str = "catalog.toml";
 
 const HEADER: &str = "\
-# The modules of this folder, in order. Written by `bbs module build` and `bbs module add`; the host refuses to start
-# where a file differs from what is written here.
+# The modules of this folder, in order. CatalogFileEntry by `bbs module build` and `bbs module add`; a host refuses to start
+# if a file differs from its entry.
 
 ";
 
+/// One module of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct CatalogEntry {
+    /// Its file name in the folder.
     pub file: String,
+    /// The digest of the file, in lower-case hexadecimal.
     pub sha256: String,
-    pub place: Place,
+    /// Its kind and versions.
+    pub position: CatalogPosition,
 }
 
-/// Where a module stands in its version line.
+/// The kind of a module and its position in the sequence of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CatalogPosition {
+    /// A migration.
     Migration {
         version: DataVersion,
-        /// The migration before it; none for the first.
+        /// The version of the migration before it; none for the first.
         follows: Option<DataVersion>,
     },
-    Translator {
-        serves: ApiVersion,
-        onto: ApiVersion,
-    },
+    /// A translator.
+    Translator { serves: ApiVersion, onto: ApiVersion },
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CatalogPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Migration { version, .. } => write!(f, "migration {version}"),
@@ -51,29 +55,29 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Entry {
-    /// How a catalog lists a module, under the name that says what it is.
+impl CatalogEntry {
+    /// Creates the entry of a module, with a file name made of its versions and name.
     pub(in crate::modules) fn of(module: &Module, sha256: String) -> Self {
-        let (file, place) = match module {
+        let (file, position) = match module {
             Module::Migration(module) => {
                 let manifest = module.manifest();
-                let place = Place::Migration { version: manifest.version, follows: None };
-                (format!("{}-{}.wasm", manifest.version, manifest.name), place)
+                let position = CatalogPosition::Migration { version: manifest.version, follows: None };
+                (format!("{}-{}.wasm", manifest.version, manifest.name), position)
             }
             Module::Translator(module) => {
                 let (serves, onto) = (module.manifest().serves, module.manifest().onto);
-                (format!("{serves}-to-{onto}.wasm"), Place::Translator { serves, onto })
+                (format!("{serves}-to-{onto}.wasm"), CatalogPosition::Translator { serves, onto })
             }
         };
-        Self { file, sha256, place }
+        Self { file, sha256, position }
     }
 }
 
-/// An entry as the file spells it.
+/// The serialised form of an entry.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    kind: Kind,
+struct CatalogFileEntry {
+    kind: ModuleKind,
     file: String,
     sha256: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,20 +92,20 @@ struct Written {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum ModuleKind {
     Migration,
     Translator,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct CatalogFile {
     #[serde(default)]
-    module: Vec<Written>,
+    module: Vec<CatalogFileEntry>,
 }
 
-/// Reads the entries of a folder's catalog and checks what can be checked without opening a module.
-pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError> {
+/// Reads a folder's catalog and validates each entry by itself.
+pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<CatalogEntry>, CatalogError> {
     let path = folder.join(CATALOG_FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -110,7 +114,7 @@ pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError
         }
         Err(source) => return Err(CatalogError::Read { path, source }),
     };
-    let file: File =
+    let file: CatalogFile =
         toml::from_str(&text).map_err(|source| CatalogError::Syntax { path: path.clone(), source: source.into() })?;
     let entries = file.module.into_iter().map(|written| entry(&path, written)).collect::<Result<Vec<_>, _>>()?;
     let mut files = BTreeSet::new();
@@ -120,7 +124,7 @@ pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<Entry>, CatalogError
     Ok(entries)
 }
 
-fn entry(path: &Path, written: Written) -> Result<Entry, CatalogError> {
+fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, CatalogError> {
     let malformed =
         |what: &'static str| CatalogError::Entry { path: path.to_owned(), file: written.file.clone(), what };
     if !is_file_name(&written.file) {
@@ -129,13 +133,15 @@ fn entry(path: &Path, written: Written) -> Result<Entry, CatalogError> {
     if written.sha256.len() != 64 || !written.sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
         return Err(malformed("`sha256` is 64 lower-case hexadecimal digits"));
     }
-    let place = match (written.kind, written.version, written.follows, written.serves, written.onto) {
-        (Kind::Migration, Some(version), follows, None, None) => Place::Migration { version, follows },
-        (Kind::Translator, None, None, Some(serves), Some(onto)) => Place::Translator { serves, onto },
-        (Kind::Migration, ..) => return Err(malformed("a migration has `version` and, but for the first, `follows`")),
-        (Kind::Translator, ..) => return Err(malformed("a translator has `serves` and `onto`")),
+    let position = match (written.kind, written.version, written.follows, written.serves, written.onto) {
+        (ModuleKind::Migration, Some(version), follows, None, None) => CatalogPosition::Migration { version, follows },
+        (ModuleKind::Translator, None, None, Some(serves), Some(onto)) => CatalogPosition::Translator { serves, onto },
+        (ModuleKind::Migration, ..) => {
+            return Err(malformed("a migration has `version` and, except the first, `follows`"));
+        }
+        (ModuleKind::Translator, ..) => return Err(malformed("a translator has `serves` and `onto`")),
     };
-    Ok(Entry { file: written.file, sha256: written.sha256, place })
+    Ok(CatalogEntry { file: written.file, sha256: written.sha256, position })
 }
 
 pub(in crate::modules) fn is_file_name(name: &str) -> bool {
@@ -143,10 +149,10 @@ pub(in crate::modules) fn is_file_name(name: &str) -> bool {
     name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Writes a catalog so that whoever reads it meanwhile sees the old one or the new one.
-pub(in crate::modules) fn write(folder: &Path, entries: &[Entry]) -> std::io::Result<PathBuf> {
+/// Writes a catalog atomically: a concurrent reader sees the old or the new one.
+pub(in crate::modules) fn write(folder: &Path, entries: &[CatalogEntry]) -> std::io::Result<PathBuf> {
     let module = entries.iter().map(written).collect();
-    let text = toml::to_string(&File { module }).map_err(std::io::Error::other)?;
+    let text = toml::to_string(&CatalogFile { module }).map_err(std::io::Error::other)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(HEADER.as_bytes())?;
     file.write_all(text.as_bytes())?;
@@ -156,7 +162,7 @@ pub(in crate::modules) fn write(folder: &Path, entries: &[Entry]) -> std::io::Re
     Ok(path)
 }
 
-/// Temporary files are for their owner alone; what replaces one here is for everybody to read.
+/// Makes a temporary file, which only its owner may read, readable by all, and moves it to its path.
 pub(in crate::modules) fn persist_readable(file: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
@@ -164,14 +170,20 @@ pub(in crate::modules) fn persist_readable(file: tempfile::NamedTempFile, path: 
     Ok(())
 }
 
-fn written(entry: &Entry) -> Written {
+fn written(entry: &CatalogEntry) -> CatalogFileEntry {
     let (file, sha256) = (entry.file.clone(), entry.sha256.clone());
-    match entry.place {
-        Place::Migration { version, follows } => {
-            Written { kind: Kind::Migration, file, sha256, version: Some(version), follows, serves: None, onto: None }
-        }
-        Place::Translator { serves, onto } => Written {
-            kind: Kind::Translator,
+    match entry.position {
+        CatalogPosition::Migration { version, follows } => CatalogFileEntry {
+            kind: ModuleKind::Migration,
+            file,
+            sha256,
+            version: Some(version),
+            follows,
+            serves: None,
+            onto: None,
+        },
+        CatalogPosition::Translator { serves, onto } => CatalogFileEntry {
+            kind: ModuleKind::Translator,
             file,
             sha256,
             version: None,

@@ -1,4 +1,4 @@
-//! Each rule of a manifest, kept and broken.
+//! Each rule of a manifest, satisfied and violated.
 
 use super::*;
 use crate::modules::translate::{ApiVersion, Method};
@@ -30,13 +30,13 @@ fn translator() -> TranslatorManifest {
 }
 
 #[test]
-fn what_keeps_the_rules_passes() {
+fn valid_manifests_pass() {
     assert_eq!(check_migration(&migration()), Ok(()));
     assert_eq!(check_translator(&translator()), Ok(()));
 }
 
 #[test]
-fn a_name_is_words_joined_by_hyphens() {
+fn name_is_words_joined_by_hyphens() {
     for wrong in ["", "-", "a-", "-a", "a--b", "Add", "a_b", "a b", "a.b", "ä", "a/b", &"a".repeat(65)] {
         let name = wrong.to_owned();
         let error = Err(ManifestError::Name { name: name.clone() });
@@ -47,7 +47,7 @@ fn a_name_is_words_joined_by_hyphens() {
 }
 
 #[test]
-fn a_summary_is_one_line() {
+fn summary_is_one_line() {
     for wrong in ["", "two\nlines", "colours \u{1b}[31m", &"a".repeat(201)] {
         let summary = wrong.to_owned();
         let is_summary = |error| matches!(error, Err(ManifestError::Summary { .. }));
@@ -58,12 +58,12 @@ fn a_summary_is_one_line() {
 }
 
 #[test]
-fn a_version_is_not_zero() {
+fn version_zero_is_rejected() {
     assert_eq!(check_migration(&Manifest { version: 0, ..migration() }), Err(ManifestError::Version));
 }
 
 #[test]
-fn a_translator_looks_forward() {
+fn translator_onto_an_older_version_is_rejected() {
     let version = |major, minor| ApiVersion { major, minor };
     for (serves, onto) in [((0, 10), (0, 9)), ((0, 9), (0, 9)), ((1, 0), (0, 11))] {
         let manifest =
@@ -73,7 +73,7 @@ fn a_translator_looks_forward() {
 }
 
 #[test]
-fn methods_are_told_apart() {
+fn methods_are_unique_and_complete() {
     for (index, name, path) in [(0, "B", "a/b"), (1, "", "a/b"), (1, "C", "")] {
         let mut manifest = translator();
         manifest.methods[index] = Method { name: name.to_owned(), path: path.to_owned(), paged: false };

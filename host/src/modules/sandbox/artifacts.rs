@@ -1,5 +1,5 @@
-//! Compiled components on disk, by the component's digest and the engine that compiled it. Owns in which folders they
-//! are looked for, and which of them keeps a new one; `folder` decides what is trusted.
+//! The cache of compiled components on disk, keyed by the component's digest and the engine. Owns which folders are read,
+//! and which one is written; `folder` decides which files are trusted.
 
 mod folder;
 
@@ -14,37 +14,37 @@ use wasmtime::component::Component;
 pub use self::folder::CacheError;
 use self::folder::Folder;
 
-/// Where compiled modules are kept and looked for. Every folder can be deleted at any time, and hosts of one user may
-/// share one.
+/// The folders of compiled modules. Each can be deleted at any time, and hosts of one user may share one.
 #[derive(Debug, Clone, Default)]
 pub struct CacheFolders {
-    /// In order of preference: the first that can be made and written to keeps new artifacts.
+    /// In order of preference: the first that can be created and written to receives new artifacts.
     pub own: Vec<PathBuf>,
-    /// Filled when a package was installed: only read.
+    /// Read-only folders, filled when a package was installed.
     pub shipped: Vec<PathBuf>,
 }
 
 impl CacheFolders {
-    /// One folder, which is read and written.
+    /// A single folder to read and write.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { own: vec![folder.into()], shipped: Vec::new() }
     }
 }
 
+/// The opened cache.
 #[derive(Debug)]
 pub(super) struct Artifacts {
-    /// Keeps new artifacts; none if no folder can be written to.
+    /// The folder that receives new artifacts; none if no folder can be written to.
     keeper: Option<Folder>,
-    /// Looked in after it.
+    /// Folders that are read after it.
     readable: Vec<Folder>,
-    /// Of the engine: its version, settings and processor features.
+    /// Fingerprint of the engine: version, settings and processor features.
     engine: u64,
-    /// Why artifacts are not kept.
+    /// Why artifacts are not stored.
     failure: OnceLock<CacheError>,
 }
 
 impl Artifacts {
-    /// Folders that cannot be used are left out: a cache saves time and is needed for nothing.
+    /// Opens the folders. Folders that cannot be used are skipped: the cache only saves time.
     pub(super) fn open(folders: &CacheFolders, engine: &Engine) -> Self {
         let mut fingerprint = Fingerprint(Sha256::new());
         engine.precompile_compatibility_hash().hash(&mut fingerprint);
@@ -65,12 +65,12 @@ impl Artifacts {
         }
         let shipped = folders.shipped.iter().filter(|path| !folders.own.contains(path));
         readable.extend(shipped.filter_map(|path| Folder::open(path).inspect_err(warn_of_untrusted).ok()));
-        // Why a folder was left out is of interest only where no other takes its place.
+        // The failure of one folder is irrelevant if another one is used instead.
         let failure = failure.filter(|_| keeper.is_none()).map_or_else(OnceLock::new, OnceLock::from);
         Self { keeper, readable, engine: fingerprint.finish(), failure }
     }
 
-    /// What the cache holds for a component. Anything damaged or not trusted counts as absent.
+    /// Loads a component. A damaged or untrusted artifact counts as absent.
     pub(super) fn load(&self, engine: &Engine, digest: &str) -> Option<Component> {
         let name = self.name(digest);
         self.keeper.iter().chain(&self.readable).find_map(|folder| {
@@ -79,19 +79,19 @@ impl Artifacts {
         })
     }
 
-    /// Keeps an artifact for the next start.
+    /// Stores an artifact for the next start.
     pub(super) fn store(&self, component: &Component, digest: &str) {
         let Some(keeper) = &self.keeper else { return };
         let serialized = component.serialize().map_err(|error| CacheError::Serialize { reason: format!("{error:#}") });
         let written =
             serialized.and_then(|artifact| keeper.write(&self.name(digest), &self.seal(digest, &artifact), &artifact));
         if let Err(error) = written {
-            // The first one stands for all: the next module fails in the same way.
+            // Only the first failure is recorded: the next module would fail in the same way.
             let _ = self.failure.set(error);
         }
     }
 
-    /// Why artifacts were not kept, if any was not.
+    /// Why artifacts were not stored, if any was not.
     pub(super) fn failure(&self) -> Option<&CacheError> {
         self.failure.get()
     }
@@ -100,7 +100,7 @@ impl Artifacts {
         format!("{digest}-{:016x}.artifact", self.engine)
     }
 
-    /// Binds an artifact to the component it was compiled from and the engine it was compiled for.
+    /// A digest that binds an artifact to its component and its engine.
     fn seal(&self, digest: &str, artifact: &[u8]) -> folder::Seal {
         let mut hasher = Sha256::new();
         hasher.update(digest.as_bytes());
@@ -116,7 +116,7 @@ fn warn_of_untrusted(error: &CacheError) {
     }
 }
 
-/// Hashes the same in every process, unlike the standard library's hashers.
+/// A hasher with the same result in every process, unlike the standard library's.
 struct Fingerprint(Sha256);
 
 impl Hasher for Fingerprint {

@@ -1,5 +1,5 @@
-//! The thread that moves the engine's epoch on, so that a call that overruns its deadline is ended.
-//! Lives exactly as long as its sandbox.
+//! The thread that increments the engine's epoch, which interrupts calls that exceed their deadline. Lives as long as its
+//! sandbox.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -30,7 +30,7 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It cannot panic: it only waits and counts.
+            // The thread only waits and counts, and cannot panic.
             let _ = thread.join();
         }
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ticks_until_it_is_dropped() {
+    fn thread_ends_when_the_ticker_is_dropped() {
         let engine = Engine::default();
         let ticker = Ticker::start(&engine, Duration::from_millis(1)).expect("a thread starts");
         let handle = ticker.thread.as_ref().expect("it runs").thread().id();

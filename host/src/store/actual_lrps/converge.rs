@@ -1,5 +1,5 @@
-//! Instances in the parts that convergence looks at: where they are and how they do; of those that run also what they
-//! were told of routes and tags. Nothing else is read or opened.
+//! The columns of instances that convergence needs: placement and state, and for running instances their internal routes
+//! and metric tags. No other column is read or decrypted.
 
 use super::TABLE;
 use crate::model::actual_lrp::{ActualLrp, Presence, State};
@@ -7,7 +7,7 @@ use crate::model::tags;
 use crate::store::StoreError;
 use crate::store::filter::Filter;
 use crate::store::reader::{Range, Reader};
-use crate::store::record::{Record, RecordProblem};
+use crate::store::record::{Record, RecordReadError};
 
 const PARTS: [&str; 11] = [
     "process_guid",
@@ -24,13 +24,13 @@ const PARTS: [&str; 11] = [
 ];
 
 impl Reader {
-    /// Rows with these parts are only to be looked at: what changes is read whole.
+    /// Incomplete instances with the columns in `PARTS`. Do not write them: a change reads the whole row.
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
         Ok(self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await?.records)
     }
 }
 
-fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordProblem> {
+fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
     let mut row = ActualLrp {
         process_guid: record.text("process_guid")?,
         index: record.number("instance_index")?,

@@ -1,5 +1,4 @@
-//! Slots in the table `actual_lrps`: read whole, written as the difference between two. What differs is written, and
-//! nothing else.
+//! Slots in the table `actual_lrps`. Read whole; written as the difference between two slots, changed columns only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +9,22 @@ use crate::model::{Text, tags};
 use crate::store::column_values::{ColumnValue, ColumnValues, json, message, number};
 use crate::store::filter::Filter;
 use crate::store::reader::Reader;
-use crate::store::record::{Record, RecordProblem};
+use crate::store::record::{Record, RecordReadError};
 use crate::store::writer::Conflict;
 use crate::store::{StoreError, Writer};
 
-/// A slot as far as it can be read.
+/// The readable rows of a slot.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ReadableSlot {
+    /// Without the unreadable rows.
     pub slot: Slot,
-    /// Why a row of it cannot be read.
+    /// The error of an unreadable row.
     pub damage: Option<StoreError>,
 }
 
 impl Reader {
-    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Seen, StoreError> {
+    /// Reads a slot, without its unreadable rows.
+    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<ReadableSlot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let (mut rows, mut damage) = (Vec::new(), None);
         for row in self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await? {
@@ -32,20 +33,23 @@ impl Reader {
                 Err(fault) => damage = Some(fault),
             }
         }
-        Ok(Seen { slot: Slot::of(rows), damage })
+        Ok(ReadableSlot { slot: Slot::of(rows), damage })
     }
 }
 
 impl Writer {
-    /// A slot that is about to change. One with a row that cannot be read does not.
+    /// Reads a slot in order to change it.
+    ///
+    /// # Errors
+    /// If a row of it cannot be read.
     pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let rows = self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await?;
         Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// The slots of a process guid, which are about to change, and whether those are all of them: one with a row that
-    /// cannot be read is left out.
+    /// Reads the slots of a process guid in order to change them, without those that have an unreadable row. The flag is
+    /// true if all slots are included.
     pub async fn slots(&mut self, process_guid: &[u8]) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
         let rows = self.rows(TABLE, &COLUMNS, process_guid, Filter::everything(), with_index).await?;
         let mut damaged = BTreeSet::new();
@@ -62,7 +66,7 @@ impl Writer {
         Ok((slots, damaged.is_empty()))
     }
 
-    /// Which indices of a process guid are taken, whether or not the rest of their rows can be read.
+    /// The indices of a process guid that have an ordinary instance, including unreadable ones.
     pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
         let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
         let columns = [TABLE.key, "instance_index", "presence"];
@@ -70,14 +74,17 @@ impl Writer {
         rows.await?.into_iter().collect()
     }
 
-    /// New rows of one process guid, where there are none.
+    /// Inserts rows of one process guid.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] if there is one of these rows.
     pub async fn insert_slots(&mut self, rows: &[ActualLrp]) -> Result<(), StoreError> {
         let Some(first) = rows.first() else { return Ok(()) };
         let values = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
         self.insert(TABLE, &first.process_guid, values, Conflict::Fails).await
     }
 
-    /// How many of the managed instances of a process guid run.
+    /// The number of ordinary instances of a process guid that are running.
     pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
         let running = Filter::everything()
             .is("presence", Presence::Ordinary as i32)
@@ -85,14 +92,17 @@ impl Writer {
         Ok(self.rows(TABLE, &[TABLE.key, "presence", "state"], process_guid, running, |_| Ok(())).await?.len())
     }
 
-    /// Nothing is written where a row is not what it was when the slot was read.
+    /// Writes the difference between two slots.
+    ///
+    /// # Errors
+    /// [`StoreError::Raced`] if a row has changed since `before` was read.
     pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
         for presence in Presence::ALL {
-            let meant = match (before.at(presence), after.at(presence)) {
-                (Some(row), None) => self.delete(TABLE, &row.process_guid, this(row)).await?,
+            let changed = match (before.at(presence), after.at(presence)) {
+                (Some(row), None) => self.delete(TABLE, &row.process_guid, unchanged(row)).await?,
                 (Some(then), Some(now)) if then != now => {
                     let values = self.differing(Some(then), now)?;
-                    self.update(TABLE, &then.process_guid, this(then), values).await?
+                    self.update(TABLE, &then.process_guid, unchanged(then), values).await?
                 }
                 (None, Some(row)) => {
                     let values = self.differing(None, row)?;
@@ -101,50 +111,50 @@ impl Writer {
                 }
                 (Some(_), Some(_)) | (None, None) => continue,
             };
-            if meant == 0 {
+            if changed == 0 {
                 return Err(StoreError::Raced);
             }
         }
         Ok(())
     }
 
-    /// The columns that change.
-    fn differing(&self, then: Option<&ActualLrp>, now: &ActualLrp) -> Result<ColumnValues, StoreError> {
-        let mut difference = Difference { writer: self, then, now, values: ColumnValues::new() };
-        difference.texts()?;
-        difference.numbers();
-        difference.sealed();
-        Ok(difference.values)
+    /// The columns that differ, with their new values.
+    fn differing(&self, before: Option<&ActualLrp>, now: &ActualLrp) -> Result<ColumnValues, StoreError> {
+        let mut columns = ChangedColumns { writer: self, before, now, values: ColumnValues::new() };
+        columns.texts()?;
+        columns.numbers();
+        columns.sealed();
+        Ok(columns.values)
     }
 }
 
-/// This image of one row, to its unit.
-fn this(row: &ActualLrp) -> Filter {
+/// Selects a row within its unit, provided that its state and modification tag are unchanged.
+fn unchanged(row: &ActualLrp) -> Filter {
     let row_alone = Filter::everything().is("instance_index", row.index).is("presence", row.presence);
     let in_state = row_alone.equals("state", row.state.clone());
     match row.tag.index {
-        // It may be NULL as well.
+        // 0 is also read from NULL, which the condition would not match.
         0 => in_state,
         index => in_state.is("modification_tag_index", index),
     }
 }
 
-fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordProblem>), RecordProblem> {
+fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordReadError>), RecordReadError> {
     Ok((record.number("instance_index")?, actual_lrp(record)))
 }
 
 type TextOf = fn(&ActualLrp) -> &Text;
 type NumberOf = fn(&ActualLrp) -> i64;
 
-/// What is to be written of a row, given what is there.
-struct Difference<'a> {
+/// Collects the columns of a row that differ from those stored.
+struct ChangedColumns<'a> {
     writer: &'a Writer,
-    then: Option<&'a ActualLrp>,
+    before: Option<&'a ActualLrp>,
     now: &'a ActualLrp,
     values: ColumnValues,
 }
 
-impl<'a> Difference<'a> {
+impl<'a> ChangedColumns<'a> {
     fn texts(&mut self) -> Result<(), StoreError> {
         let plain: [(&'static str, TextOf); 7] = [
             ("process_guid", |row| &row.process_guid),
@@ -160,9 +170,9 @@ impl<'a> Difference<'a> {
                 self.values.push((column, self.writer.plain(TABLE, column, text)?));
             }
         }
-        let told: [(&'static str, TextOf); 2] =
+        let excerpts: [(&'static str, TextOf); 2] =
             [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
-        for (column, text) in told {
+        for (column, text) in excerpts {
             if let Some(text) = self.new_value(text) {
                 self.values.push((column, self.writer.excerpt(text)));
             }
@@ -180,16 +190,16 @@ impl<'a> Difference<'a> {
         ];
         for (column, value) in numbers {
             let now = value(self.now);
-            if self.then.is_none_or(|then| value(then) != now) {
+            if self.before.is_none_or(|before| value(before) != now) {
                 self.values.push((column, number(now)));
             }
         }
-        if self.then.is_none_or(|then| then.routable != self.now.routable) {
+        if self.before.is_none_or(|before| before.routable != self.now.routable) {
             self.values.push(("routable", ColumnValue::Flag(self.now.routable)));
         }
     }
 
-    /// Sealed anew only where they change.
+    /// Sealed columns are encrypted only if their plaintext differs.
     fn sealed(&mut self) {
         if let Some(net_info) = self.new_value(|row| &row.net_info) {
             self.values.push(("net_info", message(net_info)));
@@ -204,6 +214,6 @@ impl<'a> Difference<'a> {
 
     fn new_value<T: PartialEq>(&self, value: fn(&ActualLrp) -> &T) -> Option<&'a T> {
         let now = value(self.now);
-        self.then.is_none_or(|then| value(then) != now).then_some(now)
+        self.before.is_none_or(|before| value(before) != now).then_some(now)
     }
 }

@@ -1,31 +1,31 @@
-//! Filters: what is said to each database, and the same judgement in memory.
+//! The SQL of filters in each dialect, and their evaluation in memory.
 
 use std::collections::BTreeMap;
 
 use sea_query::{MysqlQueryBuilder, PostgresQueryBuilder, Query, SqliteQueryBuilder};
 
 use super::*;
-use crate::store::record::RecordProblem;
+use crate::store::record::RecordReadError;
 
-struct Row(BTreeMap<&'static str, &'static [u8]>, BTreeMap<&'static str, i64>);
+struct TestRow(BTreeMap<&'static str, &'static [u8]>, BTreeMap<&'static str, i64>);
 
-impl Columns for Row {
-    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem> {
+impl Columns for TestRow {
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError> {
         Ok(self.0.get(column).copied())
     }
 
-    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem> {
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError> {
         Ok(self.1.get(column).copied())
     }
 }
 
-fn row() -> Row {
-    Row([("guid", &b"app_1-v1"[..]), ("other", b"\xff")].into(), [("index", 3)].into())
+fn row() -> TestRow {
+    TestRow([("guid", &b"app_1-v1"[..]), ("other", b"\xff")].into(), [("index", 3)].into())
 }
 
-fn said(filter: &Filter, dialect: Dialect) -> String {
+fn sql_of(filter: &Filter, dialect: Dialect) -> String {
     let mut select = Query::select();
-    select.column("a").from("t").cond_where(filter.said(dialect));
+    select.column("a").from("t").cond_where(filter.to_sql(dialect));
     match dialect {
         Dialect::Sqlite => select.to_string(SqliteQueryBuilder),
         Dialect::Postgres => select.to_string(PostgresQueryBuilder),
@@ -34,13 +34,13 @@ fn said(filter: &Filter, dialect: Dialect) -> String {
 }
 
 #[test]
-fn like_becomes_glob_and_what_glob_would_mind_is_quoted() {
+fn like_pattern_becomes_glob_with_glob_characters_quoted() {
     assert_eq!(glob("a%b_c"), "a*b?c*");
     assert_eq!(glob("*?[x]"), "[*][?][[]x]*");
 }
 
 #[test]
-fn patterns_are_judged_as_the_databases_judge_them() {
+fn patterns_match_in_memory_as_in_the_databases() {
     for (text, pattern, fits) in [
         ("app1", "", true),
         ("app1", "app", true),
@@ -65,7 +65,7 @@ fn patterns_are_judged_as_the_databases_judge_them() {
 }
 
 #[test]
-fn a_conjunction_holds_if_each_condition_does() {
+fn filter_holds_if_each_condition_holds() {
     let texts = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
     let holds = |filter: Filter| filter.holds(&row());
     let all = Filter::everything;
@@ -84,35 +84,35 @@ fn a_conjunction_holds_if_each_condition_does() {
 }
 
 #[test]
-fn a_text_that_a_database_cannot_hold_equals_nothing_there() {
+fn text_that_the_database_cannot_store_matches_no_row() {
     let nul = Filter::everything().equals("guid", *b"a\0");
-    assert!(said(&nul, Dialect::Postgres).ends_with("WHERE 1 = 0"));
-    assert!(!said(&nul, Dialect::Mysql).contains("1 = 0"));
+    assert!(sql_of(&nul, Dialect::Postgres).ends_with("WHERE 1 = 0"));
+    assert!(!sql_of(&nul, Dialect::Mysql).contains("1 = 0"));
     let bytes = Filter::everything().equals("guid", *b"\xff");
     for dialect in [Dialect::Postgres, Dialect::Mysql] {
-        assert!(said(&bytes, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+        assert!(sql_of(&bytes, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
         let among = Filter::everything().one_of("guid", &[b"\xff".to_vec()]);
-        assert!(said(&among, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+        assert!(sql_of(&among, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
     }
-    assert!(said(&bytes, Dialect::Sqlite).contains("CAST"));
+    assert!(sql_of(&bytes, Dialect::Sqlite).contains("CAST"));
     let mixed = Filter::everything().one_of("guid", &[b"\xff".to_vec(), b"a".to_vec(), b"b\0".to_vec()]);
-    assert_eq!(said(&mixed, Dialect::Postgres), r#"SELECT "a" FROM "t" WHERE "guid" = ANY(ARRAY ['a'])"#);
+    assert_eq!(sql_of(&mixed, Dialect::Postgres), r#"SELECT "a" FROM "t" WHERE "guid" = ANY(ARRAY ['a'])"#);
 }
 
 #[test]
-fn a_list_that_is_too_long_for_mysql_is_left_to_memory() {
+fn list_too_long_for_mysql_is_evaluated_in_memory() {
     let many: Vec<_> = (0..=MOST_IN_LIST).map(|number| number.to_string().into_bytes()).collect();
     for filter in [Filter::everything().one_of("guid", &many), Filter::everything().like_one_of("guid", &many)] {
         let filter = filter.is("index", 1);
-        assert!(!filter.is_said_whole(Dialect::Mysql));
-        assert_eq!(said(&filter, Dialect::Mysql), "SELECT `a` FROM `t` WHERE `index` = 1");
-        assert!(filter.is_said_whole(Dialect::Postgres) && filter.is_said_whole(Dialect::Sqlite));
+        assert!(!filter.is_complete_in_sql(Dialect::Mysql));
+        assert_eq!(sql_of(&filter, Dialect::Mysql), "SELECT `a` FROM `t` WHERE `index` = 1");
+        assert!(filter.is_complete_in_sql(Dialect::Postgres) && filter.is_complete_in_sql(Dialect::Sqlite));
     }
 }
 
 #[test]
-fn a_backslash_is_a_character_like_others() {
+fn backslash_is_not_an_escape_character() {
     let filter = Filter::everything().like_one_of("guid", &[br"a\_".to_vec()]);
-    assert!(said(&filter, Dialect::Sqlite).contains(r"a\\?*"), "{}", said(&filter, Dialect::Sqlite));
+    assert!(sql_of(&filter, Dialect::Sqlite).contains(r"a\\?*"), "{}", sql_of(&filter, Dialect::Sqlite));
     assert_eq!(prefix_pattern(r"a\_"), r"a\\_%");
 }

@@ -1,6 +1,6 @@
-//! Which units a list is about, in the order of their keys. Owns what of a filter is told to the database: conditions
-//! on columns that no row function touches, of tables whose rows are the handlers' rows one to one. They choose units;
-//! whether a row is meant is judged after the lens.
+//! The keys of the units of a list, in key order. Owns the part of a filter that the database evaluates on stored tables:
+//! conditions on columns that no row function computes, in tables whose rows correspond one to one to native rows. They
+//! select units; the whole filter is evaluated on the native rows.
 
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
@@ -16,7 +16,7 @@ use crate::store::{StoreError, failed};
 const KEY: &str = "unit_key";
 const BYTES: &str = "unit_bytes";
 
-/// The next units of a range with what they hold in bytes, at most so many.
+/// The keys of the next units of a range, at most `most`, each with the size of its texts in bytes.
 pub(super) async fn next(
     lenses: &Lenses,
     tx: &mut Transaction,
@@ -51,31 +51,32 @@ pub(super) async fn next(
         .collect()
 }
 
-/// The stored tables that have the units, with what their rows have to fulfil.
+/// The stored tables to select units from, with the conditions on their rows.
 fn parts(lenses: &Lenses, table: &str, filter: &Filter, dialect: Dialect) -> Vec<(String, Cond)> {
-    let composed = &lenses.lift.tables[table];
+    let composed = &lenses.to_native.tables[table];
     if composed.reshaped || composed.sources.is_empty() {
-        let cluster = &lenses.clusters[lenses.cluster(table)];
-        return cluster.stored.iter().map(|name| (name.clone(), Cond::all())).collect();
+        let group = &lenses.table_groups[lenses.group(table)];
+        return group.stored.iter().map(|name| (name.clone(), Cond::all())).collect();
     }
-    // Each of its rows continues one row of every source: any source has all units, so that with most to say leads.
-    let said = |source: &String| {
+    // Each native row continues one row of every source table, so every source has all units. The one with the most
+    // conditions is selected from.
+    let conditions_on = |source: &String| {
         let conditions = filter.conditions().filter_map(|(column, condition)| {
             let (_, provenance) = composed.columns.iter().find(|(known, _)| known.name == *column)?;
             match provenance {
-                Provenance::Raw { table, column } if table == source => condition.said(column, dialect),
+                Provenance::Raw { table, column } if table == source => condition.to_sql(column, dialect),
                 Provenance::Raw { .. } | Provenance::Fill(_) | Provenance::Computed => None,
             }
         });
         conditions.collect::<Vec<_>>()
     };
-    let parts = composed.sources.iter().map(|source| (source.clone(), said(source)));
+    let parts = composed.sources.iter().map(|source| (source.clone(), conditions_on(source)));
     let leading = parts.max_by_key(|(_, conditions)| conditions.len());
     let all = |conditions: Vec<Expr>| conditions.into_iter().fold(Cond::all(), Cond::add);
     leading.into_iter().map(|(source, conditions)| (source, all(conditions))).collect()
 }
 
-/// The first units of one table.
+/// Selects the first units of one table.
 fn units_in(
     lenses: &Lenses,
     name: &str,
@@ -85,7 +86,7 @@ fn units_in(
     dialect: Dialect,
 ) -> SelectStatement {
     let table = &lenses.place.layout.tables[name];
-    let key = unit_column(table).expect("the handlers' tables have one key, and so have those that they are made of");
+    let key = unit_column(table).expect("native tables have a single key column, and so have their sources");
     let texts = table.columns.iter().filter(|column| column.kind.is_text());
     let size = texts.map(|column| bytes_of(Expr::col(Alias::new(&column.name)))).reduce(|sum, size| sum.add(size));
     let first = Query::select()
@@ -98,6 +99,6 @@ fn units_in(
         .order_by(Alias::new(key), Order::Asc)
         .limit(most.into())
         .to_owned();
-    // SQLite takes a limit inside of a union only in a query of its own.
+    // SQLite permits a limit within a union only in a subquery.
     Query::select().columns([KEY, BYTES].map(Alias::new)).from_subquery(first, Alias::new("first")).to_owned()
 }

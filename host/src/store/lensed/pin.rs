@@ -1,39 +1,43 @@
-//! Lowering what was changed, and what a pin means for it. A layout older than the handlers' holds what comes back
-//! from it: a change that puts something where the pinned layout has no place for it is refused, naming the place. What
-//! records had before they were taken down to the pin stays kept beside them, and a row function's residue is its
-//! module's own way of keeping what it cannot say.
+//! Transformation of changed units to the stored layout, and the check of a pin. Under a pin, a change must survive the
+//! round trip through the stored layout; one that does not is rejected with the columns that would be lost. Content that
+//! a record had before the migration down to the pin stays stored as residue, and so does the residue of row functions.
 
 use std::collections::BTreeSet;
 
 use super::{Lenses, failed};
+use crate::encryption::Keyring;
 use crate::layout::values::Value;
 use crate::lens::ResidueEntry;
-use crate::record::Keyring;
 use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
 
-/// The units of a cluster at the data's layout, and what has to be kept of them. `kept` is what lifting lost.
-pub(super) fn lowered(
+/// Transforms changed units to the stored layout; also returns their residue. `residue` is that of the transformation to
+/// the native layout.
+///
+/// # Errors
+/// [`StoreError::NotHeld`] under a pin, if the stored layout cannot hold the change.
+pub(super) fn to_stored(
     lenses: &Lenses,
     keyring: &Keyring,
-    cluster: usize,
+    group: usize,
     before: &UnitBatch,
     now: &UnitBatch,
-    kept: Vec<ResidueEntry>,
+    residue: Vec<ResidueEntry>,
 ) -> Result<(UnitBatch, Vec<ResidueEntry>), StoreError> {
-    let lowered = lenses.lower(keyring, cluster, now, kept);
-    let (after, mut left) = lowered.map_err(|fault| lenses.not_written(fault))?;
-    if !lenses.is_pinned || left.iter().all(|kept| kept.table.is_empty()) {
-        return Ok((after, left));
+    let transformed = lenses.transform_to_stored(keyring, group, now, residue);
+    let (after, mut residue) = transformed.map_err(|fault| lenses.not_written(fault))?;
+    if !lenses.is_pinned || residue.iter().all(|entry| entry.table.is_empty()) {
+        return Ok((after, residue));
     }
-    let of_modules = left.iter().filter(|kept| kept.table.is_empty()).cloned().collect();
-    let back = lenses.lift(keyring, cluster, &after, of_modules).map_err(|fault| lenses.not_written(fault))?;
-    let lost = differences(lenses.native(), &back, now, keyring, alike);
+    let of_modules = residue.iter().filter(|entry| entry.table.is_empty()).cloned().collect();
+    let back =
+        lenses.transform_to_native(keyring, group, &after, of_modules).map_err(|fault| lenses.not_written(fault))?;
+    let lost = differences(lenses.native(), &back, now, keyring, is_equivalent);
     if lost.is_empty() {
-        left.retain(|kept| kept.table.is_empty());
-        return Ok((after, left));
+        residue.retain(|entry| entry.table.is_empty());
+        return Ok((after, residue));
     }
-    let changed = differences(lenses.native(), before, now, keyring, alike);
+    let changed = differences(lenses.native(), before, now, keyring, is_equivalent);
     let is_new = |(table, key, column): &&Difference| {
         changed.contains(&(table.clone(), key.clone(), column.clone()))
             || changed.contains(&(table.clone(), key.clone(), String::new()))
@@ -42,16 +46,16 @@ pub(super) fn lowered(
         true => table.clone(),
         false => format!("{table}.{column}"),
     };
-    let new: BTreeSet<_> = lost.iter().filter(is_new).map(named).collect();
-    if new.is_empty() {
-        return Ok((after, left));
+    let rejected: BTreeSet<_> = lost.iter().filter(is_new).map(named).collect();
+    if rejected.is_empty() {
+        return Ok((after, residue));
     }
-    let fields = new.into_iter().collect::<Vec<_>>().join(", ");
+    let fields = rejected.into_iter().collect::<Vec<_>>().join(", ");
     Err(StoreError::NotHeld { fields, version: lenses.version })
 }
 
-/// To a reader there is no difference between nothing and an empty list of any kind.
-fn alike(one: Value<'_>, other: Value<'_>) -> bool {
+/// Whether two values have the same meaning: readers do not distinguish NULL, empty text, and empty JSON.
+fn is_equivalent(one: Value<'_>, other: Value<'_>) -> bool {
     let is_empty = |value: Value<'_>| match value {
         Value::Null => true,
         Value::Text(text) => [&b""[..], b"[]", b"{}", b"null"].contains(&text),
@@ -61,7 +65,7 @@ fn alike(one: Value<'_>, other: Value<'_>) -> bool {
 }
 
 impl Lenses {
-    /// What it means that a changed unit could not be written.
+    /// The error for a changed unit that cannot be written.
     pub(super) fn not_written(&self, fault: RowsError) -> StoreError {
         match fault {
             RowsError::TooLong { table, column } => {

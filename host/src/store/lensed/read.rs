@@ -1,44 +1,44 @@
-//! Reading through the lens.
+//! Reads through a lens: units are loaded in batches, transformed to the native layout, and then filtered.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Lenses, failed, keys};
 use crate::database::Transaction;
-use crate::layout::schema::{Sealing, Table as Declared};
+use crate::encryption::Keyring;
+use crate::layout::schema::{Sealing, Table};
 use crate::layout::values::Value;
-use crate::record::Keyring;
 use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
 use crate::store::reader::{Key, PageEnd, Range};
-use crate::store::record::{Columns, Read, Record, RecordProblem};
-use crate::store::{Store, StoreError, Table};
+use crate::store::record::{Columns, ReadRecord, Record, RecordReadError};
+use crate::store::{EntityTable, Store, StoreError};
 
-/// Units that are in memory at a time.
+/// The most units in memory at a time.
 const UNITS: u32 = 250;
 
-/// One row of a table at the handlers' layout.
-pub(super) struct LiftedRow<'a> {
-    pub(super) table: &'a Declared,
+/// One row of a table at the native layout.
+pub(super) struct NativeRow<'a> {
+    pub(super) table: &'a Table,
     pub(super) rows: &'a TableRows,
     pub(super) row: usize,
 }
 
-impl LiftedRow<'_> {
+impl NativeRow<'_> {
     fn value(&self, column: &'static str) -> Value<'_> {
         self.rows.value(self.table, column, self.row).unwrap_or(Value::Null)
     }
 }
 
-impl Columns for LiftedRow<'_> {
-    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordProblem> {
+impl Columns for NativeRow<'_> {
+    fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError> {
         Ok(match self.value(column) {
             Value::Text(text) => Some(text),
             Value::Null | Value::Boolean(_) | Value::Integer(_) => None,
         })
     }
 
-    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordProblem> {
+    fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError> {
         Ok(match self.value(column) {
             Value::Integer(number) => Some(number),
             Value::Boolean(value) => Some(value.into()),
@@ -46,13 +46,13 @@ impl Columns for LiftedRow<'_> {
         })
     }
 
-    /// What the lens has opened is plain. An empty message is one; empty JSON is none.
+    /// Columns that the lens has opened are plain. Empty plaintext is a valid message, but not valid JSON.
     fn open(
         &self,
         column: &'static str,
         sealing: Sealing,
         keyring: &Keyring,
-    ) -> Result<Option<Cow<'_, [u8]>>, RecordProblem> {
+    ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
         let Some(text) = self.bytes(column)? else { return Ok(None) };
         if self.rows.columns[column].sealing == Sealing::Plain {
             return Ok((!text.is_empty() || sealing == Sealing::Enveloped).then_some(Cow::Borrowed(text)));
@@ -60,17 +60,17 @@ impl Columns for LiftedRow<'_> {
         if text.is_empty() {
             return Ok(None);
         }
-        let opened = keyring.open(sealing, text).map_err(|source| RecordProblem::Sealed { column, source })?;
+        let opened = keyring.open(sealing, text).map_err(|source| RecordReadError::Sealed { column, source })?;
         Ok(Some(Cow::Owned(opened)))
     }
 }
 
-/// Where a page ends that begins after a key. Only what the database judges of the filter counts, so a page may turn
-/// out to have fewer records than it has units.
+/// The last key of a page after a key. Only the conditions that the database evaluates are taken into account, so the
+/// page may have fewer records than units.
 pub(in crate::store) async fn page_end(
     lenses: &Lenses,
     tx: &mut Transaction,
-    table: Table,
+    table: EntityTable,
     filter: &Filter,
     after: Option<&Key>,
     units: u32,
@@ -81,15 +81,15 @@ pub(in crate::store) async fn page_end(
     Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
 }
 
-/// The records of a range, those that cannot be read among them, in the order of keys.
+/// The records of a range in key order, including errors for the unreadable ones.
 pub(in crate::store) async fn list<T>(
     store: &Store,
     lenses: &Arc<Lenses>,
     tx: &mut Transaction,
-    (table, columns): (Table, &[&'static str]),
+    (table, columns): (EntityTable, &[&'static str]),
     filter: &Filter,
     range: &Range,
-    read: Read<T>,
+    read: ReadRecord<T>,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
     let mut range = range.clone();
     let mut records = Vec::new();
@@ -110,36 +110,36 @@ pub(in crate::store) async fn get<T>(
     store: &Store,
     lenses: &Arc<Lenses>,
     tx: &mut Transaction,
-    (table, columns): (Table, &[&'static str]),
+    (table, columns): (EntityTable, &[&'static str]),
     key: &[u8],
-    read: Read<T>,
+    read: ReadRecord<T>,
 ) -> Result<Option<T>, StoreError> {
     let filter = Filter::everything();
     let found = records_of(store, lenses, tx, (table, columns), &filter, vec![UnitKey::text(key)], read).await?;
     found.into_iter().next().transpose()
 }
 
-/// The records of some units, those that cannot be read among them.
+/// The records of some units, including errors for the unreadable ones.
 async fn records_of<T>(
     store: &Store,
     lenses: &Arc<Lenses>,
     tx: &mut Transaction,
-    (table, columns): (Table, &[&'static str]),
+    (table, columns): (EntityTable, &[&'static str]),
     filter: &Filter,
     units: Vec<UnitKey>,
-    read: Read<T>,
+    read: ReadRecord<T>,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-    let cluster = lenses.cluster(table.name);
-    let lifted = lenses.load(tx, store.keyring(), cluster, units, Some((table.name, columns))).await;
-    let lifted = lifted.map_err(failed("read records through the lens"))?;
-    let rows = &lifted.batch.tables[table.name];
-    let rows = (0..rows.count()).map(|row| LiftedRow { table: lenses.table(table.name), rows, row });
-    let meant = rows.filter(|row| filter.holds(row)).map(|row| Record::read(&row, store, table, read));
-    let damaged = lifted.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
-    Ok(meant.chain(damaged).collect())
+    let group = lenses.group(table.name);
+    let native = lenses.load(tx, store.keyring(), group, units, Some((table.name, columns))).await;
+    let native = native.map_err(failed("read records through the lens"))?;
+    let rows = &native.batch.tables[table.name];
+    let rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
+    let matching = rows.filter(|row| filter.holds(row)).map(|row| Record::read(&row, store, table, read));
+    let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
+    Ok(matching.chain(damaged).collect())
 }
 
-pub(super) fn unreadable(table: Table, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {
-    let source = RecordProblem::Lens { source: fault };
+pub(super) fn unreadable(table: EntityTable, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {
+    let source = RecordReadError::Lens { source: fault };
     StoreError::Unreadable { table: table.name, key: key.name(), source }
 }

@@ -1,101 +1,109 @@
-//! Writing through the lens: units are read once, changed at the handlers' layout in memory, and at the end taken back
-//! and written as a difference, with what their steps would lose.
+//! Writes through a lens: units are loaded once, changed in memory at the native layout, and at commit transformed back
+//! and written as a difference, together with their residue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::read::{LiftedRow, unreadable};
+use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
 use crate::database::{Transaction, is_unique_violation};
-use crate::layout::schema::{Column, Sealing, Table as Declared};
+use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::ResidueEntry;
 use crate::rows::{self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
 use crate::store::column_values::{ColumnValue, ColumnValues};
 use crate::store::filter::Filter;
-use crate::store::record::{Read, Record};
+use crate::store::record::{ReadRecord, Record};
 use crate::store::writer::Conflict;
-use crate::store::{Store, StoreError, Table};
+use crate::store::{EntityTable, Store, StoreError};
 
-/// The units that one transaction has touched.
+/// The units that one transaction has loaded.
 #[derive(Debug)]
-pub(in crate::store) struct Session {
+pub(in crate::store) struct LensSession {
     lenses: Arc<Lenses>,
-    /// By cluster and key.
-    units: BTreeMap<(usize, Vec<u8>), Unit>,
-    /// Whether a key that is taken by the time of writing is the caller's to hear of.
-    tells_conflicts: bool,
+    /// By table group and key.
+    units: BTreeMap<(usize, Vec<u8>), SessionUnit>,
+    /// Whether a unique violation at commit is reported to the caller as [`StoreError::Exists`].
+    reports_conflicts: bool,
 }
 
-/// One unit as it was and as it will be.
+/// One unit as it is stored, and at the native layout.
 #[derive(Debug)]
-struct Unit {
+struct SessionUnit {
     stored: UnitBatch,
-    native: Native,
+    native: UnitState,
     changed: bool,
-    /// Whether something was kept of it.
+    /// Whether residue of it is stored.
     had_residue: bool,
 }
 
+/// A unit at the native layout.
 #[derive(Debug)]
-enum Native {
-    Lifted {
+enum UnitState {
+    Readable {
         before: UnitBatch,
         now: UnitBatch,
-        kept: Vec<ResidueEntry>,
+        /// The residue of the transformation to the native layout.
+        residue: Vec<ResidueEntry>,
     },
-    /// For each look at it the same.
+    /// The lens cannot transform it. Each access returns this error.
     Damaged(Arc<RowsError>),
-    /// Removed without having been read.
+    /// Damaged, and deleted.
     Removed,
 }
 
-impl Session {
+impl LensSession {
     pub(in crate::store) fn new(lenses: Arc<Lenses>) -> Self {
-        Self { lenses, units: BTreeMap::new(), tells_conflicts: false }
+        Self { lenses, units: BTreeMap::new(), reports_conflicts: false }
     }
 
     async fn unit(
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        table: Table,
+        table: EntityTable,
         key: &[u8],
-    ) -> Result<&mut Unit, StoreError> {
-        let cluster = self.lenses.cluster(table.name);
-        let at = (cluster, key.to_vec());
+    ) -> Result<&mut SessionUnit, StoreError> {
+        let group = self.lenses.group(table.name);
+        let at = (group, key.to_vec());
         if !self.units.contains_key(&at) {
-            let unit = self.read(store, tx, cluster, key).await.map_err(failed("read a record to change it"))?;
+            let unit = self.read(store, tx, group, key).await.map_err(failed("read a record to change it"))?;
             self.units.insert(at.clone(), unit);
         }
-        Ok(self.units.get_mut(&at).expect("it was put there"))
+        Ok(self.units.get_mut(&at).expect("just inserted"))
     }
 
-    async fn read(&self, store: &Store, tx: &mut Transaction, cluster: usize, key: &[u8]) -> Result<Unit, RowsError> {
+    async fn read(
+        &self,
+        store: &Store,
+        tx: &mut Transaction,
+        group: usize,
+        key: &[u8],
+    ) -> Result<SessionUnit, RowsError> {
         let (lenses, keyring) = (&self.lenses, store.keyring());
-        let (units, wanted) = ([UnitKey::text(key)], lenses.wanted(cluster, None));
+        let (units, wanted) = ([UnitKey::text(key)], lenses.wanted(group, None));
         let stored = rows::load(tx, &lenses.place, &wanted, &units, RowLock::Exclusive, ByteLimits::NONE).await?;
-        let left = lenses.left(tx, keyring, cluster, &stored).await?;
-        let had_residue = !left.is_empty();
-        let mut lifted = lenses.lifted(keyring, cluster, stored.clone(), left).await?;
-        let native = match lifted.damaged.pop() {
-            Some((_, fault)) => Native::Damaged(Arc::new(fault)),
-            None => Native::Lifted { before: lifted.batch.clone(), now: lifted.batch, kept: lifted.kept },
+        let residue_before = lenses.load_residue(tx, keyring, group, &stored).await?;
+        let had_residue = !residue_before.is_empty();
+        let mut native = lenses.transform_loaded(keyring, group, stored.clone(), residue_before).await?;
+        let native = match native.damaged.pop() {
+            Some((_, fault)) => UnitState::Damaged(Arc::new(fault)),
+            None => UnitState::Readable { before: native.batch.clone(), now: native.batch, residue: native.residue },
         };
-        Ok(Unit { stored, native, changed: false, had_residue })
+        Ok(SessionUnit { stored, native, changed: false, had_residue })
     }
 
     pub(in crate::store) async fn get<T>(
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        table: Table,
+        table: EntityTable,
         key: &[u8],
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Option<T>, StoreError> {
         let lenses = Arc::clone(&self.lenses);
         let rows = self.unit(store, tx, table, key).await?.rows(table, key)?;
-        let mut rows = (0..rows.count()).map(|row| LiftedRow { table: lenses.table(table.name), rows, row });
+        let mut rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
         rows.next().map(|row| Record::read(&row, store, table, read)).transpose()
     }
 
@@ -103,41 +111,41 @@ impl Session {
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        (table, key): (Table, &[u8]),
+        (table, key): (EntityTable, &[u8]),
         filter: &Filter,
-        read: Read<T>,
+        read: ReadRecord<T>,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let lenses = Arc::clone(&self.lenses);
         let rows = self.unit(store, tx, table, key).await?.rows(table, key)?;
-        let rows = (0..rows.count()).map(|row| LiftedRow { table: lenses.table(table.name), rows, row });
-        let meant = rows.filter(|row| filter.holds(row));
-        Ok(meant.map(|row| Record::read(&row, store, table, read)).collect())
+        let rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
+        let matching = rows.filter(|row| filter.holds(row));
+        Ok(matching.map(|row| Record::read(&row, store, table, read)).collect())
     }
 
     pub(in crate::store) async fn insert(
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        (table, key): (Table, &[u8]),
+        (table, key): (EntityTable, &[u8]),
         rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
         let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
-        self.tells_conflicts |= conflict == Conflict::Fails;
+        self.reports_conflicts |= conflict == Conflict::Fails;
         let unit = self.unit(store, tx, table, key).await?;
         unit.changed = true;
         let held = unit.rows_mut(table, key)?;
         let mut new = Vec::with_capacity(rows.len());
         for values in rows {
-            let row = |row| LiftedRow { table: declared, rows: held, row };
+            let row = |row| NativeRow { table: declared, rows: held, row };
             let taken = (0..held.count()).find(|at| is_same_row(table, &row(*at), &values));
             match (taken, conflict) {
                 (None, _) => new.push(row_of(declared, held, values, store)),
                 (Some(_), Conflict::Fails) => return Err(StoreError::Exists),
-                (Some(at), Conflict::Takes(column)) => {
+                (Some(at), Conflict::Updates(column)) => {
                     let value = values.into_iter().find(|(name, _)| *name == column);
-                    let (_, value) = value.expect("what is taken over is given");
+                    let (_, value) = value.expect("the updated column is given");
                     let value = held_in(held, column, value, store);
                     held.set(declared, column, &[at], value.value());
                 }
@@ -151,7 +159,7 @@ impl Session {
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        (table, key): (Table, &[u8]),
+        (table, key): (EntityTable, &[u8]),
         filter: &Filter,
         values: ColumnValues,
     ) -> Result<u64, StoreError> {
@@ -159,50 +167,50 @@ impl Session {
         let declared = lenses.table(table.name);
         let unit = self.unit(store, tx, table, key).await?;
         let rows = unit.rows_mut(table, key)?;
-        let meant: Vec<_> =
-            (0..rows.count()).filter(|row| filter.holds(&LiftedRow { table: declared, rows, row: *row })).collect();
+        let matching: Vec<_> =
+            (0..rows.count()).filter(|row| filter.holds(&NativeRow { table: declared, rows, row: *row })).collect();
         for (column, value) in values {
             let value = held_in(rows, column, value, store);
-            rows.set(declared, column, &meant, value.value());
+            rows.set(declared, column, &matching, value.value());
         }
-        unit.changed |= !meant.is_empty();
-        Ok(meant.len() as u64)
+        unit.changed |= !matching.is_empty();
+        Ok(matching.len() as u64)
     }
 
     pub(in crate::store) async fn delete(
         &mut self,
         store: &Store,
         tx: &mut Transaction,
-        (table, key): (Table, &[u8]),
+        (table, key): (EntityTable, &[u8]),
         filter: &Filter,
     ) -> Result<u64, StoreError> {
         let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
-        let alone = lenses.clusters[lenses.cluster(table.name)].native.len() == 1;
+        let alone = lenses.table_groups[lenses.group(table.name)].native.len() == 1;
         let unit = self.unit(store, tx, table, key).await?;
-        if matches!(unit.native, Native::Damaged(_)) && alone && filter.conditions().count() == 0 {
-            unit.native = Native::Removed;
+        if matches!(unit.native, UnitState::Damaged(_)) && alone && filter.conditions().count() == 0 {
+            unit.native = UnitState::Removed;
             unit.changed = true;
             return Ok(1);
         }
         let rows = unit.rows_mut(table, key)?;
-        let goes = |rows: &TableRows, row| filter.holds(&LiftedRow { table: declared, rows, row });
-        let gone: BTreeSet<_> = (0..rows.count()).filter(|row| goes(rows, *row)).collect();
-        rows.retain(declared, |row| !gone.contains(&row));
-        unit.changed |= !gone.is_empty();
-        Ok(gone.len() as u64)
+        let is_deleted = |rows: &TableRows, row| filter.holds(&NativeRow { table: declared, rows, row });
+        let deleted: BTreeSet<_> = (0..rows.count()).filter(|row| is_deleted(rows, *row)).collect();
+        rows.retain(declared, |row| !deleted.contains(&row));
+        unit.changed |= !deleted.is_empty();
+        Ok(deleted.len() as u64)
     }
 
-    /// Writes what has changed.
+    /// Writes the changed units.
     pub(in crate::store) async fn write(self, store: &Store, tx: &mut Transaction) -> Result<(), StoreError> {
-        let tells_conflicts = self.tells_conflicts;
-        for ((cluster, _), unit) in self.units {
+        let reports_conflicts = self.reports_conflicts;
+        for ((group, _), unit) in self.units {
             if !unit.changed {
                 continue;
             }
-            let written = write_unit(&self.lenses, store, tx, cluster, unit).await;
+            let written = write_unit(&self.lenses, store, tx, group, unit).await;
             written.map_err(|fault| match fault {
-                StoreError::Units { source, .. } if is_conflict(&source) && tells_conflicts => StoreError::Exists,
+                StoreError::Units { source, .. } if is_conflict(&source) && reports_conflicts => StoreError::Exists,
                 StoreError::Units { source, .. } if is_conflict(&source) => StoreError::Raced,
                 fault => fault,
             })?;
@@ -215,28 +223,28 @@ async fn write_unit(
     lenses: &Arc<Lenses>,
     store: &Store,
     tx: &mut Transaction,
-    cluster: usize,
-    unit: Unit,
+    group: usize,
+    unit: SessionUnit,
 ) -> Result<(), StoreError> {
     let keyring = store.keyring();
-    let (after, kept) = match unit.native {
-        Native::Lifted { now, .. } if now.is_empty() => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
-        Native::Removed => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
-        Native::Lifted { before, now, kept } => {
+    let (after, residue_entries) = match unit.native {
+        UnitState::Readable { now, .. } if now.is_empty() => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
+        UnitState::Removed => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
+        UnitState::Readable { before, now, residue } => {
             let (lenses, keyring) = (Arc::clone(lenses), Arc::clone(keyring));
-            let lower = move || super::pin::lowered(&lenses, &keyring, cluster, &before, &now, kept);
+            let transform = move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
             let interrupted = |_| failed("write a record")(RowsError::Interrupted);
-            tokio::task::spawn_blocking(lower).await.map_err(interrupted)??
+            tokio::task::spawn_blocking(transform).await.map_err(interrupted)??
         }
-        Native::Damaged(_) => return Ok(()),
+        UnitState::Damaged(_) => return Ok(()),
     };
     let failed = |fault| lenses.not_written(fault);
     rows::replace(tx, &lenses.place, &unit.stored, &after, keyring).await.map_err(failed)?;
-    if unit.had_residue || !kept.is_empty() {
-        let keeps = &lenses.clusters[cluster].keeps;
+    if unit.had_residue || !residue_entries.is_empty() {
+        let residue_places = &lenses.table_groups[group].residue_places;
         let names = unit.stored.names();
-        let entries = residue::seal(keyring, kept, &names);
-        residue::replace(tx, lenses.lower.direction, keeps, &names[0], &entries).await.map_err(failed)?;
+        let entries = residue::seal(keyring, residue_entries, &names);
+        residue::replace(tx, lenses.to_stored.direction, residue_places, &names[0], &entries).await.map_err(failed)?;
     }
     Ok(())
 }
@@ -245,21 +253,21 @@ fn is_conflict(fault: &RowsError) -> bool {
     matches!(fault, RowsError::Rows { source, .. } if is_unique_violation(source))
 }
 
-impl Unit {
-    fn rows(&mut self, table: Table, key: &[u8]) -> Result<&TableRows, StoreError> {
+impl SessionUnit {
+    fn rows(&mut self, table: EntityTable, key: &[u8]) -> Result<&TableRows, StoreError> {
         self.rows_mut(table, key).map(|rows| &*rows)
     }
 
-    fn rows_mut(&mut self, table: Table, key: &[u8]) -> Result<&mut TableRows, StoreError> {
+    fn rows_mut(&mut self, table: EntityTable, key: &[u8]) -> Result<&mut TableRows, StoreError> {
         match &mut self.native {
-            Native::Lifted { now, .. } => Ok(now.tables.get_mut(table.name).expect("a table of the cluster")),
-            Native::Damaged(fault) => Err(unreadable(table, &UnitKey::text(key), Arc::clone(fault))),
-            Native::Removed => unreachable!("nothing is asked of a unit after it was removed unread"),
+            UnitState::Readable { now, .. } => Ok(now.tables.get_mut(table.name).expect("a table of the group")),
+            UnitState::Damaged(fault) => Err(unreadable(table, &UnitKey::text(key), Arc::clone(fault))),
+            UnitState::Removed => unreachable!("a unit deleted unread is not accessed again"),
         }
     }
 }
 
-fn is_same_row(table: Table, row: &LiftedRow<'_>, values: &ColumnValues) -> bool {
+fn is_same_row(table: EntityTable, row: &NativeRow<'_>, values: &ColumnValues) -> bool {
     let mut key = values.iter().filter(|(column, _)| table.primary_key.contains(column));
     key.all(|(column, value)| match (value, row.rows.value(row.table, column, row.row)) {
         (ColumnValue::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
@@ -268,8 +276,8 @@ fn is_same_row(table: Table, row: &LiftedRow<'_>, values: &ColumnValues) -> bool
     })
 }
 
-/// A whole row: what is given, and the defaults of the rest.
-fn row_of(table: &Declared, rows: &TableRows, values: ColumnValues, store: &Store) -> BTreeMap<String, OwnedValue> {
+/// A complete row: the given values, and the defaults of the other columns.
+fn row_of(table: &Table, rows: &TableRows, values: ColumnValues, store: &Store) -> BTreeMap<String, OwnedValue> {
     let mut row: BTreeMap<_, _> = table.columns.iter().map(|column| (column.name.clone(), absent(column))).collect();
     for (column, value) in values {
         row.insert(column.to_owned(), held_in(rows, column, value, store));
@@ -277,7 +285,7 @@ fn row_of(table: &Declared, rows: &TableRows, values: ColumnValues, store: &Stor
     row
 }
 
-/// What a column has that nobody gave a value.
+/// The value of a column that is not given: its default, NULL, or zero.
 fn absent(column: &Column) -> OwnedValue {
     match Value::of(column.default.as_ref()) {
         Value::Null if column.nullable => OwnedValue::Null,
@@ -290,7 +298,7 @@ fn absent(column: &Column) -> OwnedValue {
     }
 }
 
-/// A value as its column holds values here: sealed where the others rest sealed, plain where they were opened.
+/// A value in the form that the loaded column has: sealed, or plain if the lens has opened it.
 fn held_in(rows: &TableRows, column: &str, value: ColumnValue, store: &Store) -> OwnedValue {
     match value {
         ColumnValue::Number(number) => OwnedValue::Integer(number),

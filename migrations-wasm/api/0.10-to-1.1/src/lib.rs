@@ -1,5 +1,5 @@
-//! API 0.10 in terms of Diego's current methods: a desired LRP in two messages, what may change and the
-//! rest. Works on the wire, so that fields which neither version knows pass through.
+//! API 0.10 in terms of Diego's current methods: a desired LRP in two messages, one with the fields that may change and one
+//! with the rest. Works at the wire level, so that fields unknown to both versions pass through.
 
 mod lrp;
 
@@ -10,12 +10,12 @@ use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 use prost::Message;
 
-/// Of the request that creates here, and of Diego's.
+/// Field numbers of the messages in this version's create request, and in Diego's.
 const MUTABLE_DESIRED_LRP: u32 = 1;
 const IMMUTABLE_DESIRED_LRP: u32 = 2;
 const DESIRED_LRP: u32 = 1;
 
-/// Of all answers that list.
+/// Field numbers of all list responses.
 const ERROR: u32 = 1;
 const ITEMS: u32 = 2;
 
@@ -48,10 +48,10 @@ impl Translator for TwoMessages {
     }
 }
 
-/// What a request to create comes to.
+/// The result of converting a create request.
 enum Native {
     Request(Vec<u8>),
-    /// The two messages are not about the same process.
+    /// The two messages name different processes.
     TwoGuids,
 }
 
@@ -70,7 +70,7 @@ fn native_request(request: &[u8]) -> Result<Native, WireError> {
     Ok(Native::Request(native))
 }
 
-/// An embedded message, which may be given in several parts.
+/// Returns an embedded message, concatenated if it occurs in several parts.
 fn part(request: &[u8], number: u32) -> Result<Option<Vec<u8>>, WireError> {
     let parts = wire::get_all(request, number)?;
     let mut whole = Vec::new();
@@ -100,7 +100,7 @@ fn list(request: &[u8], next: &dyn Next, view: View) -> Result<Vec<u8>, Fault> {
     Ok(answer)
 }
 
-/// An answer of any of the methods: all have their error in the same field.
+/// Returns an error response; all methods have their error in the same field.
 fn invalid(message: &str) -> Vec<u8> {
     let error = Error { r#type: Type::InvalidRequest.into(), message: message.into() };
     CreateDesiredLrpResponse { error: Some(error) }.encode_to_vec()

@@ -1,5 +1,5 @@
-//! One desired LRP between its two messages and Diego's one. Times changed their unit between the
-//! versions; metric tags came after 0.10, and today there must be one.
+//! Converts a desired LRP between its two messages and Diego's single one. Timeouts changed their unit between the versions;
+//! metric tags were added after 0.10, and Diego now requires one.
 
 use bbs_proto::models::{Action, MetricTagEntry, MetricTagValue};
 use bbs_sdk::wire::{self, Value, WireError};
@@ -18,19 +18,19 @@ const MUTABLE: [(u32, u32); 3] = [(2, 4), (3, 15), (4, 19)];
 const MS_PER_S: u64 = 1_000;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Whether the two messages name one process, or one of them none.
+/// Whether both messages name the same process, or at least one names none.
 pub(crate) fn same_process(mutable: &[u8], immutable: &[u8]) -> Result<bool, WireError> {
     let (one, other) = (text(mutable, PROCESS_GUID)?, text(immutable, PROCESS_GUID)?);
     Ok(one.is_empty() || other.is_empty() || one == other)
 }
 
-/// Diego's message. Every value is one that its current rules accept if 0.10's did.
+/// Returns Diego's message. Its values satisfy Diego's current rules if they satisfied 0.10's.
 pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut lrp = immutable.to_vec();
     if text(&lrp, PROCESS_GUID)?.is_empty() {
         lrp = wire::replace(&lrp, PROCESS_GUID, Value::Bytes(text(mutable, PROCESS_GUID)?))?;
     }
-    // What the mutable message says counts, even if the other one has a field by that number.
+    // The mutable message takes precedence, even if the other has a field with that number.
     for (_, number) in MUTABLE {
         lrp = wire::remove(&lrp, number)?;
     }
@@ -42,7 +42,7 @@ pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireEr
     }
     lrp = with_start_timeout_ms(lrp)?;
     lrp = with_actions(lrp, |timeout_ms, timeout_ns| {
-        // A client that sends back what it read sends both; they agree unless it changed the one it knows.
+        // A client that sends back what it read sends both units; they differ only if it changed the one that it knows.
         if *timeout_ns != 0 && timeout_ms.checked_mul(NS_PER_MS) != Some(*timeout_ns) {
             *timeout_ms = timeout_ns.saturating_add(NS_PER_MS - 1).div_euclid(NS_PER_MS);
         }
@@ -64,7 +64,7 @@ pub(crate) fn mutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
     Ok(mutable)
 }
 
-/// Everything else, newer fields too: a client ignores them, and one that sends them back loses nothing.
+/// Returns all other fields, newer ones too: a client ignores them, and one that sends them back loses none.
 pub(crate) fn immutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut immutable = lrp.to_vec();
     for (_, number) in MUTABLE {
@@ -88,12 +88,12 @@ fn with_start_timeout_ms(lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
     }
 }
 
-/// Rounded up: a client must not give up sooner than it was told to. What is negative is none.
+/// Rounds up, so that a client does not time out too early. A negative timeout counts as none.
 fn seconds(timeout_ms: u64) -> u64 {
     if timeout_ms > i64::MAX as u64 { 0 } else { timeout_ms.div_ceil(MS_PER_S) }
 }
 
-/// Diego wants at least one tag, and `source_id` to be the metrics guid where there is one.
+/// Diego requires at least one tag, and `source_id` to equal the metrics guid if there is one.
 fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
     if wire::get(&lrp, METRIC_TAGS)?.is_some() {
         return Ok(lrp);
@@ -106,8 +106,8 @@ fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
     Ok(lrp)
 }
 
-/// The message with the timeouts of its actions, in milliseconds and in nanoseconds, edited. An action
-/// that no timeout is in, or that is no action, stays as it is, byte for byte.
+/// Edits the timeouts of all actions, in milliseconds and in nanoseconds. An action without a timeout, or that cannot be
+/// decoded, stays byte for byte the same.
 fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<Vec<u8>, WireError> {
     for number in ACTIONS {
         let mut parts = Vec::new();
@@ -122,7 +122,7 @@ fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<V
     Ok(lrp)
 }
 
-/// Whether anything changed.
+/// Returns whether anything changed.
 fn edit_timeouts(action: &mut Action, edit: &impl Fn(&mut i64, &mut i64)) -> bool {
     let mut changed = false;
     let mut inner = Vec::new();

@@ -1,4 +1,4 @@
-//! The translator as a plain function, over a next version that is a closure.
+//! The translator as a plain function, with a closure as the next version.
 
 use std::cell::RefCell;
 
@@ -28,7 +28,7 @@ fn immutable() -> v0_10::ImmutableDesiredLrp {
     v0_10::ImmutableDesiredLrp { process_guid: b"guid".to_vec(), domain: b"domain".to_vec(), ..Default::default() }
 }
 
-/// What Diego was asked to desire.
+/// Returns the LRP that Diego was asked to desire.
 fn desired(request: &[u8]) -> Option<DesiredLrp> {
     let asked = RefCell::new(Vec::new());
     let next = |method: &str, request: &[u8]| {
@@ -61,21 +61,21 @@ fn source_id(lrp: &DesiredLrp) -> &[u8] {
 }
 
 #[test]
-fn the_two_messages_become_one() {
+fn create_merges_the_two_messages() {
     let lrp = create(mutable(), immutable());
     assert_eq!((&lrp.process_guid[..], &lrp.domain[..], lrp.instances), (&b"guid"[..], &b"domain"[..], 3));
     assert_eq!((lrp.routes, &lrp.annotation[..]), (Some(routes()), &b"\xff"[..]));
 }
 
 #[test]
-fn a_tag_is_made_where_todays_rules_want_one() {
+fn missing_metric_tag_is_added() {
     assert_eq!(source_id(&create(mutable(), immutable())), b"guid");
     let with_metrics_guid = v0_10::ImmutableDesiredLrp { metrics_guid: b"metrics".to_vec(), ..immutable() };
     assert_eq!(source_id(&create(mutable(), with_metrics_guid)), b"metrics");
 }
 
 #[test]
-fn newer_fields_that_a_client_sends_back_are_kept() {
+fn newer_fields_that_a_client_sends_back_pass_through() {
     let tag = MetricTagEntry {
         key: b"mine".to_vec(),
         value: Some(MetricTagValue { r#static: b"x".to_vec(), ..Default::default() }),
@@ -90,7 +90,7 @@ fn newer_fields_that_a_client_sends_back_are_kept() {
 }
 
 #[test]
-fn either_message_may_name_the_process_but_not_two() {
+fn process_guid_may_be_in_either_message_but_must_not_differ() {
     let nameless = v0_10::ImmutableDesiredLrp { process_guid: vec![], ..immutable() };
     assert_eq!(create(mutable(), nameless).process_guid, b"guid");
     let nameless = v0_10::MutableDesiredLrp { process_guid: vec![], ..mutable() };
@@ -103,7 +103,7 @@ fn either_message_may_name_the_process_but_not_two() {
 }
 
 #[test]
-fn what_is_absent_stays_absent_and_garbage_is_refused() {
+fn absent_lrp_stays_absent_and_malformed_requests_are_rejected() {
     assert_eq!(desired(b""), None);
     for garbage in [&b"\xff"[..], b"\x0a\x05x", b"\x12\x01\xff", b"\x08\x01", b"\x12\x02\x08\x01"] {
         assert_eq!(refusal(garbage), "the request received is invalid", "{garbage:?}");
@@ -111,7 +111,7 @@ fn what_is_absent_stays_absent_and_garbage_is_refused() {
 }
 
 #[test]
-fn the_start_timeout_changes_its_unit() {
+fn start_timeout_is_converted_between_units() {
     let timeout = |s, ms| {
         let mut immutable = v0_10::ImmutableDesiredLrp { start_timeout_s: s, ..immutable() }.encode_to_vec();
         immutable.extend(DesiredLrp { start_timeout_ms: ms, ..Default::default() }.encode_to_vec());
@@ -121,7 +121,7 @@ fn the_start_timeout_changes_its_unit() {
     };
     assert_eq!(timeout(60, 0), (0, 60_000));
     assert_eq!(timeout(0, 1_500), (0, 1_500));
-    // What was read, sent back; and what was read, changed, sent back.
+    // Sent back unchanged, and sent back with a change.
     assert_eq!(timeout(2, 1_500), (0, 1_500));
     assert_eq!(timeout(3, 1_500), (0, 3_000));
     let read = |ms| {
@@ -154,7 +154,7 @@ fn nested(inner: Action) -> Action {
 }
 
 #[test]
-fn timeouts_of_actions_change_their_unit_however_deep_they_are() {
+fn timeouts_of_nested_actions_are_converted_between_units() {
     let created = |action: Action| {
         create(mutable(), v0_10::ImmutableDesiredLrp { action: Some(action), ..immutable() }).action.unwrap()
     };
@@ -172,7 +172,7 @@ fn timeouts_of_actions_change_their_unit_however_deep_they_are() {
 fn lists(
     native: &DesiredLrPsResponse,
 ) -> (v0_10::ListMutableDesiredLrPsResponse, v0_10::ListImmutableDesiredLrPsResponse) {
-    // A number that this version does not have must not become a filter of the next.
+    // A field that this version does not have must not become a filter of the next one.
     let request = b"\x0a\x01d\x12\x01x";
     let next = |method: &str, request: &[u8]| {
         assert_eq!((method, request), ("DesiredLRPs_r3", &b"\x0a\x01d"[..]));
@@ -184,7 +184,7 @@ fn lists(
 }
 
 #[test]
-fn a_list_shows_each_half() {
+fn list_returns_one_of_the_two_messages() {
     let lrp = DesiredLrp {
         process_guid: b"guid".to_vec(),
         domain: b"domain".to_vec(),
@@ -202,7 +202,7 @@ fn a_list_shows_each_half() {
 }
 
 #[test]
-fn a_fault_of_the_next_version_is_the_answer() {
+fn fault_of_the_next_version_is_returned() {
     let next = |_: &str, _: &[u8]| Err(Fault::new("next"));
     for method in ["CreateDesiredLRP", "ListMutableDesiredLRPs", "ListImmutableDesiredLRPs"] {
         assert_eq!(TwoMessages::call(method, b"", &next), Err(Fault::new("next")));

@@ -1,5 +1,5 @@
-//! API 0.9 in terms of 0.10: one message describes a desired LRP, where 0.10 has one for what may
-//! change and one for the rest. Works on the wire, so that fields which neither version knows pass through.
+//! API 0.9 in terms of 0.10: one message describes a desired LRP, where 0.10 has one for the fields that may change and one
+//! for the rest. Works at the wire level, so that fields unknown to both versions pass through.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 use prost::Message;
 
-/// In either message, and in the two that it became.
+/// The field's number in all three messages.
 const PROCESS_GUID: u32 = 1;
 
-/// The fields that may change: their numbers in the one message, and in the mutable one.
+/// The fields that may change: their numbers in 0.9's message, and in the mutable one.
 const MUTABLE: [(u32, u32); 3] = [(4, 2), (15, 3), (19, 4)];
 
-/// Of both requests that create.
+/// Field numbers of the messages in both create requests.
 const DESIRED_LRP: u32 = 1;
 const MUTABLE_DESIRED_LRP: u32 = 1;
 const IMMUTABLE_DESIRED_LRP: u32 = 2;
 
-/// Of all answers that list.
+/// Field numbers of all list responses.
 const ERROR: u32 = 1;
 const ITEMS: u32 = 2;
 
@@ -61,7 +61,7 @@ fn split_request(request: &[u8]) -> Result<Vec<u8>, WireError> {
     if parts.is_empty() {
         return Ok(split);
     }
-    // A message given in several parts is all of them, one after another.
+    // A message in several parts is their concatenation.
     let mut lrp = Vec::new();
     for part in parts {
         lrp.extend_from_slice(part.bytes()?);
@@ -88,7 +88,7 @@ fn split_lrp(lrp: &[u8]) -> Result<(Vec<u8>, Vec<u8>), WireError> {
     Ok((mutable, immutable))
 }
 
-/// Pairs the two lists by process guid. What is in one of them alone is not whole and is left out.
+/// Joins the two lists by process guid. An item that is only in one of them is incomplete and omitted.
 fn join(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut joined = Vec::new();
     if let Some(error) = wire::get(mutable, ERROR)?.or(wire::get(immutable, ERROR)?) {

@@ -1,4 +1,4 @@
-//! The translator as a plain function, over a next version that is a closure.
+//! The translator as a plain function, with a closure as the next version.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,7 @@ fn no_next(method: &str, _: &[u8]) -> Result<Vec<u8>, Fault> {
     panic!("{method} was called")
 }
 
-/// What 0.10 was asked to create.
+/// Returns the request that 0.10 received.
 fn created(request: &[u8]) -> v0_10::CreateDesiredLrpRequest {
     let asked = RefCell::new(Vec::new());
     let next = |method: &str, request: &[u8]| {
@@ -37,7 +37,7 @@ fn created(request: &[u8]) -> v0_10::CreateDesiredLrpRequest {
 }
 
 #[test]
-fn what_may_change_is_parted_from_the_rest() {
+fn create_separates_the_mutable_fields() {
     let request = v0_9::CreateDesiredLrpRequest { desired_lrp: Some(lrp()) }.encode_to_vec();
     let created = created(&request);
     let mutable = created.mutable_desired_lrp.unwrap();
@@ -49,7 +49,7 @@ fn what_may_change_is_parted_from_the_rest() {
 }
 
 #[test]
-fn a_field_that_nobody_knows_goes_with_the_rest() {
+fn unknown_field_goes_to_the_immutable_message() {
     let mut message = lrp().encode_to_vec();
     wire::append(&mut message, 999, Value::Varint(7));
     let mut request = Vec::new();
@@ -60,7 +60,7 @@ fn a_field_that_nobody_knows_goes_with_the_rest() {
 }
 
 #[test]
-fn a_message_in_two_parts_is_one_and_an_absent_one_stays_absent() {
+fn message_in_two_parts_is_merged_and_an_absent_one_stays_absent() {
     let first = v0_9::DesiredLrp { process_guid: b"guid".to_vec(), ..Default::default() }.encode_to_vec();
     let second = v0_9::DesiredLrp { instances: 2, ..Default::default() }.encode_to_vec();
     let mut request = Vec::new();
@@ -72,7 +72,7 @@ fn a_message_in_two_parts_is_one_and_an_absent_one_stays_absent() {
 }
 
 #[test]
-fn what_is_not_a_message_is_refused_as_diego_refuses_it() {
+fn malformed_request_is_rejected_with_diegos_error() {
     for garbage in [&b"\xff"[..], b"\x0a\x05x", b"\x0a\x01\xff", b"\x08\x01"] {
         let answer = OneMessage::call("CreateDesiredLRP_0_9", garbage, &no_next).unwrap();
         let error = CreateDesiredLrpResponse::decode(&answer[..]).unwrap().error.unwrap();
@@ -103,7 +103,7 @@ fn halves(guid: &str) -> (v0_10::MutableDesiredLrp, v0_10::ImmutableDesiredLrp) 
 }
 
 #[test]
-fn the_two_lists_become_one_whatever_their_order() {
+fn lists_are_joined_in_any_order() {
     let ((first_mutable, first), (second_mutable, second)) = (halves("a"), halves("b"));
     let mutable = v0_10::ListMutableDesiredLrPsResponse {
         error: None,
@@ -118,7 +118,7 @@ fn the_two_lists_become_one_whatever_their_order() {
 }
 
 #[test]
-fn half_a_record_is_left_out_and_an_error_is_passed_on() {
+fn incomplete_items_are_omitted_and_errors_passed_on() {
     let ((mutable, _), (_, immutable)) = (halves("a"), halves("b"));
     let error = Some(Error { r#type: Type::UnknownError.into(), message: b"why".to_vec() });
     let mutable = v0_10::ListMutableDesiredLrPsResponse { error: None, mutable_desired_lrps: vec![mutable] };
@@ -131,7 +131,7 @@ fn half_a_record_is_left_out_and_an_error_is_passed_on() {
 }
 
 #[test]
-fn a_fault_of_the_next_version_is_the_answer() {
+fn fault_of_the_next_version_is_returned() {
     let next = |_: &str, _: &[u8]| Err(Fault::new("next"));
     for method in ["CreateDesiredLRP_0_9", "ListDesiredLRPs_0_9"] {
         assert_eq!(OneMessage::call(method, b"", &next), Err(Fault::new("next")));

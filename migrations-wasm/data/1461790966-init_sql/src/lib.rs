@@ -1,4 +1,4 @@
-//! Diego's four tables as they began. There is no version before this one, so there is no way back.
+//! Diego's four initial tables. There is no version before this one, so the migration is irreversible.
 
 use bbs_sdk::{Column, Manifest, Migration, Table, export_migration};
 

@@ -1,5 +1,4 @@
-//! Routes are encrypted at rest. The host seals and opens values, so no row function runs and no routes
-//! are shown to anyone.
+//! Encrypts routes at rest. The host opens and seals values, so there is no row function, and no module sees the routes.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

@@ -1,4 +1,4 @@
-//! Desired LRPs say how many processes an instance may have; 0 is no limit.
+//! Adds the limit on the processes of an instance to desired LRPs; 0 is no limit.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

@@ -1,4 +1,4 @@
-//! Tasks count how often a cell rejected them.
+//! Adds the number of rejections by cells to tasks.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

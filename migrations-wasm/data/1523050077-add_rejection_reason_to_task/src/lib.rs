@@ -1,4 +1,4 @@
-//! Tasks say why a cell rejected them last.
+//! Adds the reason of the last rejection by a cell to tasks.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

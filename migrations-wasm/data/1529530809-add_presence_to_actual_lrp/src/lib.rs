@@ -1,19 +1,19 @@
-//! Actual LRPs say what they are (ordinary, evacuating, suspect) instead of whether they evacuate.
-//! Upwards an evacuating row becomes presence 1. Downwards the flag follows from the presence; where a
-//! slot holds two rows that the old key cannot tell apart, the second is kept as residue until the way up.
+//! Replaces the flag `evacuating` of actual LRPs by the presence (ordinary, evacuating, suspect). Up, an evacuating row gets
+//! presence 1. Down, the flag follows from the presence; if a slot has two rows with the same old key, the second is saved
+//! as residue until the next migration up.
 
 mod residue;
 
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Unit, Write, export_migration};
 
-use residue::{Kept, Residue, Suspect};
+use residue::{ReducedRow, Residue, Suspect};
 
 #[derive(Debug)]
 pub struct AddPresence;
 
 const EVACUATING: i64 = 1;
 
-/// Text columns that a row put aside takes with it.
+/// Text columns of a row that is saved as residue.
 const TEXTS: [&str; 9] = [
     "domain",
     "state",
@@ -26,7 +26,7 @@ const TEXTS: [&str; 9] = [
     "process_guid",
 ];
 
-/// Integer columns that a row put aside takes with it, apart from its keys.
+/// Integer columns of a row that is saved as residue, besides its keys.
 const INTEGERS: [&str; 4] = ["since", "modification_tag_index", "crash_count", "expire_time"];
 
 fn carried() -> impl Iterator<Item = Write> {
@@ -55,9 +55,9 @@ impl Migration for AddPresence {
         let residue = unit.residue().map(Residue::decode).transpose()?.unwrap_or_default();
         for row in unit.rows("actual_lrps")? {
             let evacuating = row.boolean_or_null("evacuating")?;
-            let kept = residue.kept(row.integer("instance_index")?, evacuating);
-            row.set_integer("presence", kept.map_or(plain_presence(evacuating), |kept| kept.presence))?;
-            match kept.map(|kept| kept.evacuating) {
+            let reduced = residue.reduced(row.integer("instance_index")?, evacuating);
+            row.set_integer("presence", reduced.map_or(plain_presence(evacuating), |row| row.presence))?;
+            match reduced.map(|row| row.evacuating) {
                 None => {}
                 Some(Some(evacuating)) => row.set_boolean("evacuating", evacuating)?,
                 Some(None) => row.set_null("evacuating")?,
@@ -79,7 +79,7 @@ impl Migration for AddPresence {
         let mut taken = None;
         for (index, presence, row) in rows {
             let evacuating = presence == EVACUATING;
-            // Sorted by presence, a slot's ordinary row comes first, its evacuating one next.
+            // Sorted by presence, a slot's ordinary row comes first, then its evacuating one.
             if !evacuating && taken == Some(index) {
                 residue.suspects.push(Suspect::read(row)?);
                 row.remove()?;
@@ -91,7 +91,7 @@ impl Migration for AddPresence {
             row.set_boolean("evacuating", evacuating)?;
             let before = row.boolean_or_null("evacuating")?;
             if before != Some(evacuating) || presence != plain_presence(Some(evacuating)) {
-                residue.kept.push(Kept { index, key: evacuating, presence, evacuating: before });
+                residue.reduced.push(ReducedRow { index, key: evacuating, presence, evacuating: before });
             }
         }
         if residue != Residue::default() {
@@ -101,7 +101,7 @@ impl Migration for AddPresence {
     }
 }
 
-/// What a row's presence is when nothing else is known. NULL counts as not evacuating.
+/// The presence that follows from the flag alone. NULL counts as not evacuating.
 fn plain_presence(evacuating: Option<bool>) -> i64 {
     if evacuating == Some(true) { EVACUATING } else { 0 }
 }

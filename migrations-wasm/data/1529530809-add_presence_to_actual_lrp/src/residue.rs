@@ -1,25 +1,25 @@
-//! What `down` leaves for `up`: the rows that the old key has no room for, whole, and what the old columns
-//! cannot say about the rows that stayed. A protobuf message, so that it can grow.
+//! The residue of `down`: whole rows that have no place under the old key, and the values of remaining rows that the old
+//! columns cannot express. A protobuf message, so that fields can be added.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Field, Value, WireError};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Residue {
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) reduced: Vec<ReducedRow>,
     pub(crate) suspects: Vec<Suspect>,
 }
 
-/// A row that stayed, found again by its old key.
+/// A row that remained, identified by its old key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct ReducedRow {
     pub(crate) index: i64,
     pub(crate) key: bool,
     pub(crate) presence: i64,
     pub(crate) evacuating: Option<bool>,
 }
 
-/// A row that had to go, its columns in the order in which the migration lists them.
+/// A row that was removed; its columns in the order in which the migration lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Suspect {
     pub(crate) index: i64,
@@ -29,28 +29,28 @@ pub(crate) struct Suspect {
     pub(crate) integers: Vec<Option<i64>>,
 }
 
-const KEPT: u32 = 1;
+const REDUCED: u32 = 1;
 const SUSPECT: u32 = 2;
 const INDEX: u32 = 1;
 const PRESENCE: u32 = 2;
 const EVACUATING: u32 = 3;
 const KEY: u32 = 4;
-/// Values of columns: a message each, empty for NULL.
+/// Column values: one message each, empty for NULL.
 const TEXT: u32 = 5;
 const INTEGER: u32 = 6;
 const VALUE: u32 = 1;
 
 impl Residue {
-    pub(crate) fn kept(&self, index: i64, evacuating: Option<bool>) -> Option<&Kept> {
-        self.kept.iter().find(|kept| kept.index == index && Some(kept.key) == evacuating)
+    pub(crate) fn reduced(&self, index: i64, evacuating: Option<bool>) -> Option<&ReducedRow> {
+        self.reduced.iter().find(|row| row.index == index && Some(row.key) == evacuating)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut message = Vec::new();
-        for kept in &self.kept {
-            let mut row = row(kept.index, kept.presence, kept.evacuating);
-            wire::append(&mut row, KEY, Value::Varint(kept.key.into()));
-            wire::append(&mut message, KEPT, Value::Bytes(&row));
+        for reduced in &self.reduced {
+            let mut row = row(reduced.index, reduced.presence, reduced.evacuating);
+            wire::append(&mut row, KEY, Value::Varint(reduced.key.into()));
+            wire::append(&mut message, REDUCED, Value::Bytes(&row));
         }
         for suspect in &self.suspects {
             let mut row = row(suspect.index, suspect.presence, suspect.evacuating);
@@ -74,11 +74,11 @@ impl Residue {
         for field in wire::fields(message) {
             let field = field?;
             match field.number {
-                KEPT => {
+                REDUCED => {
                     let row = field.bytes()?;
                     let (index, presence, evacuating) = read_row(row)?;
                     let key = integer(row, KEY)? == Some(1);
-                    residue.kept.push(Kept { index, key, presence, evacuating });
+                    residue.reduced.push(ReducedRow { index, key, presence, evacuating });
                 }
                 SUSPECT => {
                     let row = field.bytes()?;

@@ -1,10 +1,10 @@
-//! The laws, the golden cases, and what the residue holds.
+//! The laws, the golden cases, and the content of the residue.
 
 use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Laws, Row, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{Datum, Laws, RowData, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::{Column, Direction, Table};
 
-use super::residue::{Kept, Residue, Suspect};
+use super::residue::{ReducedRow, Residue, Suspect};
 use super::{AddPresence, INTEGERS, TEXTS};
 
 fn actual_lrps() -> Layout {
@@ -44,7 +44,7 @@ fn golden() {
 }
 
 #[test]
-fn a_row_put_aside_takes_every_column_with_it() {
+fn residue_of_a_removed_row_has_every_column() {
     let layout = actual_lrps();
     let columns = layout.tables["actual_lrps"].columns.iter().map(|column| column.name.as_str());
     let mut columns: Vec<_> = columns.filter(|name| !["instance_index", "evacuating"].contains(name)).collect();
@@ -54,10 +54,10 @@ fn a_row_put_aside_takes_every_column_with_it() {
     assert_eq!(carried, columns);
 }
 
-fn row(presence: i64, cell_id: &str) -> Row {
+fn row(presence: i64, cell_id: &str) -> RowData {
     let texts = TEXTS.iter().map(|name| ((*name).to_owned(), Datum::from("t")));
     let integers = INTEGERS.iter().map(|name| ((*name).to_owned(), Datum::Integer(1)));
-    let mut row: Row = texts.chain(integers).collect();
+    let mut row: RowData = texts.chain(integers).collect();
     row.insert("cell_id".to_owned(), cell_id.into());
     row.insert("instance_index".to_owned(), 0.into());
     row.insert("evacuating".to_owned(), false.into());
@@ -65,7 +65,7 @@ fn row(presence: i64, cell_id: &str) -> Row {
     row
 }
 
-fn unit(rows: impl IntoIterator<Item = Row>) -> UnitData {
+fn unit(rows: impl IntoIterator<Item = RowData>) -> UnitData {
     UnitData { tables: [("actual_lrps".to_owned(), rows.into_iter().collect())].into() }
 }
 
@@ -74,8 +74,8 @@ fn down(unit: UnitData) -> Stepped {
 }
 
 #[test]
-fn a_slot_of_three_keeps_the_two_that_the_old_key_can_tell_apart() {
-    // In an order of the database's choosing.
+fn slot_of_three_rows_keeps_the_two_with_distinct_old_keys() {
+    // In an order that the database may return.
     let stepped = down(unit([row(2, "suspect"), row(1, "evacuating"), row(0, "ordinary")]));
     let left: Vec<_> = stepped.unit.tables["actual_lrps"]
         .iter()
@@ -84,21 +84,21 @@ fn a_slot_of_three_keeps_the_two_that_the_old_key_can_tell_apart() {
     assert_eq!(left, [("evacuating".into(), Datum::from(true)), ("ordinary".into(), Datum::from(false))]);
     let residue = Residue::decode(&stepped.residue.clone().expect("residue")).expect("residue of ours");
     assert_eq!(residue.suspects.len(), 1);
-    // The new BBS never writes the old flag, so the evacuating row's was not what its presence says.
-    assert_eq!(residue.kept, [Kept { index: 0, key: true, presence: 1, evacuating: Some(false) }]);
+    // The newer BBS never writes the old flag, so the evacuating row's flag differed from its presence.
+    assert_eq!(residue.reduced, [ReducedRow { index: 0, key: true, presence: 1, evacuating: Some(false) }]);
 }
 
 #[test]
-fn a_lone_suspect_stays_and_remembers_what_it_was() {
+fn lone_suspect_remains_and_its_presence_is_residue() {
     let stepped = down(unit([row(2, "suspect")]));
     assert_eq!(stepped.unit.tables["actual_lrps"].len(), 1);
     let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
     assert_eq!(residue.suspects, []);
-    assert_eq!(residue.kept, [Kept { index: 0, key: false, presence: 2, evacuating: Some(false) }]);
+    assert_eq!(residue.reduced, [ReducedRow { index: 0, key: false, presence: 2, evacuating: Some(false) }]);
 }
 
 #[test]
-fn residue_reads_back_as_it_was_written() {
+fn residue_round_trips() {
     let suspect = Suspect {
         index: -1,
         presence: 2,
@@ -106,9 +106,9 @@ fn residue_reads_back_as_it_was_written() {
         texts: vec![None, Some(vec![]), Some(b"\xff".to_vec())],
         integers: vec![None, Some(0), Some(i64::MIN)],
     };
-    let kept = Kept { index: i64::MAX, key: false, presence: -1, evacuating: None };
-    let other = Kept { index: 0, key: true, presence: 0, evacuating: Some(true) };
-    let residue = Residue { kept: vec![kept, other], suspects: vec![suspect] };
+    let reduced = ReducedRow { index: i64::MAX, key: false, presence: -1, evacuating: None };
+    let other = ReducedRow { index: 0, key: true, presence: 0, evacuating: Some(true) };
+    let residue = Residue { reduced: vec![reduced, other], suspects: vec![suspect] };
     assert_eq!(Residue::decode(&residue.encode()), Ok(residue));
 }
 

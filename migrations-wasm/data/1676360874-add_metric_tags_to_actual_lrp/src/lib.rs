@@ -1,4 +1,4 @@
-//! Actual LRPs remember the metric tags that they were started with, as encrypted JSON.
+//! Adds the metric tags that an actual LRP was started with, as encrypted JSON.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

@@ -1,5 +1,5 @@
-//! Actual LRPs get a column that says whether they take traffic; the ones that run already do. The way
-//! back drops it, and leaves word of the rows in which it was not what the state alone would say.
+//! Adds a column for whether an actual LRP receives traffic, which is true for running ones. `down` drops it, and saves as
+//! residue which rows had a value that does not follow from their state.
 
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Unit, export_migration};
@@ -15,8 +15,8 @@ impl Migration for AddRoutable {
             .summary("Adds actual_lrps.routable, true where the instance is running")
             .add_column("actual_lrps", Column::boolean("routable").nullable().default(false))
             .up(Access::to("actual_lrps").reads(KEY_AND_STATE).writes(["routable"]))
-            // The state is written as it came: what a step writes is what its residue holds for, and an
-            // instance that has changed its state since takes no old answer back.
+            // The state is written back unchanged: residue is bound to the written columns, so that an instance whose state
+            // has changed since gets no stale value.
             .down(Access::to("actual_lrps").reads(KEY_AND_STATE).reads(["routable"]).writes(["state"]))
             .leaves_residue()
     }
@@ -55,7 +55,7 @@ fn plainly_routable(row: Row<'_>) -> Result<bool, Refused> {
     Ok(row.bytes("state")? == b"RUNNING")
 }
 
-/// A row whose column was not what its state says. The residue is a message that repeats them.
+/// A row whose value does not follow from its state. The residue is a message with a list of them.
 struct Exception {
     key: (i64, i64),
     routable: Option<bool>,

@@ -1,4 +1,4 @@
-//! Actual LRPs say which availability zone they run in.
+//! Adds the availability zone of actual LRPs.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

@@ -1,6 +1,6 @@
-//! Metric tags leave `run_info` for a column of their own. Upwards they are read out of the message,
-//! which stays as it is; downwards they go back into it, unless they are there already. Of `run_info`
-//! only field 25 is looked at; every other byte stays where it was.
+//! Copies metric tags from `run_info` to a column of their own. Up reads them from the message, which stays unchanged; down
+//! writes them back unless they are still there. Only field 25 of `run_info` is read or written; every other byte keeps
+//! its place.
 
 mod residue;
 mod tags;
@@ -41,7 +41,7 @@ impl Migration for SplitMetricTags {
                 None => row.set_null("metric_tags")?,
             }
             if let Some(entries) = &residue.entries {
-                row.set_bytes("run_info", &residue::put_back(run_info, entries)?)?;
+                row.set_bytes("run_info", &residue::restore_tag_fields(run_info, entries)?)?;
             }
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Migration for SplitMetricTags {
             let run_info = row.bytes("run_info")?;
             let json = row.bytes_or_null("metric_tags")?;
             let carried = Tags::of_message(run_info)?;
-            // A row that Diego's own migration could not read has NULL, and nothing to carry back.
+            // A row that Diego's own migration could not read has NULL, and no tags to write back.
             let wanted = json.map_or_else(|| Ok(carried.clone()), Tags::of_json)?;
             let entries = if carried == wanted {
                 None
@@ -60,7 +60,7 @@ impl Migration for SplitMetricTags {
                 let mut edited = wire::remove(run_info, METRIC_TAGS)?;
                 wanted.append_to(&mut edited);
                 row.set_bytes("run_info", &edited)?;
-                Some(residue::taken_out(run_info)?)
+                Some(residue::tag_fields(run_info)?)
             };
             if entries.is_some() || json != Some(wanted.to_json().as_bytes()) {
                 let metric_tags = json.map(<[u8]>::to_vec);

@@ -1,5 +1,5 @@
-//! What `down` leaves so that `up` restores both columns byte for byte: the metric tags' own JSON, and
-//! where in `run_info` their old entries lay. A protobuf message itself, so that it can grow.
+//! The residue of `down`, from which `up` restores both columns byte for byte: the JSON of the metric tags, and the position
+//! of their former fields in `run_info`. A protobuf message, so that fields can be added.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Value, WireError};
@@ -9,11 +9,11 @@ use super::METRIC_TAGS;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Residue {
     pub(crate) metric_tags: Option<Vec<u8>>,
-    /// The entries that `run_info` had, where `down` replaced them.
+    /// The fields that `run_info` had, if `down` replaced them.
     pub(crate) entries: Option<Vec<Entry>>,
 }
 
-/// A field as it lay in the message.
+/// A field as it was in the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     at: u64,
@@ -64,14 +64,14 @@ impl Residue {
     }
 }
 
-/// The entries of the metric tags, with their places.
-pub(crate) fn taken_out(run_info: &[u8]) -> Result<Vec<Entry>, WireError> {
+/// Returns the fields of the metric tags with their positions.
+pub(crate) fn tag_fields(run_info: &[u8]) -> Result<Vec<Entry>, WireError> {
     let entries = wire::get_all(run_info, METRIC_TAGS)?.into_iter();
     Ok(entries.map(|field| Entry { at: field.at as u64, raw: field.raw.to_vec() }).collect())
 }
 
-/// The message with these entries, each in its place, instead of those that it has.
-pub(crate) fn put_back(run_info: &[u8], entries: &[Entry]) -> Result<Vec<u8>, Refused> {
+/// Returns the message with these fields, each at its position, in place of its own.
+pub(crate) fn restore_tag_fields(run_info: &[u8], entries: &[Entry]) -> Result<Vec<u8>, Refused> {
     let rest = wire::remove(run_info, METRIC_TAGS)?;
     let mut message = Vec::with_capacity(run_info.len());
     let mut taken = 0;

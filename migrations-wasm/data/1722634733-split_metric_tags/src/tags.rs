@@ -1,10 +1,10 @@
-//! The metric tags of a desired LRP in their two shapes: entries of field 25 in a message, and the JSON
-//! object that Go makes of them. Both read into the same values, so that they can be compared.
+//! The metric tags of a desired LRP in their two formats: fields with number 25 in a message, and the JSON object that Go
+//! writes. Both are parsed into the same type, so that they can be compared.
 
 use std::collections::BTreeMap;
 
 use bbs_sdk::Refused;
-use bbs_sdk::json::{self, Value};
+use bbs_sdk::json::{self, JsonValue};
 use bbs_sdk::wire::{self, Field, WireError};
 
 use super::METRIC_TAGS;
@@ -14,7 +14,7 @@ pub(crate) struct Tags(BTreeMap<String, Tag>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tag {
-    /// Empty is the same as none, as everywhere in Go.
+    /// In Go, an empty string is the same as none.
     fixed: String,
     dynamic: Dynamic,
 }
@@ -25,12 +25,12 @@ enum Dynamic {
     None,
     Index,
     InstanceGuid,
-    /// A number that Go has no name for, which it writes as an empty string.
+    /// A number without a name in Go, which encodes it as an empty string.
     Unnamed,
 }
 
 impl Tags {
-    /// The entries of field 25. A later entry replaces an earlier one of the same key.
+    /// Parses the fields with number 25. A later entry replaces an earlier one with the same key.
     pub(crate) fn of_message(run_info: &[u8]) -> Result<Self, Refused> {
         let refused = |error: WireError| Refused::new(format!("`run_info` cannot be read: {error}"));
         let mut tags = BTreeMap::new();
@@ -44,12 +44,12 @@ impl Tags {
         Ok(Self(tags))
     }
 
-    /// The column's JSON; `null` is what Go writes for no map.
+    /// Parses the column's JSON; Go writes a nil map as `null`.
     pub(crate) fn of_json(text: &[u8]) -> Result<Self, Refused> {
         let refused = |reason: &str| Refused::new(format!("`metric_tags` cannot be read: {reason}"));
         let members = match json::parse(text).map_err(|error| refused(&error.to_string()))? {
-            Value::Null => return Ok(Self::default()),
-            Value::Object(members) => members,
+            JsonValue::Null => return Ok(Self::default()),
+            JsonValue::Object(members) => members,
             _ => return Err(refused("not a JSON object")),
         };
         let tags = members.into_iter().map(|(name, value)| {
@@ -59,7 +59,7 @@ impl Tags {
         Ok(Self(tags.collect::<Result<_, _>>()?))
     }
 
-    /// As Go writes it: names in order, and of a tag what is not zero, in the order of its fields.
+    /// Encodes as Go does: names sorted, and the fields of a tag that are not zero, in declared order.
     pub(crate) fn to_json(&self) -> String {
         let mut text = String::from("{");
         for (name, tag) in &self.0 {
@@ -82,7 +82,7 @@ impl Tags {
         text
     }
 
-    /// Adds the entries to a message that has none.
+    /// Appends the fields to a message that has none.
     pub(crate) fn append_to(&self, run_info: &mut Vec<u8>) {
         for (name, tag) in &self.0 {
             let mut value = Vec::new();
@@ -103,21 +103,21 @@ impl Tags {
 }
 
 impl Tag {
-    fn of_json(value: &Value) -> Option<Self> {
+    fn of_json(value: &JsonValue) -> Option<Self> {
         if value.is_null() {
             return Some(Self::default());
         }
         let members = value.as_object()?;
         let text = |name: &str| match members.get(name) {
-            None | Some(Value::Null) => Some(None),
-            Some(Value::String(text)) => Some(Some(text.as_str())),
+            None | Some(JsonValue::Null) => Some(None),
+            Some(JsonValue::String(text)) => Some(Some(text.as_str())),
             Some(_) => None,
         };
         let dynamic = match text("dynamic")? {
             Some("INDEX") => Dynamic::Index,
             Some("INSTANCE_GUID") => Dynamic::InstanceGuid,
             Some("") => Dynamic::Unnamed,
-            // Go reads a name that it does not know as no value at all.
+            // Go decodes an unknown name as no value.
             Some(_) | None => Dynamic::None,
         };
         Some(Self { fixed: text("static")?.unwrap_or_default().to_owned(), dynamic })
@@ -135,7 +135,7 @@ impl Dynamic {
     }
 }
 
-/// Go takes strings as they come and writes what is not UTF-8 as U+FFFD.
+/// Go accepts any bytes in strings and encodes invalid UTF-8 as U+FFFD.
 fn text(field: Field<'_>) -> Result<String, WireError> {
     Ok(String::from_utf8_lossy(field.bytes()?).into_owned())
 }
@@ -160,7 +160,7 @@ fn read_tag(field: Field<'_>) -> Result<Tag, WireError> {
         let part = part?;
         match part.number {
             1 => tag.fixed = text(part)?,
-            // An enum is 32 bits wide; the rest is the sign of a negative one.
+            // An enum has 32 bits; the upper ones are the sign extension of a negative number.
             2 => {
                 tag.dynamic = match part.varint()? as i32 {
                     0 => Dynamic::None,

@@ -1,11 +1,11 @@
-//! The laws, the golden cases, and what Go would have written.
+//! The laws, the golden cases, and comparisons with Go's output.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Column, Direction, Refused, Table};
 
-use super::residue::{Residue, put_back, taken_out};
+use super::residue::{Residue, restore_tag_fields, tag_fields};
 use super::tags::Tags;
 use super::{METRIC_TAGS, SplitMetricTags};
 
@@ -15,7 +15,7 @@ fn desired_lrps() -> Layout {
     Layout::of([table.primary_key(["process_guid"]).partition_key("process_guid")])
 }
 
-/// A run info as an old BBS wrote it: unknown fields with entries of the metric tags among them.
+/// A run info as an old BBS wrote it: unknown fields with fields of metric tags in between.
 fn run_info(generator: &mut Generator) -> Datum {
     let mut message = Vec::new();
     for _ in 0..generator.below(6) {
@@ -51,7 +51,7 @@ fn entry(generator: &mut Generator) -> Vec<u8> {
     entry
 }
 
-/// A column as Diego, or somebody's hand, may have written it.
+/// A column as Diego or an operator may have written it.
 fn metric_tags(generator: &mut Generator) -> Datum {
     let texts = [
         "null",
@@ -60,7 +60,7 @@ fn metric_tags(generator: &mut Generator) -> Datum {
         r#"{"source_id":{"static":"app"}}"#,
         r#"{"source_id":{"static":"a\u003cb"},"instance_id":{"dynamic":"INDEX"}}"#,
         r#"{"z":{"dynamic":"INSTANCE_GUID"},"a":{"dynamic":""}}"#,
-        r#"{"a":{"dynamic":"NEVER_HEARD_OF"},"b":null,"c":{"static":"","other":1}}"#,
+        r#"{"a":{"dynamic":"UNKNOWN_NAME"},"b":null,"c":{"static":"","other":1}}"#,
     ];
     if generator.once_in(6) { Datum::Null } else { generator.pick(&texts).into() }
 }
@@ -92,8 +92,8 @@ fn run_info_of(unit: &UnitData) -> &Datum {
 }
 
 #[test]
-fn a_run_info_that_has_the_tags_already_is_left_alone() {
-    // Entries in an order that nothing here would write, one of them twice.
+fn run_info_that_has_the_tags_is_unchanged() {
+    // Fields in an order that this migration does not write, with a duplicate.
     let mut message = b"\x38\x01".to_vec();
     for (name, text) in [("b", "1"), ("a", "0"), ("a", "2")] {
         let value = [b"\x0a\x01", text.as_bytes()].concat();
@@ -106,7 +106,7 @@ fn a_run_info_that_has_the_tags_already_is_left_alone() {
 }
 
 #[test]
-fn tags_go_in_at_the_wire_and_everything_else_stays() {
+fn down_replaces_the_tags_and_no_other_field() {
     let message = b"\x3a\x02hi\xca\x01\x00\xf8\x3f\x05";
     let stepped = down(unit(message, r#"{"a":{"dynamic":"INDEX"}}"#)).expect("a step");
     let edited = [&b"\x3a\x02hi\xf8\x3f\x05"[..], b"\xca\x01\x07\x0a\x01a\x12\x02\x10\x01"].concat();
@@ -116,7 +116,7 @@ fn tags_go_in_at_the_wire_and_everything_else_stays() {
 }
 
 #[test]
-fn a_column_that_says_nothing_leaves_the_message_alone() {
+fn null_column_leaves_the_message_unchanged() {
     let message = b"\xca\x01\x09\x0a\x01a\x12\x04\x0a\x02hi";
     let stepped = down(unit(message, Datum::Null)).expect("a step");
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(message.to_vec()));
@@ -125,13 +125,13 @@ fn a_column_that_says_nothing_leaves_the_message_alone() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn unreadable_values_are_refused_with_the_column() {
     let refused = |unit| down(unit).expect_err("a refusal").reason;
-    let told = |json: &str| refused(unit(b"", json));
-    assert_eq!(told("[]"), "`metric_tags` cannot be read: not a JSON object");
-    assert_eq!(told("{"), "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2");
+    let refused_json = |json: &str| refused(unit(b"", json));
+    assert_eq!(refused_json("[]"), "`metric_tags` cannot be read: not a JSON object");
+    assert_eq!(refused_json("{"), "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2");
     for json in [r#"{"a":1}"#, r#"{"a":{"static":1}}"#, r#"{"a":{"dynamic":1}}"#, r#"{"a":[]}"#] {
-        assert_eq!(told(json), "`metric_tags` cannot be read: tag `a` is not a metric tag", "{json}");
+        assert_eq!(refused_json(json), "`metric_tags` cannot be read: tag `a` is not a metric tag", "{json}");
     }
     let message = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 1";
     assert_eq!(refused(unit(b"\x08", "{}")), message);
@@ -158,7 +158,7 @@ fn what_cannot_be_read_is_refused_by_name() {
         "the residue cannot be read: the protobuf message ends inside a field, at byte 1"
     );
     let of_a_longer_one =
-        Residue { metric_tags: None, entries: Some(taken_out(b"\x08\x01\xca\x01\x00").expect("entries")) };
+        Residue { metric_tags: None, entries: Some(tag_fields(b"\x08\x01\xca\x01\x00").expect("entries")) };
     assert_eq!(up(b"", Some(&of_a_longer_one.encode())), "the residue is of another `run_info`");
     let null = UnitData::default().row("desired_lrps", [("run_info", Datum::Null)]);
     let null = step::<SplitMetricTags>(Direction::Up, &run(), &[null], &[]).remove(0).expect_err("a refusal");
@@ -166,17 +166,17 @@ fn what_cannot_be_read_is_refused_by_name() {
 }
 
 #[test]
-fn entries_go_back_to_their_places() {
+fn fields_are_restored_at_their_positions() {
     let message = b"\xca\x01\x00\x08\x01\xca\x01\x02\x10\x01\xca\x01\x00\x10\x02\x18\x03\xca\x01\x00";
-    let entries = taken_out(message).expect("entries");
+    let entries = tag_fields(message).expect("entries");
     assert_eq!(entries.len(), 4);
     let mut edited = wire::remove(message, METRIC_TAGS).expect("a message");
     Tags::of_json(br#"{"x":{"static":"y"}}"#).expect("tags").append_to(&mut edited);
-    assert_eq!(put_back(&edited, &entries).expect("the message"), message);
+    assert_eq!(restore_tag_fields(&edited, &entries).expect("the message"), message);
 }
 
 #[test]
-fn tags_are_written_as_go_writes_them() {
+fn tags_are_encoded_as_in_go() {
     let entry = |name: &[u8], value: &[u8]| {
         let mut entry = Vec::new();
         wire::append(&mut entry, 1, Value::Bytes(name));
@@ -191,7 +191,7 @@ fn tags_are_written_as_go_writes_them() {
     assert_eq!(json(&entry(b"a", b"\x10\x02")), r#"{"a":{"dynamic":"INSTANCE_GUID"}}"#);
     assert_eq!(json(&entry(b"a", b"\x10\x09")), r#"{"a":{"dynamic":""}}"#);
     assert_eq!(json(&entry(b"a", b"\x10\x00\x0a\x00")), r#"{"a":{}}"#);
-    // Go leaves out what is zero, and writes the static text before the dynamic value.
+    // Go omits zero values, and writes the static text before the dynamic value.
     assert_eq!(json(&entry(b"a", b"\x10\x01\x0a\x01s")), r#"{"a":{"static":"s","dynamic":"INDEX"}}"#);
     assert_eq!(json(&[entry(b"b", b""), entry(b"B", b""), entry(b"", b"")].concat()), r#"{"":{},"B":{},"b":{}}"#);
     assert_eq!(json(&entry(b"\xff", b"")), "{\"\u{fffd}\":{}}");

@@ -1,4 +1,4 @@
-//! A table of one row, which Diego writes to see whether the database answers.
+//! Adds a table of one row, which Diego writes to check that the database works.
 
 use bbs_sdk::{Column, Manifest, Migration, Table, export_migration};
 

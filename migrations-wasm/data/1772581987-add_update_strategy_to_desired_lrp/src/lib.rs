@@ -1,4 +1,4 @@
-//! Desired LRPs say how they are updated: 0 rolling, 1 recreate.
+//! Adds the update strategy of desired LRPs: 0 rolling, 1 recreate.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

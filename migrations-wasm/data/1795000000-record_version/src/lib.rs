@@ -1,5 +1,5 @@
-//! Each record names the last row-transforming migration that it went through. NULL is a record written
-//! before there was a way to say so, or by a BBS that does not know the column.
+//! Adds to each record the version of the last row-transforming migration that it went through. NULL is a record written
+//! before the column existed, or by a BBS that does not know it.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

@@ -1,6 +1,6 @@
-//! The worked example's data side: what an update may change rests in one table, what stays for good in another.
-//! Columns move as they are, nothing is decrypted, and nothing is computed; the way back is derived from that. Not in
-//! the default catalog: it is dropped beside the modules of a host that has never heard of it.
+//! The data side of the worked example: the fields that an update may change move to one table, the others stay in another.
+//! Columns move as they are: nothing is decrypted or computed, and the host derives `down`. Not in the default catalog:
+//! tests add it to the modules folder of an unchanged host.
 
 use bbs_sdk::{Column, Manifest, Migration, Table, export_migration};
 
@@ -10,8 +10,8 @@ pub struct SplitDesiredLrps;
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
 
-/// What Diego's `UpdateDesiredLRP` writes: the fields of the worked example's `MutableDesiredLRP`, those that became
-/// changeable after it was written, and the tag that tells one state of a desired LRP from the next.
+/// The columns that Diego's `UpdateDesiredLRP` writes: the fields of the worked example's `MutableDesiredLRP`, those that
+/// became changeable later, and the modification tag.
 const CHANGING: [&str; 6] =
     ["instances", "annotation", "routes", "metric_tags", "modification_tag_epoch", "modification_tag_index"];
 

@@ -1,4 +1,4 @@
-//! The laws, and that the two tables hold between them what the one held.
+//! The laws, and that the two tables together have the columns of the original one.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::Laws;
@@ -25,7 +25,7 @@ fn desired_lrps() -> Layout {
 
 #[test]
 fn laws() {
-    // Made-up units may have a row in one table and none in the other.
+    // Generated units may have a row in only one of the tables.
     Laws::<SplitDesiredLrps>::over(desired_lrps())
         .may_refuse()
         .check()
@@ -33,7 +33,7 @@ fn laws() {
 }
 
 #[test]
-fn each_column_is_in_one_of_the_two_tables_and_the_key_in_both() {
+fn each_column_is_in_one_table_and_the_key_in_both() {
     let before = desired_lrps();
     let mut after = before.clone();
     after.apply(&SplitDesiredLrps::manifest()).expect("the manifest fits the layout");

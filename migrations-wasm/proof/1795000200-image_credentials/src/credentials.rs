@@ -1,20 +1,20 @@
-//! A run info and its image credentials, apart and together. Works on single fields at the wire: every other byte of
-//! the message stays as it is, and where it is.
+//! Splits a run info and its image credentials, and merges them. Edits single fields at the wire level: every other byte of
+//! the message keeps its value and place.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Value, WireError};
 
-/// The credentials' fields: their numbers in the column's message and in `DesiredLRPRunInfo`.
+/// Field numbers of the credentials, in the column's message and in `DesiredLRPRunInfo`.
 const FIELDS: [(u32, u32); 2] = [(1, 21), (2, 22)];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) run_info: Vec<u8>,
-    /// A message of its own. Nothing where the run info has no credentials at all, which is not the same as empty ones.
+    /// A message of its own; `None` if the run info has no credentials, which differs from empty ones.
     pub(crate) credentials: Option<Vec<u8>>,
 }
 
-/// Takes the credentials out of a run info.
+/// Removes the credentials from a run info.
 pub(crate) fn split(run_info: &[u8]) -> Result<Parts, Refused> {
     let apart = || -> Result<Parts, WireError> {
         let (mut rest, mut credentials) = (run_info.to_vec(), Vec::new());
@@ -30,7 +30,7 @@ pub(crate) fn split(run_info: &[u8]) -> Result<Parts, Refused> {
     apart().map_err(|error| Refused::new(format!("`run_info` cannot be read: {error}")))
 }
 
-/// Puts the credentials where a writer of protobuf puts them: before the first field with a higher number.
+/// Inserts the credentials where an encoder puts them: before the first field with a higher number.
 pub(crate) fn merge(parts: &Parts) -> Result<Vec<u8>, Refused> {
     let unreadable = |column: &str, error: WireError| Refused::new(format!("`{column}` cannot be read: {error}"));
     let mut whole = parts.run_info.clone();
@@ -43,7 +43,7 @@ pub(crate) fn merge(parts: &Parts) -> Result<Vec<u8>, Refused> {
     Ok(whole)
 }
 
-/// The message with this one field in the place that its number gives it.
+/// Returns the message with this field at the position that its number determines.
 fn placed(message: &[u8], number: u32, value: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut edited = Vec::with_capacity(message.len() + value.len() + 8);
     let mut is_placed = false;

@@ -1,6 +1,6 @@
-//! The one part of `run_info` that an update may change, the credentials of the image, goes over to the mutable table.
-//! What stays is no whole run info any more, and no update writes it, so it gets another name. Not in the default
-//! catalog: it comes with the split of `desired_lrps`, as the part of it that takes a row function.
+//! Moves the only part of `run_info` that an update may change, the credentials of the image, to the mutable table. The rest
+//! is no complete run info, and no update writes it, so the column is renamed. Not in the default catalog: it belongs to
+//! the split of `desired_lrps`, as the part that needs a row function.
 
 mod credentials;
 
@@ -15,9 +15,9 @@ pub struct ImageCredentials;
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
 
-/// The fields of the residue: what the column held, if it held anything, and the message without its credentials.
-const KEPT_CREDENTIALS: u32 = 1;
-const KEPT_RUN_INFO: u32 = 2;
+/// Field numbers of the residue: the column's value, if it was not NULL, and the message without credentials.
+const RESIDUE_CREDENTIALS: u32 = 1;
+const RESIDUE_RUN_INFO: u32 = 2;
 
 impl Migration for ImageCredentials {
     fn manifest() -> Manifest {
@@ -36,7 +36,7 @@ impl Migration for ImageCredentials {
         let Some((immutable, mutable)) = both(unit)? else { return Ok(()) };
         let run_info = immutable.bytes("run_info")?;
         let parts = match unit.residue() {
-            Some(residue) => kept_parts(residue)?,
+            Some(residue) => parts_of(residue)?,
             None => split(run_info)?,
         };
         immutable.set_bytes("immutable_run_info", &parts.run_info)?;
@@ -44,7 +44,7 @@ impl Migration for ImageCredentials {
             Some(credentials) => mutable.set_bytes("image_credentials", credentials)?,
             None => mutable.set_null("image_credentials")?,
         }
-        // A message whose fields lie in another order than any writer of ours puts them in.
+        // The fields of the message are in an order that `merge` does not write.
         if merge(&parts)? != run_info {
             unit.set_residue(run_info.to_vec())?;
         }
@@ -61,7 +61,7 @@ impl Migration for ImageCredentials {
         };
         immutable.set_bytes("run_info", &run_info)?;
         if split(&run_info)? != parts {
-            unit.set_residue(keep(&parts))?;
+            unit.set_residue(residue_of(&parts))?;
         }
         Ok(())
     }
@@ -75,23 +75,23 @@ fn both<'u>(unit: &'u Unit<'_>) -> Result<Option<(Row<'u>, Row<'u>)>, Refused> {
     Ok(Some((unit.row(IMMUTABLE)?, unit.row(MUTABLE)?)))
 }
 
-fn keep(parts: &Parts) -> Vec<u8> {
+fn residue_of(parts: &Parts) -> Vec<u8> {
     let mut residue = Vec::new();
     if let Some(credentials) = &parts.credentials {
-        wire::append(&mut residue, KEPT_CREDENTIALS, Value::Bytes(credentials));
+        wire::append(&mut residue, RESIDUE_CREDENTIALS, Value::Bytes(credentials));
     }
-    wire::append(&mut residue, KEPT_RUN_INFO, Value::Bytes(&parts.run_info));
+    wire::append(&mut residue, RESIDUE_RUN_INFO, Value::Bytes(&parts.run_info));
     residue
 }
 
-fn kept_parts(residue: &[u8]) -> Result<Parts, Refused> {
+fn parts_of(residue: &[u8]) -> Result<Parts, Refused> {
     let damaged = |error: wire::WireError| Refused::new(format!("the residue cannot be read: {error}"));
     let field = |number| {
         let field = wire::get(residue, number).map_err(damaged)?;
         field.map(|field| field.bytes().map(<[u8]>::to_vec).map_err(damaged)).transpose()
     };
-    let run_info = field(KEPT_RUN_INFO)?.ok_or_else(|| Refused::new("the residue holds no `run_info`"))?;
-    Ok(Parts { run_info, credentials: field(KEPT_CREDENTIALS)? })
+    let run_info = field(RESIDUE_RUN_INFO)?.ok_or_else(|| Refused::new("the residue holds no `run_info`"))?;
+    Ok(Parts { run_info, credentials: field(RESIDUE_CREDENTIALS)? })
 }
 
 export_migration!(ImageCredentials);

@@ -1,4 +1,4 @@
-//! The laws, the golden cases, and every kind of message that the two functions may meet.
+//! The laws, the golden cases, and every kind of message that the two functions may receive.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
@@ -16,7 +16,7 @@ fn desired_lrps() -> Layout {
     Layout::of([table(IMMUTABLE).column(Column::long_text("run_info").enveloped()), table(MUTABLE)])
 }
 
-/// Any fields in any order; credentials in their place, out of place, twice, empty, or not at all.
+/// Any fields in any order; credentials at their position, elsewhere, twice, empty, or absent.
 fn run_info(generator: &mut Generator) -> Datum {
     let mut message = Vec::new();
     for _ in 0..generator.below(6) {
@@ -43,7 +43,7 @@ fn laws() {
         .fill(IMMUTABLE, "run_info", run_info)
         .fill(IMMUTABLE, "immutable_run_info", run_info)
         .fill(MUTABLE, "image_credentials", image_credentials)
-        // Made-up units may have a row in one table and none in the other.
+        // Generated units may have a row in only one of the tables.
         .may_refuse();
     laws.units(2000).check().unwrap_or_else(|violation| panic!("{violation}"));
 }
@@ -61,7 +61,7 @@ fn message(fields: &[(u32, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn credentials_leave_the_message_and_return_to_their_place() {
+fn split_and_merge_round_trip() {
     let whole = message(&[(6, "a"), (21, "user"), (22, "secret"), (25, "tag")]);
     let parts = split(&whole).expect("two parts");
     assert_eq!(parts.run_info, message(&[(6, "a"), (25, "tag")]));
@@ -70,7 +70,7 @@ fn credentials_leave_the_message_and_return_to_their_place() {
 }
 
 #[test]
-fn none_and_empty_are_two_things() {
+fn no_credentials_and_empty_ones_differ() {
     let none = Parts { run_info: message(&[(6, "a")]), credentials: None };
     assert_eq!(split(&none.run_info), Ok(none.clone()));
     let empty = message(&[(21, ""), (22, "")]);
@@ -83,46 +83,49 @@ fn stepped(direction: Direction, unit: UnitData) -> Result<Stepped, Refused> {
     step::<ImageCredentials>(direction, &run(), &[unit], &[]).remove(0)
 }
 
-fn below(run_info: &[u8]) -> UnitData {
+fn source_unit(run_info: &[u8]) -> UnitData {
     let unit = UnitData::default().row(IMMUTABLE, [("run_info", run_info.to_vec().into())]);
     unit.row(MUTABLE, [("process_guid", "app".into())])
 }
 
-fn above(run_info: &[u8], credentials: &[u8]) -> UnitData {
+fn target_unit(run_info: &[u8], credentials: &[u8]) -> UnitData {
     let unit = UnitData::default().row(IMMUTABLE, [("immutable_run_info", run_info.to_vec().into())]);
     unit.row(MUTABLE, [("image_credentials", credentials.to_vec().into())])
 }
 
 #[test]
-fn only_what_is_out_of_the_ordinary_is_kept_for_the_way_back() {
-    let left = |direction, unit| stepped(direction, unit).expect("a step").residue;
+fn residue_is_left_only_where_the_inverse_differs() {
+    let residue = |direction, unit| stepped(direction, unit).expect("a step").residue;
     let ordinary = message(&[(6, "a"), (21, "user"), (22, "secret"), (25, "tag")]);
-    assert_eq!(left(Direction::Up, below(&ordinary)), None);
+    assert_eq!(residue(Direction::Up, source_unit(&ordinary)), None);
     let out_of_place = message(&[(22, "secret"), (21, "user"), (6, "a")]);
-    assert_eq!(left(Direction::Up, below(&out_of_place)), Some(out_of_place));
-    assert_eq!(left(Direction::Down, above(&message(&[(6, "a")]), &message(&[(1, "user")]))), None);
-    assert!(left(Direction::Down, above(b"", &message(&[(1, "first"), (1, "last")]))).is_some());
+    assert_eq!(residue(Direction::Up, source_unit(&out_of_place)), Some(out_of_place));
+    assert_eq!(residue(Direction::Down, target_unit(&message(&[(6, "a")]), &message(&[(1, "user")]))), None);
+    assert!(residue(Direction::Down, target_unit(b"", &message(&[(1, "first"), (1, "last")]))).is_some());
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn unreadable_values_are_refused_with_the_column() {
     let refused = |direction, unit| stepped(direction, unit).expect_err("a refusal").reason;
     let truncated = "cannot be read: the protobuf message ends inside a field, at byte 1";
-    assert_eq!(refused(Direction::Up, below(b"\x08")), format!("`run_info` {truncated}"));
-    assert_eq!(refused(Direction::Down, above(b"", b"\x08")), format!("`image_credentials` {truncated}"));
-    assert_eq!(refused(Direction::Down, above(b"\x08", b"\x0a\x00")), format!("`immutable_run_info` {truncated}"));
+    assert_eq!(refused(Direction::Up, source_unit(b"\x08")), format!("`run_info` {truncated}"));
+    assert_eq!(refused(Direction::Down, target_unit(b"", b"\x08")), format!("`image_credentials` {truncated}"));
     assert_eq!(
-        refused(Direction::Up, below(b"\xa8\x01\x05")),
+        refused(Direction::Down, target_unit(b"\x08", b"\x0a\x00")),
+        format!("`immutable_run_info` {truncated}")
+    );
+    assert_eq!(
+        refused(Direction::Up, source_unit(b"\xa8\x01\x05")),
         "`run_info` cannot be read: field 21 is a varint on the wire, not length-delimited"
     );
     let left = |residue: &[u8]| Stepped::of(UnitData::default(), Some(residue.to_vec()));
-    let up = |residue| step::<ImageCredentials>(Direction::Up, &run(), &[below(b"")], &[left(residue)]).remove(0);
+    let up = |residue| step::<ImageCredentials>(Direction::Up, &run(), &[source_unit(b"")], &[left(residue)]).remove(0);
     assert_eq!(up(b"\x08").expect_err("a refusal").reason, format!("the residue {truncated}"));
     assert_eq!(up(b"").expect_err("a refusal").reason, "the residue holds no `run_info`");
 }
 
 #[test]
-fn a_desired_lrp_in_one_table_alone_is_refused_and_none_at_all_is_fine() {
+fn lrp_in_only_one_table_is_refused_and_an_absent_one_is_not() {
     let half = UnitData::default().row(IMMUTABLE, [("run_info", Datum::from(Vec::new()))]);
     let refused = stepped(Direction::Up, half).expect_err("a refusal");
     assert_eq!(refused.reason, "`mutable_desired_lrps` has no row for this key, one was expected");

@@ -6,7 +6,7 @@ use super::*;
 use crate::schema::Column;
 use crate::{Access, Manifest, Run, Unit};
 
-/// Doubles numbers; on the way back halves them, leaving word of NULL.
+/// `up` doubles numbers; `down` halves them and leaves residue.
 struct Doubles;
 
 impl Migration for Doubles {
@@ -40,7 +40,7 @@ fn case(input: &str, expected: &str) -> Result<(), GoldenError> {
 }
 
 #[test]
-fn what_is_expected_passes() {
+fn matching_cases_pass() {
     let up = r#"{"direction": "up", "unit": {"t": [{"k": "é", "n": 2}]}}"#;
     case(up, r#"{"unit": {"t": [{"k": "é", "n": 4, "note": {"hex": "ff"}}]}}"#).expect("the golden case");
     let given = r#"{"direction": "up", "unit": {"t": [{"n": 2}]}, "residue": {"json": {"b": 1, "a": "<"}}}"#;
@@ -52,7 +52,7 @@ fn what_is_expected_passes() {
 }
 
 #[test]
-fn anything_else_fails() {
+fn differing_cases_fail() {
     let up = r#"{"direction": "up", "unit": {"t": [{"n": 2}]}}"#;
     for expected in [
         r#"{"unit": {"t": [{"n": 5, "note": {"hex": "ff"}}]}}"#,
@@ -66,7 +66,7 @@ fn anything_else_fails() {
 }
 
 #[test]
-fn a_case_that_cannot_be_read_says_what_is_wrong() {
+fn malformed_case_is_an_error_with_the_reason() {
     let message = |input: &str| {
         let error = case(input, r#"{"unit": {}}"#).expect_err("a malformed case").to_string();
         error.split_once(": ").expect("a path, then the reason").1.to_owned()
@@ -87,7 +87,7 @@ fn a_case_that_cannot_be_read_says_what_is_wrong() {
 }
 
 #[test]
-fn a_folder_without_cases_is_not_a_passed_test() {
+fn folder_without_cases_is_an_error() {
     let folder = TempDir::new().expect("a folder");
     assert!(matches!(check_golden::<Doubles>(folder.path()), Err(GoldenError::Empty { .. })));
     assert!(matches!(check_golden::<Doubles>(folder.path().join("none")), Err(GoldenError::Unreadable { .. })));

@@ -1,4 +1,4 @@
-//! The laws, each against a migration that breaks it.
+//! The laws, each with a migration that violates it.
 
 use std::cell::Cell;
 
@@ -65,31 +65,35 @@ fn swap_null_and_empty(unit: &Unit<'_>) -> Result<(), Refused> {
 }
 
 #[test]
-fn a_migration_that_keeps_the_laws_passes() {
+fn lawful_migration_passes() {
     migration!(Passes, edits_text(), nothing, nothing);
     Laws::<Passes>::over(layout()).check().expect("a lawful migration");
 }
 
 #[test]
-fn a_down_that_does_not_undo_is_caught_unless_declared() {
+fn down_that_does_not_invert_up_is_a_violation_unless_declared() {
     migration!(Erases, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")), nothing);
     let laws = || Laws::<Erases>::over(layout());
-    assert!(matches!(laws().check(), Err(Violation::NotBack { there: Direction::Up, .. })), "{:?}", laws().check());
+    assert!(
+        matches!(laws().check(), Err(Violation::RoundTrip { direction: Direction::Up, .. })),
+        "{:?}",
+        laws().check()
+    );
     laws().loses("t", "x").check().expect("a declared loss");
 }
 
 #[test]
-fn an_up_that_does_not_undo_down_is_caught() {
+fn up_that_does_not_invert_down_is_a_violation() {
     migration!(ErasesDown, edits_text(), nothing, |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")));
-    // `up` leaves everything as it is, so the way up and down is lost in `down` already; look at the other way.
+    // `up` changes nothing, so a round trip from the source loses the column in `down`; checks the other direction.
     let laws = Laws::<ErasesDown>::over(layout()).loses("t", "x");
     laws.check().expect("a declared loss");
     let violation = Laws::<ErasesDown>::over(layout()).check().expect_err("a loss");
-    assert!(matches!(violation, Violation::NotBack { .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::RoundTrip { .. }), "{violation:?}");
 }
 
 #[test]
-fn a_step_that_answers_differently_each_time_is_caught() {
+fn nondeterministic_step_is_a_violation() {
     thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
     migration!(
         Counts,
@@ -101,22 +105,22 @@ fn a_step_that_answers_differently_each_time_is_caught() {
         },
         nothing
     );
-    // The way there and back is declared lost, so that only determinism is left to fail.
+    // The column is declared as lost, so that only determinism can fail.
     let violation = Laws::<Counts>::over(layout()).loses("t", "x").check().expect_err("a counter");
-    assert!(matches!(violation, Violation::NotSettled { .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::NotIdempotent { .. }), "{violation:?}");
     migration!(CountsDown, edits_text(), nothing, |unit| {
         CALLS.set(CALLS.get() + 1);
         let calls = CALLS.get().to_string();
         unit.rows("t")?.try_for_each(|row| row.set_text("x", &calls))
     });
     let violation = Laws::<CountsDown>::over(layout()).loses("t", "x").check().expect_err("a counter");
-    assert!(matches!(violation, Violation::NotDetermined { direction: Direction::Down, .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::Nondeterministic { direction: Direction::Down, .. }), "{violation:?}");
 }
 
 #[test]
-fn a_step_that_looks_beyond_its_unit_is_caught() {
+fn step_that_depends_on_other_units_is_a_violation() {
     thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
-    // Batches of two units: the second of each is treated otherwise, however often the batch is run.
+    // Batches of two units, of which the second is treated differently, however often the batch runs.
     migration!(
         EverySecond,
         edits_text(),
@@ -129,14 +133,14 @@ fn a_step_that_looks_beyond_its_unit_is_caught() {
     );
     let laws = (1..20).map(|seed| Laws::<EverySecond>::over(layout()).loses("t", "x").units(2).seed(seed));
     let violations: Vec<_> = laws.filter_map(|laws| laws.check().err()).collect();
-    assert!(violations.iter().any(|violation| matches!(violation, Violation::NotAlone { .. })), "{violations:?}");
+    assert!(violations.iter().any(|violation| matches!(violation, Violation::BatchDependent { .. })), "{violations:?}");
 }
 
 #[test]
-fn an_up_that_does_not_settle_is_caught() {
+fn up_that_is_not_idempotent_is_a_violation() {
     migration!(Grows, edits_text(), |unit| append(unit, "!"), nothing);
     let violation = Laws::<Grows>::over(layout()).loses("t", "x").check().expect_err("growth");
-    assert!(matches!(violation, Violation::NotSettled { .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::NotIdempotent { .. }), "{violation:?}");
     migration!(
         GrowsOnce,
         edits_text(),
@@ -151,7 +155,7 @@ fn an_up_that_does_not_settle_is_caught() {
 }
 
 #[test]
-fn a_refusal_is_caught_unless_allowed() {
+fn refusal_is_a_violation_unless_allowed() {
     migration!(Picky, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.text("x").map(drop)), nothing);
     let violation = Laws::<Picky>::over(layout()).check().expect_err("a refusal");
     assert!(matches!(&violation, Violation::Refuses { reason, .. } if reason == "`x` of `t` is NULL"), "{violation:?}");
@@ -159,14 +163,14 @@ fn a_refusal_is_caught_unless_allowed() {
 }
 
 #[test]
-fn null_and_empty_are_told_apart() {
+fn null_and_empty_are_different_values() {
     migration!(Swaps, edits_text(), swap_null_and_empty, nothing);
     let violation = Laws::<Swaps>::over(layout()).check().expect_err("a swap");
-    assert!(matches!(violation, Violation::NotSettled { .. } | Violation::NotBack { .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::NotIdempotent { .. } | Violation::RoundTrip { .. }), "{violation:?}");
 }
 
 #[test]
-fn a_written_column_of_unknown_kind_is_named() {
+fn written_column_of_unknown_kind_is_a_violation() {
     fn manifest() -> Manifest {
         Manifest::new(2, "test").up(Access::to("t").writes(["b"]))
     }
@@ -190,28 +194,28 @@ fn a_written_column_of_unknown_kind_is_named() {
 }
 
 #[test]
-fn what_the_layout_drops_comes_back() {
+fn dropped_columns_and_tables_are_restored() {
     migration!(
         Drops,
         Manifest::new(2, "test").drop_column("t", "x").rename_column("t", "b", "c").rename_table("t", "u"),
         nothing,
         nothing
     );
-    Laws::<Drops>::over(layout()).check().expect("the host keeps what is dropped");
+    Laws::<Drops>::over(layout()).check().expect("the host saves what is dropped");
     migration!(DropsAll, Manifest::new(2, "test").drop_table("t"), nothing, nothing);
-    Laws::<DropsAll>::over(layout()).check().expect("the host keeps what is dropped");
+    Laws::<DropsAll>::over(layout()).check().expect("the host saves what is dropped");
     migration!(OneWay, Manifest::new(2, "test").drop_column("t", "x").irreversible(), nothing, nothing);
-    Laws::<OneWay>::over(layout()).check().expect("there is no way back to check");
+    Laws::<OneWay>::over(layout()).check().expect("there is no round trip to check");
 }
 
 #[test]
-fn what_a_step_says_it_computes_is_not_kept_for_it() {
-    // `up` writes the column, so the host keeps nothing when `down` drops it: the migration has to.
+fn host_saves_no_column_that_the_migration_computes() {
+    // `up` writes the column, so the host does not save it when `down` drops it: the migration has to.
     fn manifest() -> Manifest {
         let column = Column::boolean("c").nullable();
         Manifest::new(2, "test").add_column("t", column).up(Access::to("t").writes(["c"])).leaves_residue()
     }
     migration!(Forgets, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_boolean("c", true)), nothing);
     let violation = Laws::<Forgets>::over(layout()).check().expect_err("a loss on the way down");
-    assert!(matches!(violation, Violation::NotBack { there: Direction::Down, .. }), "{violation:?}");
+    assert!(matches!(violation, Violation::RoundTrip { direction: Direction::Down, .. }), "{violation:?}");
 }

@@ -1,4 +1,4 @@
-//! Benchmark: one short column of every row, there and back.
+//! Benchmark: rewrites one short column of every row, up and down.
 
 use bbs_sdk::{Access, Manifest, Migration, Refused, Run, Unit, export_migration};
 

@@ -1,4 +1,4 @@
-//! Benchmark: the encrypted message of every row, decoded, rewritten and sealed again, there and back.
+//! Benchmark: rewrites the encrypted message of every row, up and down: decrypt, decode, encode, encrypt.
 
 use bbs_sdk::{Access, Manifest, Migration, Refused, Run, Unit, export_migration, wire};
 

@@ -1,4 +1,4 @@
-//! Does with `next` what the method says. Serves 0.9 in terms of 0.10.
+//! A translator from 0.9 to 0.10 whose method names say how it calls `next`.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
 
@@ -16,7 +16,7 @@ impl Guest for Chatty {
             serves: ApiVersion { major: 0, minor: 9 },
             onto: ApiVersion { major: 0, minor: 10 },
             name: "chatty".into(),
-            summary: "Does with the next version what the method says.".into(),
+            summary: "Calls the next version as the method name says.".into(),
             methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"].map(method).into(),
             hides: vec![],
             events: false,
@@ -40,7 +40,7 @@ impl Guest for Chatty {
                     black_box(());
                 }
             }
-            "Trap" => panic!("as told"),
+            "Trap" => panic!("trap on request"),
             "Grow" => {
                 let mut kept = Vec::new();
                 loop {

@@ -1,4 +1,4 @@
-//! Breaks off when asked what it is.
+//! Traps in `describe`.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -6,15 +6,15 @@ struct DescribeTraps;
 
 impl Guest for DescribeTraps {
     fn describe() -> Manifest {
-        panic!("it will not say")
+        panic!("describe traps")
     }
 
     fn up(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        panic!("it will not do")
+        unreachable!("it is refused at load")
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        panic!("it will not undo")
+        unreachable!("it is refused at load")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asks for randomness, which would give the same input another output each time.
+//! Imports randomness, which would make its output non-deterministic.
 
 wit_bindgen::generate!({
     path: ["../../../sdk/wit/migration-0.1.0", "wit"],
@@ -13,7 +13,7 @@ impl Guest for ForbiddenImport {
         Manifest {
             version: wasi::random::random::get_random_u64(),
             name: "forbidden-import".into(),
-            summary: "Is never asked.".into(),
+            summary: "Is never called.".into(),
             changes: vec![],
             up: vec![],
             down: vec![],

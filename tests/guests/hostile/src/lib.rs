@@ -1,4 +1,4 @@
-//! Does the wrong thing that the text of the first row names, and behaves on every other.
+//! Misbehaves in the way that the text of the first row names; behaves correctly on any other text.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -16,7 +16,7 @@ impl Guest for Hostile {
         Manifest {
             version: 100,
             name: "hostile".into(),
-            summary: "Does the wrong thing its input names.".into(),
+            summary: "Misbehaves in the way that its input names.".into(),
             changes: vec![Change::AddColumn(TableColumn {
                 table: "things".into(),
                 column: manifest::Column {
@@ -44,15 +44,15 @@ impl Guest for Hostile {
         let rows = text.offsets.len() - 1;
         let name = text.values[..text.offsets[1] as usize].to_vec();
         misbehave(&name)?;
-        Ok(disguised(&name, rows))
+        Ok(malformed(&name, rows))
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("its way down runs no rows")
+        unreachable!("its down declares no access, so it is not called")
     }
 }
 
-/// What never comes back, or not as an outcome.
+/// Misbehaviour that does not return, or not an outcome.
 fn misbehave(name: &[u8]) -> Result<(), Fault> {
     match name {
         b"endless-loop" => loop {
@@ -68,15 +68,15 @@ fn misbehave(name: &[u8]) -> Result<(), Fault> {
         b"stack-overflow" => {
             black_box(recurse(black_box(1)));
         }
-        b"trap" => panic!("as told"),
-        b"fault" => return Err(Fault { reason: "as told".into() }),
+        b"trap" => panic!("trap on request"),
+        b"fault" => return Err(Fault { reason: "fault on request".into() }),
         b"log-flood" => (0..10_000).for_each(|line| log(Level::Warn, &format!("flood {line} {}", "x".repeat(5_000)))),
         _ => {}
     }
     Ok(())
 }
 
-/// Keeps nothing in memory, so that it is the stack that runs out.
+/// Allocates nothing on the heap, so that the stack overflows first.
 fn recurse(depth: u64) -> u64 {
     if depth == u64::MAX { depth } else { recurse(depth + 1).rotate_left(3) ^ depth }
 }
@@ -85,40 +85,40 @@ fn sizes(rows: usize) -> Column {
     Column { validity: vec![], offsets: vec![], values: vec![0; rows * 8] }
 }
 
-/// An outcome that does not fit the batch.
-fn disguised(name: &[u8], rows: usize) -> Outcome {
+/// An outcome that does not match the batch, or a correct one for an unknown name.
+fn malformed(name: &[u8], rows: usize) -> Outcome {
     let one = |column| vec![Written { shape: None, columns: vec![column] }];
-    let honest = Outcome { tables: one(sizes(rows)), refused: vec![], residue: vec![] };
+    let correct = Outcome { tables: one(sizes(rows)), refused: vec![], residue: vec![] };
     let text = |offsets: &[u32]| Column { validity: vec![], offsets: offsets.into(), values: vec![b'x'; 4] };
     match name {
-        b"wrong-row-count" => Outcome { tables: one(sizes(rows + 1)), ..honest },
-        b"offsets-out-of-range" => Outcome { tables: one(text(&[0, 2, 1 << 30])), ..honest },
-        b"offsets-go-back" => Outcome { tables: one(text(&[0, 4, 2])), ..honest },
-        b"text-for-integers" => Outcome { tables: one(text(&[0, 2, 4])), ..honest },
-        b"oversized-result" => Outcome { tables: one(oversized()), ..honest },
+        b"wrong-row-count" => Outcome { tables: one(sizes(rows + 1)), ..correct },
+        b"offsets-out-of-range" => Outcome { tables: one(text(&[0, 2, 1 << 30])), ..correct },
+        b"offsets-go-back" => Outcome { tables: one(text(&[0, 4, 2])), ..correct },
+        b"text-for-integers" => Outcome { tables: one(text(&[0, 2, 4])), ..correct },
+        b"oversized-result" => Outcome { tables: one(oversized()), ..correct },
         b"short-validity" => {
-            Outcome { tables: one(Column { validity: vec![255; rows.div_ceil(8) + 1], ..sizes(rows) }), ..honest }
+            Outcome { tables: one(Column { validity: vec![255; rows.div_ceil(8) + 1], ..sizes(rows) }), ..correct }
         }
         b"null-where-none-may-be" => {
-            Outcome { tables: one(Column { validity: vec![0; rows.div_ceil(8)], ..sizes(rows) }), ..honest }
+            Outcome { tables: one(Column { validity: vec![0; rows.div_ceil(8)], ..sizes(rows) }), ..correct }
         }
-        b"too-many-tables" => Outcome { tables: vec![], ..honest },
+        b"too-many-tables" => Outcome { tables: vec![], ..correct },
         b"too-many-columns" => {
-            Outcome { tables: vec![Written { shape: None, columns: vec![sizes(rows), sizes(rows)] }], ..honest }
+            Outcome { tables: vec![Written { shape: None, columns: vec![sizes(rows), sizes(rows)] }], ..correct }
         }
         b"undeclared-shape" => {
             let shape = Some(Shape { unit_offsets: vec![0], origins: vec![] });
-            Outcome { tables: vec![Written { shape, columns: vec![sizes(0)] }], ..honest }
+            Outcome { tables: vec![Written { shape, columns: vec![sizes(0)] }], ..correct }
         }
-        b"undeclared-residue" => Outcome { residue: vec![Some(vec![1]); rows], ..honest },
+        b"undeclared-residue" => Outcome { residue: vec![Some(vec![1]); rows], ..correct },
         b"refuses-unknown-unit" => {
-            Outcome { refused: vec![Refusal { unit: rows as u32, reason: "there is no such unit".into() }], ..honest }
+            Outcome { refused: vec![Refusal { unit: rows as u32, reason: "there is no such unit".into() }], ..correct }
         }
-        _ => honest,
+        _ => correct,
     }
 }
 
-/// More than comes back, in less memory than an instance has.
+/// More bytes than the host accepts in a result, in less memory than an instance may have.
 fn oversized() -> Column {
     Column { validity: vec![0; 20 << 20], offsets: vec![], values: vec![0; 20 << 20] }
 }

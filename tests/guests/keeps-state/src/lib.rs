@@ -1,4 +1,4 @@
-//! Writes how often it was called, which no two instances agree about.
+//! Writes a counter of its calls, so that two calls with the same input have different output.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -16,7 +16,7 @@ impl Guest for KeepsState {
         Manifest {
             version: 100,
             name: "keeps-state".into(),
-            summary: "Writes how often it was called.".into(),
+            summary: "Writes a counter of its calls.".into(),
             changes: vec![Change::AddColumn(TableColumn {
                 table: "things".into(),
                 column: manifest::Column {
@@ -47,7 +47,7 @@ impl Guest for KeepsState {
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("its way down runs no rows")
+        unreachable!("its down declares no access, so it is not called")
     }
 }
 

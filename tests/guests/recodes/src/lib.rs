@@ -1,5 +1,5 @@
-//! Decodes each `text` as a desired LRP's run info and encodes it again. The work is a plain function, so that it can
-//! be measured outside the sandbox too.
+//! Decodes each `text` as the run info of a desired LRP and encodes it again. The work is a plain function that the
+//! benchmark also runs outside of the sandbox.
 
 use bbs_proto::models::DesiredLrpRunInfo;
 use prost::Message;
@@ -48,7 +48,7 @@ mod component {
         }
 
         fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-            unreachable!("its way down runs no rows")
+            unreachable!("its down declares no access, so it is not called")
         }
     }
 

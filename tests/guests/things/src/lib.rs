@@ -1,4 +1,4 @@
-//! Creates the table `things`: an `id` and a `text`. Only changes the layout.
+//! Creates the table `things` with the columns `id` and `text`. Changes the layout only.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 

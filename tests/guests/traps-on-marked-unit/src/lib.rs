@@ -1,5 +1,5 @@
-//! Breaks off on every batch with a row whose text is `trap`, and else notes the length of each text.
-//! What the halving of failing batches is tested with.
+//! Traps on every batch with a row whose text is `trap`; otherwise writes the length of each text. Tests the bisection of
+//! failing batches.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -13,7 +13,7 @@ impl Guest for TrapsOnMarkedUnit {
         Manifest {
             version: 100,
             name: "traps-on-marked-unit".into(),
-            summary: "Notes the length of each text, unless it is the word trap.".into(),
+            summary: "Writes the length of each text, and traps on the text trap.".into(),
             changes: vec![Change::AddColumn(TableColumn {
                 table: "things".into(),
                 column: manifest::Column {
@@ -49,7 +49,7 @@ impl Guest for TrapsOnMarkedUnit {
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("its way down runs no rows")
+        unreachable!("its down declares no access, so it is not called")
     }
 }
 

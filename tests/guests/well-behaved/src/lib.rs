@@ -1,5 +1,5 @@
-//! Upwards it gives each row of `things` a `size` (the length of its `text`); downwards it says nothing.
-//! Written against the raw contract, so that the contract is tested without the SDK.
+//! Adds the column `size` to `things`: `up` writes the length of `text`, `down` declares no access. Written against the
+//! WIT contract without the SDK, to test the contract itself.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -13,7 +13,7 @@ impl Guest for WellBehaved {
         Manifest {
             version: 100,
             name: "well-behaved".into(),
-            summary: "Notes the length of each text.".into(),
+            summary: "Writes the length of each text.".into(),
             changes: vec![Change::AddColumn(TableColumn {
                 table: "things".into(),
                 column: manifest::Column {
@@ -44,7 +44,7 @@ impl Guest for WellBehaved {
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("its way down runs no rows")
+        unreachable!("its down declares no access, so it is not called")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the host may ask of a rep: to end a container or a task, and to change what a container is known by.
+//! The rep's HTTP API for the host: stop a container, cancel a task, update the routes and tags of a container.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ pub(super) fn router(inner: Arc<Inner>) -> Router {
         .route("/v1/lrps/{process_guid}/instances/{instance_guid}/stop", post(stop))
         .route("/v2/lrps/{process_guid}/instances/{instance_guid}", put(update))
         .route("/v1/tasks/{task_guid}/cancel", post(cancel))
-        .layer(middleware::from_fn_with_state(Arc::clone(&inner), moody))
+        .layer(middleware::from_fn_with_state(Arc::clone(&inner), inject_faults))
         .with_state(inner)
 }
 
-async fn moody(State(inner): Rep, request: Request, next: Next) -> Response {
-    match inner.mood.meet().await {
+async fn inject_faults(State(inner): Rep, request: Request, next: Next) -> Response {
+    match inner.faults.intercept().await {
         Some(answer) => answer,
         None => next.run(request).await,
     }
@@ -50,18 +50,18 @@ async fn moody(State(inner): Rep, request: Request, next: Next) -> Response {
 
 async fn stop(State(inner): Rep, Path((process_guid, instance_guid)): Path<(String, String)>) -> StatusCode {
     let (process_guid, instance_guid) = (process_guid.into_bytes(), instance_guid.into_bytes());
-    let found = inner.state().containers.keys().find(|key| is_it(key, &process_guid, &instance_guid)).cloned();
+    let found = inner.state().containers.keys().find(|key| matches_guids(key, &process_guid, &instance_guid)).cloned();
     let Some(key) = found else { return StatusCode::NOT_FOUND };
     tokio::spawn(async move {
         if let Some(container) = inner.end(&key) {
-            inner.tell_stopped(&key, &container).await;
+            inner.report_stopped(&key, &container).await;
             inner.forget(&key);
         }
     });
     StatusCode::ACCEPTED
 }
 
-fn is_it(key: &ContainerKey, process_guid: &[u8], instance_guid: &[u8]) -> bool {
+fn matches_guids(key: &ContainerKey, process_guid: &[u8], instance_guid: &[u8]) -> bool {
     key.process_guid == process_guid && key.instance_guid == instance_guid
 }
 

@@ -1,5 +1,5 @@
-//! What a rep does again and again: hold its containers against the host's rows, in both directions, and move what it has
-//! elsewhere while it is evacuating.
+//! A rep's periodic work: reconciles its containers and tasks with the host's rows in both directions, and evacuates its
+//! containers while the cell is evacuating.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ struct Hostname {
     hostname: String,
 }
 
-/// For as long as the simulation runs.
-pub(super) async fn keep(inner: Arc<Inner>) {
+/// Runs until the test's runtime ends.
+pub(super) async fn run(inner: Arc<Inner>) {
     loop {
         tokio::time::sleep(inner.sync_interval).await;
         inner.wait_for_link().await;
@@ -37,9 +37,9 @@ impl Inner {
     async fn reconcile(&self) {
         let request = proto::ActualLrPsRequest { cell_id: self.id.clone().into(), ..Default::default() };
         let (answer, refusal, _): (proto::ActualLrPsResponse, _, _) =
-            self.home.call("/v1/actual_lrps/list", &request).await;
+            self.bbs.call("/v1/actual_lrps/list", &request).await;
         assert_eq!(refusal, None, "a list is not refused");
-        let mut told = BTreeSet::new();
+        let mut listed = BTreeSet::new();
         for row in answer.actual_lrps {
             let presence = row.presence();
             let (Some(key), Some(instance)) = (row.actual_lrp_key, row.actual_lrp_instance_key) else { continue };
@@ -49,25 +49,25 @@ impl Inner {
                 instance_guid: instance.instance_guid.clone(),
             };
             if self.container(&container).is_none() && self.state().is_present {
-                self.tell_gone(key, instance, presence).await;
+                self.report_gone(key, instance, presence).await;
             }
-            told.insert(container);
+            listed.insert(container);
         }
-        let untold = self.running().into_iter().filter(|key| !told.contains(key));
+        let unlisted = self.running().into_iter().filter(|key| !listed.contains(key));
         if !self.is_evacuating() {
-            join_all(untold.map(|key| async move { self.announce(&key, Stage::Running).await })).await;
+            join_all(unlisted.map(|key| async move { self.announce(&key, Stage::Running).await })).await;
         }
     }
 
-    /// Of a row without a container. A refusal says that it is no such row any more.
-    async fn tell_gone(&self, key: proto::ActualLrpKey, instance: proto::ActualLrpInstanceKey, presence: Presence) {
+    /// Removes a row that has no container. Refused if the row changed meanwhile.
+    async fn report_gone(&self, key: proto::ActualLrpKey, instance: proto::ActualLrpInstanceKey, presence: Presence) {
         if presence == Presence::Evacuating {
             let request = proto::RemoveEvacuatingActualLrpRequest {
                 actual_lrp_key: Some(key),
                 actual_lrp_instance_key: Some(instance),
             };
             let _ = self
-                .tell::<proto::RemoveEvacuatingActualLrpResponse>("/v1/actual_lrps/remove_evacuating", &request)
+                .submit::<proto::RemoveEvacuatingActualLrpResponse>("/v1/actual_lrps/remove_evacuating", &request)
                 .await;
         } else {
             let request = proto::RemoveActualLrpRequest {
@@ -75,19 +75,19 @@ impl Inner {
                 index: key.index,
                 actual_lrp_instance_key: Some(instance),
             };
-            let _ = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/remove", &request).await;
+            let _ = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/remove", &request).await;
         }
     }
 
     async fn reconcile_tasks(&self) {
         let request = proto::TasksRequest { cell_id: self.id.clone().into(), ..Default::default() };
-        // Before the list: what begins meanwhile may be missing from it.
+        // Read before the list: a task that begins after the list was taken would be missing from it.
         let running: Vec<Text> = {
             let state = self.state();
             let running = state.tasks.iter().filter(|(_, stage)| **stage == Stage::Running);
             running.map(|(guid, _)| guid.clone()).collect()
         };
-        let (answer, refusal, _): (proto::TasksResponse, _, _) = self.home.call("/v1/tasks/list.r3", &request).await;
+        let (answer, refusal, _): (proto::TasksResponse, _, _) = self.bbs.call("/v1/tasks/list.r3", &request).await;
         assert_eq!(refusal, None, "a list is not refused");
         let rows = answer.tasks.into_iter().filter(|row| row.state() == task::State::Running);
         let rows: BTreeSet<Text> = rows.map(|row| row.task_guid).collect();
@@ -105,12 +105,12 @@ impl Inner {
                 failure_reason: b"its container is gone".to_vec(),
                 ..Default::default()
             };
-            // A refusal says that it ended otherwise.
-            let _ = self.tell::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &lost).await;
+            // Refused if the task ended in another way.
+            let _ = self.submit::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &lost).await;
         }
     }
 
-    /// Asks whether a container is still needed here.
+    /// Asks the host whether a container has to keep running here, and removes it if not.
     async fn evacuate(&self, key: ContainerKey) {
         let Some(container) = self.container(&key) else { return };
         let request = proto::EvacuateRunningActualLrpRequest {
@@ -123,13 +123,13 @@ impl Inner {
             availability_zone: b"z1".to_vec(),
         };
         let (answer, _, _): (proto::EvacuationResponse, _, _) =
-            self.home.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
+            self.bbs.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
         if !answer.keep_container {
             self.forget(&key);
         }
     }
 
-    pub(super) async fn tell_crashed(&self, key: &ContainerKey, container: &Container) {
+    pub(super) async fn report_crashed(&self, key: &ContainerKey, container: &Container) {
         let (lrp, instance) = (Some(lrp_key(key, container)), self.instance(key));
         let error_message = b"it ended by itself".to_vec();
         if self.is_evacuating() {
@@ -138,31 +138,31 @@ impl Inner {
                 actual_lrp_instance_key: instance,
                 error_message,
             };
-            let _ = self.tell::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_crashed", &request).await;
+            let _ = self.submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_crashed", &request).await;
         } else {
             let request =
                 proto::CrashActualLrpRequest { actual_lrp_key: lrp, actual_lrp_instance_key: instance, error_message };
-            let _ = self.tell::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/crash", &request).await;
+            let _ = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/crash", &request).await;
         }
     }
 
-    pub(super) async fn tell_stopped(&self, key: &ContainerKey, container: &Container) {
+    pub(super) async fn report_stopped(&self, key: &ContainerKey, container: &Container) {
         let (lrp, instance) = (lrp_key(key, container), self.instance(key));
         if self.is_evacuating() {
             let request =
                 proto::EvacuateStoppedActualLrpRequest { actual_lrp_key: Some(lrp), actual_lrp_instance_key: instance };
-            let _ = self.tell::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_stopped", &request).await;
+            let _ = self.submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_stopped", &request).await;
         } else {
-            self.tell_gone(lrp, instance.expect("an instance has a key"), Presence::Ordinary).await;
+            self.report_gone(lrp, instance.expect("an instance has a key"), Presence::Ordinary).await;
         }
     }
 
-    /// What a container is known by, as it is desired now.
-    pub(super) async fn learn_of(&self, key: &ContainerKey) {
+    /// Loads a container's routes and metric tags from its desired LRP.
+    pub(super) async fn load_routes_and_tags(&self, key: &ContainerKey) {
         self.wait_for_link().await;
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
         let path = "/v1/desired_lrps/get_by_process_guid.r3";
-        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self.home.call(path, &request).await;
+        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self.bbs.call(path, &request).await;
         if let Some(refusal) = refusal {
             assert_eq!(refusal.r#type(), Type::ResourceNotFound, "{refusal:?}");
             return;

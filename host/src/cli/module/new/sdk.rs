@@ -1,29 +1,29 @@
-//! The SDK for a new crate: the one of the repository or of an earlier crate where there is one above, or else the
-//! sources that travel with the executable, written beside the crate.
+//! The SDK that a new crate depends on: the repository's or an earlier crate's, if there is one in a parent folder;
+//! otherwise the sources embedded in the executable, written beside the crate.
 
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use toml::{Table, Value};
 
-/// What the build script found in the repository.
+/// The SDK's files, which the build script embedded.
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 }
 
-/// What the folder is called that is written beside a crate.
+/// The folder that the SDK is written to.
 pub(super) const FOLDER: &str = "bbs-sdk";
 
-/// Where the SDK is that a crate depends on.
+/// The location of the SDK that a crate depends on.
 #[derive(Debug)]
 pub(super) struct Sdk {
     pub(super) folder: PathBuf,
-    /// Whether it was written just now.
+    /// Whether it was just written.
     pub(super) is_new: bool,
 }
 
 impl Sdk {
-    /// The SDK in `given`; else the nearest in the folders from `here` upwards; else a new one in `here`.
+    /// Returns the SDK in `given`; else the nearest in `here` and its parent folders; else a new one in `here`.
     pub(super) fn find_or_write(given: Option<&Path>, here: &Path) -> anyhow::Result<Self> {
         let above = || {
             let mut folders = here.ancestors().flat_map(|folder| [folder.join(FOLDER), folder.join("sdk")]);
@@ -44,13 +44,13 @@ impl Sdk {
         Ok(Self { folder, is_new })
     }
 
-    /// The versions of crates that the SDK is tested with.
+    /// The lock file with the versions of crates that the SDK is tested with.
     pub(super) fn lock(&self) -> Option<PathBuf> {
         ["Cargo.lock", "../Cargo.lock"].map(|file| self.folder.join(file)).into_iter().find(|file| file.exists())
     }
 
-    /// The SDK as a manifest in `crate_folder` names it: relative, so that the two folders can be moved together.
-    pub(super) fn seen_from(&self, crate_folder: &Path) -> PathBuf {
+    /// The SDK's path in a manifest in `crate_folder`: relative, so that the two folders can be moved together.
+    pub(super) fn path_from(&self, crate_folder: &Path) -> PathBuf {
         relative(crate_folder, &self.folder)
     }
 }
@@ -59,7 +59,7 @@ fn is_sdk(folder: &Path) -> bool {
     std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| text.contains("name = \"bbs-sdk\""))
 }
 
-/// Both are absolute and without links.
+/// The relative path between two absolute paths without links.
 fn relative(from: &Path, to: &Path) -> PathBuf {
     let shared = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
     let up = from.components().skip(shared).map(|_| Component::ParentDir);
@@ -68,10 +68,10 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
 
 fn write(folder: &Path) -> anyhow::Result<PathBuf> {
     if folder.exists() {
-        bail!("{} is there and is not the SDK; move it away, or name the SDK's folder with --sdk", folder.display());
+        bail!("{} exists and is not the SDK; move it away, or name the SDK's folder with --sdk", folder.display());
     }
     let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE)?;
-    // Under another name until it is whole, so that no later command takes a part of it for the SDK.
+    // Under a temporary name until it is complete, so that no later command uses a partial SDK.
     let parent = folder.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(parent).with_context(|| format!("cannot write to {}", parent.display()))?;
     let own = [("Cargo.toml", manifest.as_str()), ("Cargo.lock", embedded::LOCK)];
@@ -87,14 +87,14 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// A temporary folder is for its owner alone.
+/// Temporary folders are accessible to their owner only; the SDK is not secret.
 fn make_readable(folder: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot change the mode of {}", folder.display()))
 }
 
-/// A manifest that needs no workspace: what it inherits is written out.
+/// Returns the manifest with everything that it inherits from the workspace written out.
 fn standalone(manifest: &str, workspace: &str) -> anyhow::Result<String> {
     let mut manifest: Table = manifest.parse().context("the SDK's manifest is not TOML")?;
     let workspace: Table = workspace.parse().context("the workspace's manifest is not TOML")?;
@@ -110,12 +110,12 @@ fn standalone(manifest: &str, workspace: &str) -> anyhow::Result<String> {
         }
     }
     manifest.remove("lints");
-    // It belongs to no workspace, wherever the folder lies.
+    // The folder may lie inside another workspace.
     manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
     Ok(manifest.to_string())
 }
 
-/// Replaces every `key.workspace = true` of a section by what the workspace has for it.
+/// Replaces each `key.workspace = true` of a section with the workspace's value.
 fn write_out(manifest: &mut Table, section: &str, inherited: &Table) {
     let Some(Value::Table(section)) = manifest.get_mut(section) else { return };
     for (key, value) in section.iter_mut() {

@@ -1,4 +1,4 @@
-//! Each request about an actual LRP without its parts, with empty parts and with good ones.
+//! Each request about an actual LRP without its parts, with empty parts and with valid ones.
 
 use super::super::check;
 use super::*;
@@ -11,7 +11,7 @@ const EMPTY_INSTANCE_KEY: &str = "Invalid field: cell_id, Invalid field: instanc
 const EMPTY_NET_INFO: &str = "Invalid field: address";
 const ERROR_MESSAGE: &str = "Invalid field: error_message";
 
-/// A part of each kind: absent, with everything wrong, good.
+/// A part of each kind: absent, invalid in every field, or valid.
 type Parts = (Option<ActualLrpKey>, Option<ActualLrpInstanceKey>, Option<ActualLrpNetInfo>);
 
 fn bad() -> Parts {
@@ -30,7 +30,7 @@ fn found<T: Validate>(request: T) -> String {
     check(&request).err().unwrap_or_default()
 }
 
-/// What is found in a request made of no parts, of bad ones and of good ones.
+/// Validates a request without parts, with invalid ones and with valid ones.
 #[track_caller]
 fn carries<T: Validate>(request: impl Fn(Parts) -> T, absent: &[&str], empty: &[&str], fine: &str) {
     assert_eq!(found(request((None, None, None))), absent.join(", "));
@@ -39,7 +39,7 @@ fn carries<T: Validate>(request: impl Fn(Parts) -> T, absent: &[&str], empty: &[
 }
 
 #[test]
-fn each_field_of_a_key_is_needed() {
+fn each_field_of_a_key_is_required() {
     let (Some(key), Some(instance_key), Some(net_info)) = good() else { unreachable!("all are there") };
     assert_eq!(found(ActualLrpKey { process_guid: vec![], ..key.clone() }), "Invalid field: process_guid");
     assert_eq!(found(ActualLrpKey { index: -1, ..key.clone() }), "Invalid field: index");
@@ -51,13 +51,13 @@ fn each_field_of_a_key_is_needed() {
 }
 
 #[test]
-fn filters_may_be_anything() {
+fn any_filter_is_valid() {
     assert_eq!(found(ActualLrPsRequest { index: Some(-1), ..Default::default() }), "");
     assert_eq!(found(ActualLrpGroupsRequest::default()), "");
 }
 
 #[test]
-fn reads_name_what_they_read() {
+fn reads_need_the_key_that_they_read() {
     assert_eq!(found(ActualLrPsByProcessGuidsRequest::default()), "process_guids must not be empty");
     assert_eq!(found(ActualLrPsByProcessGuidsRequest { process_guids: vec![vec![]] }), "");
     assert_eq!(found(ActualLrpGroupsByProcessGuidRequest::default()), "Invalid field: process_guid");
@@ -71,7 +71,7 @@ fn reads_name_what_they_read() {
 }
 
 #[test]
-fn claim() {
+fn claim_needs_a_guid_and_an_instance_key() {
     let claim = |guid: &'static str| {
         move |(_, actual_lrp_instance_key, _): Parts| ClaimActualLrpRequest {
             process_guid: guid.into(),
@@ -84,7 +84,7 @@ fn claim() {
 }
 
 #[test]
-fn remove_does_not_look_at_the_instance_key() {
+fn remove_does_not_validate_the_instance_key() {
     let remove = |guid: &str, index| RemoveActualLrpRequest {
         process_guid: guid.into(),
         index,
@@ -96,7 +96,7 @@ fn remove_does_not_look_at_the_instance_key() {
 }
 
 #[test]
-fn start_and_evacuate_running_carry_all_three() {
+fn start_and_evacuate_running_need_all_three_parts() {
     let absent = [KEY, INSTANCE_KEY, NET_INFO];
     let empty = [EMPTY_KEY, EMPTY_INSTANCE_KEY, EMPTY_NET_INFO];
     let start = |(actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info): Parts| StartActualLrpRequest {
@@ -114,7 +114,7 @@ fn start_and_evacuate_running_carry_all_three() {
 }
 
 #[test]
-fn four_requests_carry_both_keys_and_nothing_else() {
+fn crash_and_three_evacuation_requests_need_both_keys_only() {
     let absent = [KEY, INSTANCE_KEY];
     let empty = [EMPTY_KEY, EMPTY_INSTANCE_KEY];
     let crash = |(actual_lrp_key, actual_lrp_instance_key, _): Parts| CrashActualLrpRequest {
@@ -141,7 +141,7 @@ fn four_requests_carry_both_keys_and_nothing_else() {
 }
 
 #[test]
-fn fail_and_evacuate_crashed_say_why() {
+fn fail_and_evacuate_crashed_need_an_error_message() {
     let fail = |why: &'static str| {
         move |(actual_lrp_key, ..): Parts| FailActualLrpRequest { actual_lrp_key, error_message: why.into() }
     };
@@ -160,6 +160,6 @@ fn fail_and_evacuate_crashed_say_why() {
 }
 
 #[test]
-fn retire_carries_a_key() {
+fn retire_needs_a_key() {
     carries(|(actual_lrp_key, ..): Parts| RetireActualLrpRequest { actual_lrp_key }, &[KEY], &[EMPTY_KEY], "");
 }

@@ -1,4 +1,4 @@
-//! A good desired LRP with one thing wrong at a time, and the order when much is wrong.
+//! A valid desired LRP with one violation at a time, and the order of findings with many.
 
 use bbs_proto::models::{
     Action, CachedDependency, Check, CheckDefinition, File, ImageLayer, MetricTagEntry, MetricTagValue, ProtoRoutes,
@@ -39,7 +39,7 @@ fn lrp() -> DesiredLrp {
     }
 }
 
-/// What is found in a good LRP after one change.
+/// The findings of a valid LRP after one change.
 #[track_caller]
 fn expect(change: impl FnOnce(&mut DesiredLrp), expected: &str) {
     let mut lrp = lrp();
@@ -50,13 +50,13 @@ fn expect(change: impl FnOnce(&mut DesiredLrp), expected: &str) {
 }
 
 #[test]
-fn a_good_lrp_passes_and_its_request_needs_one() {
+fn valid_lrp_passes_and_its_request_needs_one() {
     expect(|_| (), "");
     assert_eq!(check(&DesireLrpRequest::default()).unwrap_err(), "Invalid field: desired_lrp");
 }
 
 #[test]
-fn identity() {
+fn process_guid_and_domain_are_validated() {
     expect(|lrp| lrp.process_guid = vec![], "Invalid field: process_guid");
     expect(|lrp| lrp.process_guid = b"a.b".to_vec(), "Invalid field: process_guid");
     expect(|lrp| lrp.process_guid = vec![0xff], "Invalid field: process_guid");
@@ -65,14 +65,14 @@ fn identity() {
 }
 
 #[test]
-fn the_root_filesystem_is_a_url() {
+fn root_filesystem_must_be_a_url() {
     expect(|lrp| lrp.root_fs = vec![], "Invalid field: rootfs, Invalid field: rootfs");
     expect(|lrp| lrp.root_fs = b"cflinuxfs4".to_vec(), "Invalid field: rootfs");
     expect(|lrp| lrp.root_fs = b"docker:///x".to_vec(), "");
 }
 
 #[test]
-fn numbers_are_not_negative() {
+fn numbers_must_not_be_negative() {
     expect(|lrp| lrp.instances = -1, "Invalid field: instances");
     expect(|lrp| lrp.memory_mb = -1, "Invalid field: memory_mb");
     expect(|lrp| lrp.disk_mb = -1, "Invalid field: disk_mb");
@@ -84,7 +84,7 @@ fn numbers_are_not_negative() {
 }
 
 #[test]
-fn the_log_rate_is_limited_or_not() {
+fn log_rate_below_minus_one_is_rejected() {
     let limited =
         |bytes_per_second| move |lrp: &mut DesiredLrp| lrp.log_rate_limit = Some(LogRateLimit { bytes_per_second });
     expect(limited(0), "");
@@ -94,7 +94,7 @@ fn the_log_rate_is_limited_or_not() {
 }
 
 #[test]
-fn sizes_have_bounds() {
+fn sizes_are_bounded() {
     expect(|lrp| lrp.annotation = vec![b'x'; 10_240], "");
     expect(|lrp| lrp.annotation = vec![b'x'; 10_241], "Invalid field: annotation");
     expect(|lrp| lrp.routes = routes(131_072), "");
@@ -108,7 +108,7 @@ fn sizes_have_bounds() {
 }
 
 #[test]
-fn at_least_one_metric_tag_is_needed() {
+fn at_least_one_metric_tag_is_required() {
     expect(|lrp| lrp.metric_tags = vec![], "Invalid field: metric_tags");
     expect(|lrp| lrp.metric_tags = vec![tag("anything", "x")], "");
     expect(
@@ -133,7 +133,7 @@ fn actions() {
 }
 
 #[test]
-fn variables_have_names() {
+fn environment_variables_need_names() {
     let variable = |name: &str| EnvironmentVariable { name: name.into(), value: vec![] };
     expect(|lrp| lrp.environment_variables = vec![variable("A")], "");
     let blank = "invalid field: name cannot be blank";
@@ -144,7 +144,7 @@ fn variables_have_names() {
 }
 
 #[test]
-fn each_bad_egress_rule_is_named() {
+fn each_bad_egress_rule_is_a_finding() {
     let rule = |protocol: &str| SecurityGroupRule {
         protocol: protocol.into(),
         destinations: vec![b"1.1.1.1".to_vec()],
@@ -169,7 +169,7 @@ fn sidecars() {
 }
 
 #[test]
-fn the_image_and_its_parts() {
+fn image_and_its_parts_are_validated() {
     expect(
         |lrp| lrp.cached_dependencies = vec![CachedDependency { to: b"t".to_vec(), ..Default::default() }],
         "Invalid field: cached_dependency, Invalid field: from",
@@ -199,7 +199,7 @@ fn the_image_and_its_parts() {
 }
 
 #[test]
-fn volumes_and_checks() {
+fn volumes_and_checks_are_validated() {
     expect(
         |lrp| lrp.volume_mounts = vec![VolumeMount { mode: b"r".to_vec(), ..Default::default() }],
         "invalid volume_mount driver",
@@ -210,7 +210,7 @@ fn volumes_and_checks() {
 }
 
 #[test]
-fn what_is_not_checked() {
+fn remaining_fields_are_not_validated() {
     expect(
         |lrp| {
             lrp.cpu_weight = u32::MAX;
@@ -294,7 +294,7 @@ fn findings_come_in_diegos_order() {
 }
 
 #[test]
-fn an_update_checks_what_it_carries() {
+fn update_validates_the_fields_that_it_carries() {
     let update = DesiredLrpUpdate::default;
     let found = |update: DesiredLrpUpdate| check(&update).err().unwrap_or_default();
     assert_eq!(found(update()), "");
@@ -315,7 +315,7 @@ fn an_update_checks_what_it_carries() {
 }
 
 #[test]
-fn an_update_carries_both_credentials_or_neither() {
+fn update_needs_both_credentials_or_neither() {
     let found = |image_username: Option<&str>, image_password: Option<&str>| {
         let update = DesiredLrpUpdate {
             image_username: image_username.map(Into::into),
@@ -332,7 +332,7 @@ fn an_update_carries_both_credentials_or_neither() {
 }
 
 #[test]
-fn an_update_findings_come_in_order() {
+fn findings_of_an_update_come_in_diegos_order() {
     let update = DesiredLrpUpdate {
         instances: Some(-1),
         annotation: Some(vec![b'x'; 10_241]),
@@ -348,7 +348,7 @@ fn an_update_findings_come_in_order() {
 }
 
 #[test]
-fn an_update_request_has_a_guid_and_an_update() {
+fn update_request_needs_a_guid_and_an_update() {
     let found = |guid: &str, update: Option<DesiredLrpUpdate>| {
         check(&UpdateDesiredLrpRequest { process_guid: guid.into(), update }).err().unwrap_or_default()
     };
@@ -359,7 +359,7 @@ fn an_update_request_has_a_guid_and_an_update() {
 }
 
 #[test]
-fn reads_and_removal_name_the_lrp() {
+fn reads_and_removal_need_a_guid() {
     assert_eq!(check(&DesiredLrPsRequest::default()), Ok(()));
     assert_eq!(check(&DesiredLrpByProcessGuidRequest::default()).unwrap_err(), "Invalid field: process_guid");
     assert_eq!(check(&DesiredLrpByProcessGuidRequest { process_guid: b"a b".to_vec() }), Ok(()));

@@ -1,4 +1,4 @@
-//! A good task with one thing wrong at a time, and the requests about tasks.
+//! A valid task with one violation at a time, and the requests about tasks.
 
 use bbs_proto::models::{
     Action, CachedDependency, EnvironmentVariable, File, ImageLayer, LogRateLimit, MetricTagEntry, RunAction,
@@ -32,7 +32,7 @@ fn expect(change: impl FnOnce(&mut TaskDefinition), expected: &str) {
 }
 
 #[test]
-fn what_a_task_runs_in_and_what_it_runs() {
+fn root_filesystem_and_action_are_validated() {
     expect(|_| (), "");
     expect(|task| task.root_fs = vec![], "Invalid field: rootfs");
     expect(|task| task.root_fs = b"x".to_vec(), "Invalid field: rootfs");
@@ -41,7 +41,7 @@ fn what_a_task_runs_in_and_what_it_runs() {
 }
 
 #[test]
-fn numbers_and_sizes() {
+fn numbers_and_sizes_are_bounded() {
     expect(|task| task.memory_mb = -1, "Invalid field: memory_mb");
     expect(|task| task.disk_mb = -1, "Invalid field: disk_mb");
     expect(|task| task.max_pids = -1, "Invalid field: max_pids");
@@ -52,7 +52,7 @@ fn numbers_and_sizes() {
 }
 
 #[test]
-fn each_bad_egress_rule_is_found_without_its_reasons() {
+fn each_bad_egress_rule_is_a_finding_without_its_reasons() {
     let good = || SecurityGroupRule {
         protocol: b"all".to_vec(),
         destinations: vec![b"1.1.1.1".to_vec()],
@@ -66,7 +66,7 @@ fn each_bad_egress_rule_is_found_without_its_reasons() {
 }
 
 #[test]
-fn the_image_and_its_parts() {
+fn image_and_its_parts_are_validated() {
     expect(|task| task.image_username = b"u".to_vec(), "Invalid field: image_password");
     expect(|task| task.image_password = b"p".to_vec(), "Invalid field: image_username");
     expect(|task| (task.image_username, task.image_password) = (b"u".to_vec(), b"p".to_vec()), "");
@@ -94,7 +94,7 @@ fn the_image_and_its_parts() {
 }
 
 #[test]
-fn what_is_not_checked() {
+fn remaining_fields_are_not_validated() {
     expect(
         |task| {
             task.metric_tags = vec![MetricTagEntry::default()];
@@ -146,7 +146,7 @@ fn findings_come_in_diegos_order() {
 }
 
 #[test]
-fn a_task_to_desire_has_a_guid_a_domain_and_a_definition() {
+fn desire_request_needs_a_guid_a_domain_and_a_definition() {
     let request = |guid: &str, domain: &str, task_definition| DesireTaskRequest {
         task_guid: guid.into(),
         domain: domain.into(),
@@ -159,7 +159,7 @@ fn a_task_to_desire_has_a_guid_a_domain_and_a_definition() {
 }
 
 #[test]
-fn the_steps_of_a_task() {
+fn transition_requests_need_their_fields() {
     let start = |guid: &str, cell: &str| found(StartTaskRequest { task_guid: guid.into(), cell_id: cell.into() });
     let complete = |guid: &str, cell: &str| {
         found(CompleteTaskRequest { task_guid: guid.into(), cell_id: cell.into(), ..Default::default() })
@@ -182,7 +182,7 @@ fn the_steps_of_a_task() {
 }
 
 #[test]
-fn reads_and_cancelling_take_any_guid_but_none() {
+fn reads_and_cancel_take_any_guid_but_an_empty_one() {
     assert_eq!(found(TasksRequest::default()), "");
     assert_eq!(found(TaskByGuidRequest { task_guid: b"a b\xff".to_vec() }), "");
     assert_eq!(found(TaskByGuidRequest::default()), "Invalid field: task_guid");

@@ -1,15 +1,15 @@
-//! What becomes of a running container on a cell that is being emptied: a decision over what is known, and nothing else.
+//! Decides what happens to a running container on a cell that is being evacuated. A pure function of the slot.
 
 use crate::model::actual_lrp::Presence;
 
-/// Which row the container that is asked about has.
+/// The row of the container in question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ContainerRow {
     None,
     Evacuating,
-    /// One that is claimed or running.
+    /// A claimed or running row.
     Container(Presence),
-    /// One that, by its record, has no container.
+    /// A row that, by its state, has no container.
     Other(Presence),
 }
 
@@ -17,67 +17,74 @@ pub(super) enum Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ordinary {
     Absent,
-    /// That of the container that is asked about.
-    Target,
-    /// Another container runs, or crashed.
+    /// The row of the container in question.
+    SameContainer,
+    /// Another container runs or has crashed.
     Settled,
     /// Waits for a cell, or for another container to run.
-    OnItsWay,
+    Pending,
 }
 
+/// How the instance is to be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ReplacementChoice {
+    /// Not at all: it is not desired.
     No,
     Rolling,
     RecreateNow,
-    /// Too few instances run to take one away.
+    /// Too few other instances run.
     RecreateLater,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Situation {
-    pub(super) target: Target,
+    pub(super) target: ContainerRow,
     pub(super) ordinary: Ordinary,
-    /// Whether a container, this one or another, is kept as the old one.
-    pub(super) is_set_aside: bool,
-    pub(super) desired: Wanted,
+    /// Whether there is an evacuating row, for this container or another.
+    pub(super) has_evacuating: bool,
+    pub(super) desired: ReplacementChoice,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The container goes; nothing is written.
+pub(super) enum EvacuationStep {
+    /// The container is stopped; nothing is written.
     Leave,
-    /// The cell asks again.
+    /// The cell keeps the container and retries.
     Later,
-    /// The container goes with its row.
+    /// The container is stopped, and this row removed.
     Remove(Presence),
-    /// The container goes, and its instance looks for another cell.
+    /// The container is stopped, and the instance waits for another cell.
     Unclaim,
-    /// The container stays, as the cell describes it.
+    /// The container is kept, and its evacuating row updated from the request.
     Describe,
-    /// The container of this row stays as the old one.
-    SetAside(Presence),
+    /// The container of this row is kept: the row becomes the evacuating one.
+    MoveToEvacuating(Presence),
 }
 
-pub(super) fn decide(situation: Situation) -> Step {
-    let Situation { target, ordinary, is_set_aside, desired } = situation;
+pub(super) fn decide(situation: Situation) -> EvacuationStep {
+    let Situation { target, ordinary, has_evacuating, desired } = situation;
     match (ordinary, desired) {
-        (Ordinary::Absent | Ordinary::Settled, _) | (_, Wanted::No) => match target {
-            Target::Evacuating => Step::Remove(Presence::Evacuating),
-            Target::None | Target::Container(_) | Target::Other(_) => Step::Leave,
+        (Ordinary::Absent | Ordinary::Settled, _) | (_, ReplacementChoice::No) => match target {
+            ContainerRow::Evacuating => EvacuationStep::Remove(Presence::Evacuating),
+            ContainerRow::None | ContainerRow::Container(_) | ContainerRow::Other(_) => EvacuationStep::Leave,
         },
-        (Ordinary::Target | Ordinary::OnItsWay, Wanted::RecreateNow | Wanted::RecreateLater) => match target {
-            Target::Evacuating => Step::Remove(Presence::Evacuating),
-            Target::Container(Presence::Suspect) | Target::Other(Presence::Suspect) => Step::Remove(Presence::Suspect),
-            Target::Container(_) if desired == Wanted::RecreateNow => Step::Unclaim,
-            Target::Container(_) => Step::Later,
-            Target::None | Target::Other(_) => Step::Leave,
+        (
+            Ordinary::SameContainer | Ordinary::Pending,
+            ReplacementChoice::RecreateNow | ReplacementChoice::RecreateLater,
+        ) => match target {
+            ContainerRow::Evacuating => EvacuationStep::Remove(Presence::Evacuating),
+            ContainerRow::Container(Presence::Suspect) | ContainerRow::Other(Presence::Suspect) => {
+                EvacuationStep::Remove(Presence::Suspect)
+            }
+            ContainerRow::Container(_) if desired == ReplacementChoice::RecreateNow => EvacuationStep::Unclaim,
+            ContainerRow::Container(_) => EvacuationStep::Later,
+            ContainerRow::None | ContainerRow::Other(_) => EvacuationStep::Leave,
         },
-        (Ordinary::Target | Ordinary::OnItsWay, Wanted::Rolling) => match target {
-            Target::None if is_set_aside => Step::Leave,
-            Target::None | Target::Evacuating => Step::Describe,
-            Target::Container(presence) => Step::SetAside(presence),
-            Target::Other(_) => Step::Leave,
+        (Ordinary::SameContainer | Ordinary::Pending, ReplacementChoice::Rolling) => match target {
+            ContainerRow::None if has_evacuating => EvacuationStep::Leave,
+            ContainerRow::None | ContainerRow::Evacuating => EvacuationStep::Describe,
+            ContainerRow::Container(presence) => EvacuationStep::MoveToEvacuating(presence),
+            ContainerRow::Other(_) => EvacuationStep::Leave,
         },
     }
 }
@@ -86,78 +93,96 @@ pub(super) fn decide(situation: Situation) -> Step {
 mod tests {
     use super::*;
 
-    const TARGETS: [Target; 6] = [
-        Target::None,
-        Target::Evacuating,
-        Target::Container(Presence::Ordinary),
-        Target::Container(Presence::Suspect),
-        Target::Other(Presence::Ordinary),
-        Target::Other(Presence::Suspect),
+    const TARGETS: [ContainerRow; 6] = [
+        ContainerRow::None,
+        ContainerRow::Evacuating,
+        ContainerRow::Container(Presence::Ordinary),
+        ContainerRow::Container(Presence::Suspect),
+        ContainerRow::Other(Presence::Ordinary),
+        ContainerRow::Other(Presence::Suspect),
     ];
-    const WANTED: [Wanted; 4] = [Wanted::No, Wanted::Rolling, Wanted::RecreateNow, Wanted::RecreateLater];
+    const WANTED: [ReplacementChoice; 4] = [
+        ReplacementChoice::No,
+        ReplacementChoice::Rolling,
+        ReplacementChoice::RecreateNow,
+        ReplacementChoice::RecreateLater,
+    ];
 
     /// By target, in the order of `TARGETS`.
-    fn steps(ordinary: Ordinary, is_set_aside: bool, desired: Wanted) -> [Step; 6] {
-        TARGETS.map(|target| decide(Situation { target, ordinary, is_set_aside, desired }))
+    fn steps(ordinary: Ordinary, has_evacuating: bool, desired: ReplacementChoice) -> [EvacuationStep; 6] {
+        TARGETS.map(|target| decide(Situation { target, ordinary, has_evacuating, desired }))
     }
 
-    const EVACUATING_GOES: [Step; 6] =
-        [Step::Leave, Step::Remove(Presence::Evacuating), Step::Leave, Step::Leave, Step::Leave, Step::Leave];
+    const EVACUATING_GOES: [EvacuationStep; 6] = [
+        EvacuationStep::Leave,
+        EvacuationStep::Remove(Presence::Evacuating),
+        EvacuationStep::Leave,
+        EvacuationStep::Leave,
+        EvacuationStep::Leave,
+        EvacuationStep::Leave,
+    ];
 
     #[test]
-    fn where_it_is_replaced_or_not_managed_only_the_old_container_has_a_row_to_remove() {
+    fn replaced_or_unmanaged_instance_keeps_only_its_evacuating_row_to_remove() {
         for ordinary in [Ordinary::Absent, Ordinary::Settled] {
             for desired in WANTED {
-                for is_set_aside in [false, true] {
-                    assert_eq!(steps(ordinary, is_set_aside, desired), EVACUATING_GOES, "{ordinary:?} {desired:?}");
+                for has_evacuating in [false, true] {
+                    assert_eq!(steps(ordinary, has_evacuating, desired), EVACUATING_GOES, "{ordinary:?} {desired:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn where_nothing_is_desired_it_is_the_same() {
-        for ordinary in [Ordinary::Target, Ordinary::OnItsWay] {
-            for is_set_aside in [false, true] {
-                assert_eq!(steps(ordinary, is_set_aside, Wanted::No), EVACUATING_GOES, "{ordinary:?}");
+    fn undesired_instance_keeps_only_its_evacuating_row_to_remove() {
+        for ordinary in [Ordinary::SameContainer, Ordinary::Pending] {
+            for has_evacuating in [false, true] {
+                assert_eq!(steps(ordinary, has_evacuating, ReplacementChoice::No), EVACUATING_GOES, "{ordinary:?}");
             }
         }
     }
 
     #[test]
-    fn what_is_to_be_recreated_goes_at_once_or_once_all_others_run() {
-        for (desired, step) in [(Wanted::RecreateNow, Step::Unclaim), (Wanted::RecreateLater, Step::Later)] {
-            for ordinary in [Ordinary::Target, Ordinary::OnItsWay] {
-                for is_set_aside in [false, true] {
-                    let suspect_goes = Step::Remove(Presence::Suspect);
+    fn recreated_instance_is_stopped_at_once_or_once_all_others_run() {
+        for (desired, step) in [
+            (ReplacementChoice::RecreateNow, EvacuationStep::Unclaim),
+            (ReplacementChoice::RecreateLater, EvacuationStep::Later),
+        ] {
+            for ordinary in [Ordinary::SameContainer, Ordinary::Pending] {
+                for has_evacuating in [false, true] {
+                    let suspect_goes = EvacuationStep::Remove(Presence::Suspect);
                     let expected = [
-                        Step::Leave,
-                        Step::Remove(Presence::Evacuating),
+                        EvacuationStep::Leave,
+                        EvacuationStep::Remove(Presence::Evacuating),
                         step,
                         suspect_goes,
-                        Step::Leave,
+                        EvacuationStep::Leave,
                         suspect_goes,
                     ];
-                    assert_eq!(steps(ordinary, is_set_aside, desired), expected, "{desired:?} {ordinary:?}");
+                    assert_eq!(steps(ordinary, has_evacuating, desired), expected, "{desired:?} {ordinary:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_replaced_in_passing_stays_until_another_one_runs() {
-        let aside = Step::SetAside;
-        for ordinary in [Ordinary::Target, Ordinary::OnItsWay] {
-            for (is_set_aside, unknown) in [(false, Step::Describe), (true, Step::Leave)] {
+    fn rolling_instance_is_kept_until_another_runs() {
+        let evacuating = EvacuationStep::MoveToEvacuating;
+        for ordinary in [Ordinary::SameContainer, Ordinary::Pending] {
+            for (has_evacuating, unknown) in [(false, EvacuationStep::Describe), (true, EvacuationStep::Leave)] {
                 let expected = [
                     unknown,
-                    Step::Describe,
-                    aside(Presence::Ordinary),
-                    aside(Presence::Suspect),
-                    Step::Leave,
-                    Step::Leave,
+                    EvacuationStep::Describe,
+                    evacuating(Presence::Ordinary),
+                    evacuating(Presence::Suspect),
+                    EvacuationStep::Leave,
+                    EvacuationStep::Leave,
                 ];
-                assert_eq!(steps(ordinary, is_set_aside, Wanted::Rolling), expected, "{ordinary:?} {is_set_aside}");
+                assert_eq!(
+                    steps(ordinary, has_evacuating, ReplacementChoice::Rolling),
+                    expected,
+                    "{ordinary:?} {has_evacuating}"
+                );
             }
         }
     }

@@ -1,47 +1,47 @@
-//! Each call about one instance, in every state that it can be in.
+//! Each transition of one instance, in every state.
 
 use super::*;
 
 const STATES: [State; 4] = State::ALL;
 const FIVE_MINUTES_NS: i64 = 5 * 60 * 1_000_000_000;
 
-/// By state, in the order of `State::ALL`, whether a call is allowed.
+/// Asserts by state, in the order of `State::ALL`, whether a transition is allowed.
 #[track_caller]
 fn allowed<T: std::fmt::Debug + PartialEq>(
     expected: [bool; 4],
-    refusal: Refusal,
-    call: impl Fn(&mut Slot) -> Result<T, Refusal>,
+    refusal: SlotError,
+    call: impl Fn(&mut Slot) -> Result<T, SlotError>,
 ) {
     for (state, expected) in STATES.into_iter().zip(expected) {
         for slot in [ordinary(state), crowded(state)] {
             if expected {
-                let (_, said) = after(&slot, &call);
-                assert!(said.is_ok(), "{state:?}: {said:?}");
+                let (_, result) = after(&slot, &call);
+                assert!(result.is_ok(), "{state:?}: {result:?}");
             } else {
-                refused(&slot, refusal, &call);
+                rejected(&slot, refusal, &call);
             }
         }
     }
 }
 
 #[test]
-fn who_may_claim() {
-    allowed([true, true, true, false], Refusal::CannotBeClaimed, |slot| slot.claim(&instance("mine"), NOW_NS));
-    allowed([true, false, false, false], Refusal::CannotBeClaimed, |slot| slot.claim(&instance("other"), NOW_NS));
-    refused(&Slot::default(), Refusal::NotFound, |slot| slot.claim(&instance("mine"), NOW_NS));
+fn claim_is_allowed_by_state_and_key() {
+    allowed([true, true, true, false], SlotError::CannotBeClaimed, |slot| slot.claim(&instance("mine"), NOW_NS));
+    allowed([true, false, false, false], SlotError::CannotBeClaimed, |slot| slot.claim(&instance("other"), NOW_NS));
+    rejected(&Slot::default(), SlotError::NotFound, |slot| slot.claim(&instance("mine"), NOW_NS));
 }
 
 #[test]
-fn a_claim_that_is_made_again_is_no_other_image() {
-    let (claimed, said) = after(&ordinary(State::Claimed), |slot| slot.claim(&instance("mine"), NOW_NS));
-    assert_eq!((claimed, said), (ordinary(State::Claimed), Ok(())));
+fn repeated_claim_makes_no_new_revision() {
+    let (claimed, result) = after(&ordinary(State::Claimed), |slot| slot.claim(&instance("mine"), NOW_NS));
+    assert_eq!((claimed, result), (ordinary(State::Claimed), Ok(())));
 }
 
 #[test]
-fn a_claim_takes_the_container_and_forgets_the_placement() {
+fn claim_sets_the_container_and_clears_the_placement_error() {
     for state in [State::Unclaimed, State::Running] {
         let slot = crowded(state);
-        let (claimed, said) = after(&slot, |slot| slot.claim(&instance("mine"), NOW_NS));
+        let (claimed, result) = after(&slot, |slot| slot.claim(&instance("mine"), NOW_NS));
         let mut expected = slot.clone();
         let before = slot.ordinary.unwrap();
         expected.ordinary = Some(ActualLrp {
@@ -54,24 +54,24 @@ fn a_claim_takes_the_container_and_forgets_the_placement() {
             tag: ModificationTag { epoch: before.tag.epoch.clone(), index: 8 },
             ..before
         });
-        assert_eq!((claimed, said), (expected, Ok(())), "{state:?}");
+        assert_eq!((claimed, result), (expected, Ok(())), "{state:?}");
     }
 }
 
 #[test]
-fn who_may_start() {
+fn start_is_allowed_by_state_and_key() {
     let start = |name| move |slot: &mut Slot| slot.start(&container(name), NOW_NS);
-    allowed([true, true, true, false], Refusal::CannotBeStarted, start("mine"));
-    allowed([true, true, false, false], Refusal::CannotBeStarted, start("other"));
+    allowed([true, true, true, false], SlotError::CannotBeStarted, start("mine"));
+    allowed([true, true, false, false], SlotError::CannotBeStarted, start("other"));
     let elsewhere = Container { key: LrpKey { domain: b"other".to_vec(), ..key() }, ..container("mine") };
-    allowed([false; 4], Refusal::CannotBeStarted, |slot| slot.start(&elsewhere, NOW_NS));
+    allowed([false; 4], SlotError::CannotBeStarted, |slot| slot.start(&elsewhere, NOW_NS));
 }
 
 #[test]
-fn a_start_is_the_end_of_what_stood_in() {
+fn start_removes_evacuating_and_suspect_rows() {
     for state in [State::Unclaimed, State::Claimed] {
         let slot = crowded(state);
-        let (started, said) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
+        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
         let before = slot.ordinary.unwrap();
         let expected = ActualLrp {
             state: b"RUNNING".to_vec(),
@@ -82,27 +82,27 @@ fn a_start_is_the_end_of_what_stood_in() {
             crash_reason: b"earlier".to_vec(),
             ..container("mine").recorded(Presence::Ordinary, NOW_NS)
         };
-        assert_eq!((started, said), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())), "{state:?}");
+        assert_eq!((started, result), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())), "{state:?}");
     }
 }
 
 #[test]
-fn a_start_of_what_no_row_has_begins_one() {
+fn start_without_a_row_creates_one() {
     let stand_ins = Slot { ordinary: None, ..crowded(State::Running) };
     for slot in [Slot::default(), stand_ins] {
-        let (started, said) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
+        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
         let row = started.ordinary.clone().unwrap();
         let expected = ActualLrp { tag: row.tag.clone(), ..container("mine").recorded(Presence::Ordinary, NOW_NS) };
-        assert_eq!((started, said), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())));
+        assert_eq!((started, result), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())));
         assert_eq!((row.tag.index, row.tag.epoch.len(), row.crash_count), (0, 36, 0));
     }
 }
 
 #[test]
-fn a_heartbeat_changes_nothing_and_each_difference_something() {
+fn heartbeat_changes_nothing_and_each_difference_makes_a_revision() {
     let slot = ordinary(State::Running);
     assert_eq!(after(&slot, |slot| slot.start(&container("mine"), NOW_NS)), (slot.clone(), Ok(())));
-    // What stood in goes even so.
+    // The evacuating and the suspect row are removed all the same.
     let (cleared, _) = after(&crowded(State::Running), |slot| slot.start(&container("mine"), NOW_NS));
     assert_eq!(cleared, slot);
     let different = [
@@ -113,27 +113,27 @@ fn a_heartbeat_changes_nothing_and_each_difference_something() {
         Container { availability_zone: b"z2".to_vec(), ..container("mine") },
     ];
     for container in different {
-        let (changed, said) = after(&slot, |slot| slot.start(&container, NOW_NS));
+        let (changed, result) = after(&slot, |slot| slot.start(&container, NOW_NS));
         let row = changed.ordinary.unwrap();
-        assert_eq!((said, row.tag.index, row.since_ns), (Ok(()), 8, NOW_NS), "{container:?}");
+        assert_eq!((result, row.tag.index, row.since_ns), (Ok(()), 8, NOW_NS), "{container:?}");
         assert_eq!(Container::of(&row), container);
     }
 }
 
 #[test]
-fn who_may_crash() {
+fn crash_is_allowed_by_state_and_key() {
     let crash = |name| move |slot: &mut Slot| slot.crash(&key(), &instance(name), b"why", NOW_NS);
-    allowed([false, true, true, false], Refusal::CannotBeCrashed, crash("mine"));
-    allowed([false; 4], Refusal::CannotBeCrashed, crash("other"));
+    allowed([false, true, true, false], SlotError::CannotBeCrashed, crash("mine"));
+    allowed([false; 4], SlotError::CannotBeCrashed, crash("other"));
     let elsewhere = LrpKey { domain: b"other".to_vec(), ..key() };
-    allowed([false; 4], Refusal::CannotBeCrashed, |slot| slot.crash(&elsewhere, &instance("mine"), b"", NOW_NS));
-    refused(&Slot::default(), Refusal::NotFound, crash("mine"));
-    refused(&Slot { ordinary: None, ..crowded(State::Running) }, Refusal::NotFound, crash("old"));
+    allowed([false; 4], SlotError::CannotBeCrashed, |slot| slot.crash(&elsewhere, &instance("mine"), b"", NOW_NS));
+    rejected(&Slot::default(), SlotError::NotFound, crash("mine"));
+    rejected(&Slot { ordinary: None, ..crowded(State::Running) }, SlotError::NotFound, crash("old"));
 }
 
 #[test]
-fn crashes_are_counted_and_the_first_few_start_again_at_once() {
-    // State, count before, how long it was so; count after and what becomes of it.
+fn crashes_are_counted_and_the_first_two_restart_at_once() {
+    // State, count and duration before; count and effect after.
     let cases = [
         (State::Running, 0, 1, 1, Crashed::Unclaimed),
         (State::Running, 1, 1, 2, Crashed::Unclaimed),
@@ -149,7 +149,7 @@ fn crashes_are_counted_and_the_first_few_start_again_at_once() {
         let row = slot.ordinary.as_mut().unwrap();
         (row.crash_count, row.since_ns) = (before, NOW_NS - lasted_ns);
         let before = row.clone();
-        let (found, said) = after(&slot, |slot| slot.crash(&key(), &instance("mine"), b"why", NOW_NS));
+        let (found, result) = after(&slot, |slot| slot.crash(&key(), &instance("mine"), b"why", NOW_NS));
         let state = if crashed == Crashed::Waits { State::Crashed } else { State::Unclaimed };
         let expected = ActualLrp {
             state: state.at_rest(),
@@ -162,24 +162,24 @@ fn crashes_are_counted_and_the_first_few_start_again_at_once() {
             tag: ModificationTag { epoch: before.tag.epoch.clone(), index: 8 },
             ..before
         };
-        assert_eq!((found, said), (Slot { ordinary: Some(expected), ..slot }, Ok(crashed)));
+        assert_eq!((found, result), (Slot { ordinary: Some(expected), ..slot }, Ok(crashed)));
     }
 }
 
 #[test]
-fn a_container_on_a_lost_cell_is_known_and_is_not_the_managed_one() {
+fn calls_of_a_suspect_container_do_not_touch_the_managed_row() {
     for state in STATES {
         let slot = crowded(state);
         assert_eq!(after(&slot, |slot| slot.claim(&instance("lost"), NOW_NS)), (slot.clone(), Ok(())));
         assert_eq!(after(&slot, |slot| slot.start(&container("lost"), NOW_NS)), (slot.clone(), Ok(())));
-        let (crashed, said) = after(&slot, |slot| slot.crash(&key(), &instance("lost"), b"why", NOW_NS));
-        assert_eq!((crashed, said), (Slot { suspect: None, ..slot }, Ok(Crashed::Gone)));
+        let (crashed, result) = after(&slot, |slot| slot.crash(&key(), &instance("lost"), b"why", NOW_NS));
+        assert_eq!((crashed, result), (Slot { suspect: None, ..slot }, Ok(Crashed::Gone)));
     }
 }
 
 #[test]
-fn only_what_waits_cannot_be_placed() {
-    allowed([true, false, false, false], Refusal::CannotBeFailed, |slot| slot.fail(b"no room", NOW_NS));
+fn only_a_waiting_instance_can_fail_to_be_placed() {
+    allowed([true, false, false, false], SlotError::CannotBeFailed, |slot| slot.fail(b"no room", NOW_NS));
     assert_eq!(after(&Slot::default(), |slot| slot.fail(b"no room", NOW_NS)), (Slot::default(), Ok(())));
     let slot = crowded(State::Unclaimed);
     let (failed, _) = after(&slot, |slot| slot.fail(b"no zone", NOW_NS));
@@ -190,7 +190,7 @@ fn only_what_waits_cannot_be_placed() {
 }
 
 #[test]
-fn who_is_removed() {
+fn remove_is_allowed_by_instance_key() {
     let gone = |slot: &Slot| Slot { ordinary: None, ..slot.clone() };
     for state in STATES {
         let slot = crowded(state);
@@ -200,34 +200,34 @@ fn who_is_removed() {
         let (meant, not_meant) = if has_container { (&mine, &none) } else { (&none, &mine) };
         assert_eq!(after(&slot, |slot| slot.remove(Some(meant))), (gone(&slot), Ok(())));
         for instance in [not_meant, &other, &instance("old"), &instance("lost")] {
-            refused(&slot, Refusal::NotFound, |slot| slot.remove(Some(instance)));
+            rejected(&slot, SlotError::NotFound, |slot| slot.remove(Some(instance)));
         }
         let half = InstanceKey { cell_id: b"cell-of-other".to_vec(), ..mine };
-        refused(&slot, Refusal::NotFound, |slot| slot.remove(Some(&half)));
-        refused(&gone(&slot), Refusal::NotFound, |slot| slot.remove(None));
+        rejected(&slot, SlotError::NotFound, |slot| slot.remove(Some(&half)));
+        rejected(&gone(&slot), SlotError::NotFound, |slot| slot.remove(None));
     }
 }
 
 #[test]
-fn what_runs_is_retired_by_its_cell() {
+fn retire_leaves_an_instance_with_a_container_to_its_cell() {
     for state in STATES {
         let slot = crowded(state);
-        let (retired, said) = after(&slot, Slot::retire);
+        let (retired, result) = after(&slot, Slot::retire);
         if matches!(state, State::Unclaimed | State::Crashed) {
-            assert_eq!((retired, said), (Slot { ordinary: None, ..slot }, Ok(Retired::Removed)));
+            assert_eq!((retired, result), (Slot { ordinary: None, ..slot }, Ok(Retired::Removed)));
         } else {
             let row = slot.ordinary.clone().unwrap();
-            assert_eq!((retired, said), (slot, Ok(Retired::HasContainer(Box::new(row)))));
+            assert_eq!((retired, result), (slot, Ok(Retired::HasContainer(Box::new(row)))));
         }
     }
-    refused(&Slot::default(), Refusal::NotFound, Slot::retire);
+    rejected(&Slot::default(), SlotError::NotFound, Slot::retire);
 }
 
 #[test]
-fn who_is_unclaimed() {
-    allowed([false, true, true, true], Refusal::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
-    allowed([false, false, true, true], Refusal::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Stale, NOW_NS));
-    refused(&Slot::default(), Refusal::NotFound, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
+fn unclaim_is_allowed_by_state() {
+    allowed([false, true, true, true], SlotError::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
+    allowed([false, false, true, true], SlotError::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Stale, NOW_NS));
+    rejected(&Slot::default(), SlotError::NotFound, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
     let slot = crowded(State::Running);
     let (unclaimed, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
     let before = slot.ordinary.clone().unwrap();
@@ -244,48 +244,48 @@ fn who_is_unclaimed() {
 }
 
 #[test]
-fn a_slot_without_an_instance_gets_one() {
-    allowed([false; 4], Refusal::Exists, |slot| slot.create_unclaimed(&key(), NOW_NS));
+fn create_needs_a_slot_without_a_managed_row() {
+    allowed([false; 4], SlotError::Exists, |slot| slot.create_unclaimed(&key(), NOW_NS));
     let slot = Slot { ordinary: None, ..crowded(State::Running) };
-    let (created, said) = after(&slot, |slot| slot.create_unclaimed(&key(), NOW_NS));
+    let (created, result) = after(&slot, |slot| slot.create_unclaimed(&key(), NOW_NS));
     let row = created.ordinary.clone().unwrap();
     assert_eq!((row.state(), row.tag.index, row.since_ns, row.key()), (Some(State::Unclaimed), 0, NOW_NS, key()));
-    assert_eq!((created, said), (Slot { ordinary: Some(row), ..slot }, Ok(())));
+    assert_eq!((created, result), (Slot { ordinary: Some(row), ..slot }, Ok(())));
 }
 
 #[test]
-fn a_container_becomes_suspect_and_is_believed_again() {
+fn suspect_container_is_promoted_to_the_row_that_it_was() {
     for state in STATES {
         let slot = ordinary(state);
-        let (suspect, said) = after(&slot, Slot::suspect);
+        let (suspect, result) = after(&slot, Slot::suspect);
         let row = slot.ordinary.clone().unwrap();
         let expected = ActualLrp { presence: Presence::Suspect as i32, ..row.clone() };
-        assert_eq!((&suspect, said), (&Slot { suspect: Some(expected), ..Slot::default() }, Ok(())));
+        assert_eq!((&suspect, result), (&Slot { suspect: Some(expected), ..Slot::default() }, Ok(())));
         assert_eq!(after(&suspect, Slot::promote), (slot, Ok(())));
-        refused(&crowded(state), Refusal::Exists, Slot::suspect);
-        // Whatever took its place has to go.
+        rejected(&crowded(state), SlotError::Exists, Slot::suspect);
+        // Its replacement is dropped.
         let (promoted, _) = after(&crowded(state), Slot::promote);
         let lost = ActualLrp { presence: 0, ..crowded(state).suspect.unwrap() };
         assert_eq!(promoted, Slot { ordinary: Some(lost), suspect: None, ..crowded(state) });
-        refused(&ordinary(state), Refusal::NotFound, Slot::promote);
+        rejected(&ordinary(state), SlotError::NotFound, Slot::promote);
     }
-    refused(&Slot::default(), Refusal::NotFound, Slot::suspect);
+    rejected(&Slot::default(), SlotError::NotFound, Slot::suspect);
 }
 
 #[test]
-fn nothing_happens_to_a_state_that_nobody_knows() {
+fn unknown_state_allows_no_transition() {
     let mut slot = ordinary(State::Running);
     slot.ordinary.as_mut().unwrap().state = b"LATER".to_vec();
-    refused(&slot, Refusal::CannotBeClaimed, |slot| slot.claim(&instance("mine"), NOW_NS));
-    refused(&slot, Refusal::CannotBeStarted, |slot| slot.start(&container("mine"), NOW_NS));
-    refused(&slot, Refusal::CannotBeCrashed, |slot| slot.crash(&key(), &instance("mine"), b"", NOW_NS));
-    refused(&slot, Refusal::CannotBeFailed, |slot| slot.fail(b"", NOW_NS));
-    refused(&slot, Refusal::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
+    rejected(&slot, SlotError::CannotBeClaimed, |slot| slot.claim(&instance("mine"), NOW_NS));
+    rejected(&slot, SlotError::CannotBeStarted, |slot| slot.start(&container("mine"), NOW_NS));
+    rejected(&slot, SlotError::CannotBeCrashed, |slot| slot.crash(&key(), &instance("mine"), b"", NOW_NS));
+    rejected(&slot, SlotError::CannotBeFailed, |slot| slot.fail(b"", NOW_NS));
+    rejected(&slot, SlotError::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
     assert!(matches!(slot.clone().retire(), Ok(Retired::HasContainer(_))));
 }
 
 #[test]
-fn rows_find_their_slots() {
+fn rows_are_grouped_into_slots_by_index() {
     let mut other = row(State::Running, Presence::Ordinary, "other");
     other.index = 5;
     let unknown = ActualLrp { presence: 9, ..other.clone() };

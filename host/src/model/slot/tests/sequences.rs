@@ -1,4 +1,4 @@
-//! What holds after any sequence of calls, whoever makes them in whichever order.
+//! Invariants after any sequence of transitions.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Debug, Clone)]
-enum Call {
+enum Transition {
     Claim(&'static str),
     Start(&'static str),
     Crash(&'static str),
@@ -25,8 +25,8 @@ enum Call {
     RemoveEvacuating(&'static str),
 }
 
-impl Call {
-    fn on(&self, slot: &mut Slot, now_ns: i64) -> Result<(), Refusal> {
+impl Transition {
+    fn on(&self, slot: &mut Slot, now_ns: i64) -> Result<(), SlotError> {
         match self {
             Self::Claim(name) => slot.claim(&instance(name), now_ns),
             Self::Start(name) => slot.start(&container(name), now_ns),
@@ -47,7 +47,7 @@ impl Call {
     }
 }
 
-fn calls() -> impl proptest::strategy::Strategy<Value = Vec<Call>> {
+fn calls() -> impl proptest::strategy::Strategy<Value = Vec<Transition>> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let replacement = prop::sample::select(vec![Replacement::Rolling, Replacement::Recreate]);
     let desired =
@@ -57,26 +57,26 @@ fn calls() -> impl proptest::strategy::Strategy<Value = Vec<Call>> {
             running,
         }));
     let call = prop_oneof![
-        3 => name().prop_map(Call::Claim),
-        3 => name().prop_map(Call::Start),
-        2 => name().prop_map(Call::Crash),
-        1 => Just(Call::Fail),
-        1 => prop::option::of(name()).prop_map(Call::Remove),
-        1 => Just(Call::Retire),
-        1 => prop::sample::select(vec![Unclaim::Any, Unclaim::Stale]).prop_map(Call::Unclaim),
-        3 => Just(Call::Create),
-        2 => Just(Call::Suspect),
-        2 => Just(Call::Promote),
-        1 => name().prop_map(Call::EvacuateClaimed),
-        1 => name().prop_map(Call::EvacuateCrashed),
-        1 => name().prop_map(Call::EvacuateStopped),
-        3 => (name(), desired).prop_map(|(name, desired)| Call::EvacuateRunning(name, desired)),
-        1 => name().prop_map(Call::RemoveEvacuating),
+        3 => name().prop_map(Transition::Claim),
+        3 => name().prop_map(Transition::Start),
+        2 => name().prop_map(Transition::Crash),
+        1 => Just(Transition::Fail),
+        1 => prop::option::of(name()).prop_map(Transition::Remove),
+        1 => Just(Transition::Retire),
+        1 => prop::sample::select(vec![Unclaim::Any, Unclaim::Stale]).prop_map(Transition::Unclaim),
+        3 => Just(Transition::Create),
+        2 => Just(Transition::Suspect),
+        2 => Just(Transition::Promote),
+        1 => name().prop_map(Transition::EvacuateClaimed),
+        1 => name().prop_map(Transition::EvacuateCrashed),
+        1 => name().prop_map(Transition::EvacuateStopped),
+        3 => (name(), desired).prop_map(|(name, desired)| Transition::EvacuateRunning(name, desired)),
+        1 => name().prop_map(Transition::RemoveEvacuating),
     ];
     prop::collection::vec(call, 1..60)
 }
 
-/// What a row must be like, whatever happened.
+/// Invariants of every row.
 fn assert_consistent(slot: &Slot) {
     for presence in Presence::ALL {
         let Some(row) = slot.at(presence) else { continue };
@@ -99,29 +99,29 @@ proptest! {
         for (at, call) in calls.iter().enumerate() {
             let before = slot.clone();
             let now_ns = NOW_NS + at as i64;
-            let said = call.on(&mut slot, now_ns);
-            if said.is_err() {
-                prop_assert_eq!(&slot, &before, "{:?} was refused and did something", call);
+            let result = call.on(&mut slot, now_ns);
+            if result.is_err() {
+                prop_assert_eq!(&slot, &before, "{:?} was rejected and changed the slot", call);
             }
             assert_consistent(&slot);
             for row in slot.rows() {
                 let known = newest.entry(row.tag.epoch.clone()).or_insert_with(|| row.clone());
-                prop_assert!(row.tag.index >= known.tag.index, "{:?} took a tag back", call);
+                prop_assert!(row.tag.index >= known.tag.index, "{:?} decreased a tag", call);
                 let same_image = ActualLrp { presence: row.presence, ..known.clone() } == *row;
-                prop_assert!(row.tag.index > known.tag.index || same_image, "{:?} made another image of a tag", call);
+                prop_assert!(row.tag.index > known.tag.index || same_image, "{:?} changed a row without a new revision", call);
                 *known = row.clone();
             }
         }
     }
 
-    /// Whoever hears nothing asks again: the second time is the same as the first.
+    /// A client that gets no answer repeats its call: the second call has the same result.
     #[test]
-    fn what_was_done_may_be_asked_for_again(calls in calls()) {
+    fn repeated_claims_and_starts_change_nothing(calls in calls()) {
         let mut slot = Slot::default();
         for call in &calls {
-            let said = call.on(&mut slot, NOW_NS);
-            let repeats = matches!(call, Call::Claim(_) | Call::Start(_));
-            if repeats && said.is_ok() {
+            let result = call.on(&mut slot, NOW_NS);
+            let repeats = matches!(call, Transition::Claim(_) | Transition::Start(_));
+            if repeats && result.is_ok() {
                 let done = slot.clone();
                 prop_assert_eq!(call.on(&mut slot, NOW_NS + 1), Ok(()));
                 prop_assert_eq!(&slot, &done, "{:?}", call);

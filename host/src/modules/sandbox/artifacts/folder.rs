@@ -1,13 +1,13 @@
-//! One folder of compiled components. Owns the one place where the host runs machine code that it did not just compile,
-//! and so the rule by which it trusts a folder and a file.
+//! One folder of compiled components. Owns the only place where the host runs machine code that it did not just compile,
+//! and the rule by which a folder and a file are trusted.
 //!
-//! An artifact is code that runs outside any sandbox once loaded. It is trusted if its folder and its file belong to
-//! the user that the host runs as, or to root, and no other user or group may write to them: those two could replace
-//! the host itself. The digest before each artifact protects against damage, not against an attacker: a write that
-//! was cut short, a bad disk, a file copied to another name.
+//! An artifact is code that runs outside the sandbox once loaded. It is trusted if its folder and its file belong to the
+//! user that the host runs as, or to root, and no other user or group may write to them: those two users could replace the
+//! host itself. The digest before each artifact detects damage (a partial write, a bad disk, a file copied to another
+//! name); it is no protection against an attacker.
 //!
-//! Artifacts are read into memory and never mapped from their file, so a file system mounted `noexec`, as BOSH mounts
-//! the data folders of jobs, holds them as well as any other.
+//! Artifacts are read into memory and never mapped from their file, so that they also work on a file system mounted
+//! `noexec`, as BOSH mounts the data folders of jobs.
 
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
@@ -20,9 +20,10 @@ use wasmtime::component::Component;
 const OTHERS_MAY_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
 
-/// A sha256.
+/// The digest in front of an artifact.
 pub(super) type Seal = [u8; 32];
 
+/// A trusted folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -31,11 +32,11 @@ pub(super) struct Folder {
 /// Why a folder or a file of compiled modules is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    #[error("{} cannot be made or read ({source}); name a folder that this user may write to", .folder.display())]
+    #[error("{} cannot be created or read ({source}); name a folder that this user may write to", .folder.display())]
     Folder { folder: PathBuf, source: io::Error },
     #[error(
         "{} may be written to by other users (owner {owner}, mode {mode:o}), and compiled modules run with the host's \
-         rights; delete it and the host makes it anew, or leave it to this user (or root) alone",
+         rights; delete it, and the host creates it again; or make this user (or root) the only one who may write to it",
         .path.display()
     )]
     Untrusted { path: PathBuf, owner: u32, mode: u32 },
@@ -45,20 +46,20 @@ pub enum CacheError {
     Damaged { path: PathBuf, what: String },
     #[error("{} cannot be written to ({source}); check its permissions and space", .folder.display())]
     Write { folder: PathBuf, source: io::Error },
-    #[error("a compiled module has no form to be kept in: {reason}; please report it")]
+    #[error("a compiled module cannot be serialised: {reason}; please report it")]
     Serialize { reason: String },
 }
 
 impl Folder {
-    /// A folder to read and write, made if it is absent. Other users may read it: modules are no secret, and what root
-    /// compiled is of use to the user that a service runs as.
+    /// Opens a folder to read and write; creates it if absent. Other users may read it: modules are not secret, and a
+    /// service's user can use what root compiled.
     pub(super) fn make(path: &Path) -> Result<Self, CacheError> {
         let failed = |source| CacheError::Folder { folder: path.to_owned(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed)?;
         Self::open(path)
     }
 
-    /// A folder that is there, if it is trusted.
+    /// Opens an existing folder, if it is trusted.
     pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
         let failed = |source| CacheError::Folder { folder: path.to_owned(), source };
         let found = std::fs::symlink_metadata(path).map_err(failed)?;
@@ -69,13 +70,13 @@ impl Folder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Whether artifacts can be kept here, found out by writing.
+    /// Checks that artifacts can be stored, by creating a temporary file.
     pub(super) fn try_to_write(&self) -> Result<(), CacheError> {
         let written = tempfile::tempfile_in(&self.path);
         written.map(drop).map_err(|source| CacheError::Write { folder: self.path.clone(), source })
     }
 
-    /// The component in a file of this folder; nothing if there is none.
+    /// Loads the component in a file of this folder; `None` if there is no such file.
     pub(super) fn load(
         &self,
         name: &str,
@@ -86,25 +87,25 @@ impl Folder {
         let Ok(mut file) = std::fs::File::open(&path) else { return Ok(None) };
         let damaged = |what: String| CacheError::Damaged { path: path.clone(), what };
         let unreadable = |error: io::Error| damaged(error.to_string());
-        // Of the open file, so that what is checked is what is read.
+        // Checks the open file, so that the checked file is the one that is read.
         trust(&path, &file.metadata().map_err(unreadable)?)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let Some((stated, artifact)) = bytes.split_first_chunk::<{ size_of::<Seal>() }>() else {
-            return Err(damaged("it is cut short".to_owned()));
+            return Err(damaged("it is truncated".to_owned()));
         };
         if *stated != seal(artifact) {
-            return Err(damaged("its digest is another".to_owned()));
+            return Err(damaged("its digest does not match".to_owned()));
         }
         #[allow(unsafe_code, reason = "compiled code, from a file that only this user or root can write")]
-        // SAFETY: only the user that the host runs as, or root, may write to the folder and to the file, so these are
-        // bytes that `write` got from `Component::serialize`; the digest shows that they are whole, and wasmtime
-        // itself refuses another version's or another setting's.
+        // SAFETY: only the user that the host runs as, or root, may write to the folder and to the file, so these bytes
+        // come from `Component::serialize` by way of `write`; the digest shows that they are complete, and wasmtime itself
+        // rejects those of another version or with other settings.
         let component = unsafe { Component::deserialize(engine, artifact) };
         component.map(Some).map_err(|error| damaged(format!("{error:#}")))
     }
 
-    /// Puts an artifact into the folder, whole or not at all, whichever other host does the same.
+    /// Writes an artifact atomically, also if other hosts do the same.
     pub(super) fn write(&self, name: &str, seal: &Seal, artifact: &[u8]) -> Result<(), CacheError> {
         let write = || {
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
@@ -118,7 +119,7 @@ impl Folder {
     }
 }
 
-/// Refuses what another user than this one or root may write to.
+/// Rejects a folder or file that a user other than this one or root may write to.
 fn trust(path: &Path, found: &Metadata) -> Result<(), CacheError> {
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
     let is_owned = owner == ROOT || own_user().is_ok_and(|own| owner == own);
@@ -128,7 +129,7 @@ fn trust(path: &Path, found: &Metadata) -> Result<(), CacheError> {
     }
 }
 
-/// The user that the host runs as, from the owner of its own process entry: the standard library has no other way.
+/// The user that the host runs as: the owner of its process entry, since the standard library has no other way.
 fn own_user() -> io::Result<u32> {
     Ok(std::fs::metadata("/proc/self")?.uid())
 }

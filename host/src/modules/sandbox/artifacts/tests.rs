@@ -1,11 +1,11 @@
-//! What the cache takes, what it takes for nothing, and what several hosts make of one folder.
+//! Which artifacts the cache accepts, which count as absent, and folders that several hosts share.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::*;
 
-/// A component that has nothing in it.
+/// An empty component.
 const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
 struct Cache {
@@ -30,12 +30,12 @@ impl Cache {
         Artifacts::open(folders, &self.engine)
     }
 
-    /// Keeps the component as the one of digest `abc`.
+    /// Stores the component under the digest `abc`.
     fn fill(&self, artifacts: &Artifacts) {
         artifacts.store(&Component::from_binary(&self.engine, EMPTY).unwrap(), "abc");
     }
 
-    /// A cache with one artifact, and the file it is in.
+    /// Returns a cache with one artifact, and the path of its file.
     fn filled(&self) -> (Artifacts, PathBuf) {
         let artifacts = self.open();
         self.fill(&artifacts);
@@ -52,13 +52,13 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The tests of owners need a second user, which only root can act for.
+/// Tests of ownership need a second user, which only root can act for.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
 #[test]
-fn what_was_stored_is_found_again() {
+fn stored_artifact_is_loaded() {
     let cache = Cache::new();
     cache.filled();
     assert!(cache.has(&cache.open()));
@@ -66,7 +66,7 @@ fn what_was_stored_is_found_again() {
 }
 
 #[test]
-fn a_folder_that_other_users_may_write_to_is_not_used() {
+fn folder_writable_by_others_is_not_used() {
     let cache = Cache::new();
     let (_, file) = cache.filled();
     assert_eq!(std::fs::metadata(cache.path()).unwrap().mode() & OTHERS, 0);
@@ -77,7 +77,7 @@ fn a_folder_that_other_users_may_write_to_is_not_used() {
         assert!(!cache.has(&artifacts), "{mode:o}");
         let error = artifacts.failure().unwrap();
         assert!(matches!(error, CacheError::Untrusted { .. }), "{error}");
-        assert!(error.to_string().contains("delete it and the host makes it anew"), "{error}");
+        assert!(error.to_string().contains("delete it, and the host creates it again"), "{error}");
         let shipped = CacheFolders { own: Vec::new(), shipped: vec![cache.path()] };
         assert!(!cache.has(&cache.open_at(&shipped)), "{mode:o}");
     }
@@ -88,7 +88,7 @@ fn a_folder_that_other_users_may_write_to_is_not_used() {
 const OTHERS: u32 = 0o022;
 
 #[test]
-fn a_folder_or_file_of_another_user_is_not_used() {
+fn folder_or_file_of_another_user_is_not_used() {
     if !is_root() {
         return;
     }
@@ -105,7 +105,7 @@ fn a_folder_or_file_of_another_user_is_not_used() {
 }
 
 #[test]
-fn a_link_to_a_folder_is_not_used() {
+fn link_to_a_folder_is_not_used() {
     let cache = Cache::new();
     std::os::unix::fs::symlink(cache.folder.path(), cache.path()).unwrap();
     let artifacts = cache.open();
@@ -115,7 +115,7 @@ fn a_link_to_a_folder_is_not_used() {
 }
 
 #[test]
-fn without_a_folder_that_can_be_made_nothing_is_kept_and_the_reason_is_known() {
+fn without_a_usable_folder_nothing_is_stored_and_the_reason_is_reported() {
     let cache = Cache::new();
     std::fs::write(cache.path(), "in the way").unwrap();
     let artifacts = cache.open();
@@ -126,7 +126,7 @@ fn without_a_folder_that_can_be_made_nothing_is_kept_and_the_reason_is_known() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_leaves_its_place_to_the_next() {
+fn unusable_folder_is_replaced_by_the_next() {
     let cache = Cache::new();
     let blocked = cache.folder.path().join("file");
     std::fs::write(&blocked, "in the way").unwrap();
@@ -137,7 +137,7 @@ fn a_folder_that_cannot_be_made_leaves_its_place_to_the_next() {
 }
 
 #[test]
-fn only_the_first_folder_that_can_be_used_is_made() {
+fn only_the_first_usable_folder_is_created() {
     let cache = Cache::new();
     let second = cache.folder.path().join("second");
     cache.open_at(&CacheFolders { own: vec![cache.path(), second.clone()], shipped: Vec::new() });
@@ -145,7 +145,7 @@ fn only_the_first_folder_that_can_be_used_is_made() {
 }
 
 #[test]
-fn a_shipped_folder_is_read_and_never_written_to() {
+fn shipped_folder_is_never_written_to() {
     let shipped = Cache::new();
     let (_, file) = shipped.filled();
     let own = Cache { folder: tempfile::tempdir().unwrap(), engine: shipped.engine.clone() };
@@ -160,7 +160,7 @@ fn a_shipped_folder_is_read_and_never_written_to() {
 }
 
 #[test]
-fn an_artifact_that_others_may_write_is_none() {
+fn artifact_writable_by_others_counts_as_absent() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
     set_mode(&file, 0o664);
@@ -170,7 +170,7 @@ fn an_artifact_that_others_may_write_is_none() {
 }
 
 #[test]
-fn a_damaged_artifact_is_none_and_is_replaced() {
+fn damaged_artifact_counts_as_absent_and_is_replaced() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
     let whole = std::fs::read(&file).unwrap();
@@ -190,7 +190,7 @@ fn a_damaged_artifact_is_none_and_is_replaced() {
 }
 
 #[test]
-fn a_damaged_artifact_does_not_hide_one_that_was_shipped() {
+fn damaged_artifact_does_not_hide_a_shipped_one() {
     let (cache, shipped) = (Cache::new(), Cache::new());
     let (_, file) = cache.filled();
     shipped.filled();
@@ -200,7 +200,7 @@ fn a_damaged_artifact_does_not_hide_one_that_was_shipped() {
 }
 
 #[test]
-fn an_artifact_under_another_name_is_none() {
+fn artifact_under_another_name_counts_as_absent() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
     std::fs::copy(file, cache.path().join(artifacts.name("abd"))).unwrap();
@@ -208,7 +208,7 @@ fn an_artifact_under_another_name_is_none() {
 }
 
 #[test]
-fn an_artifact_of_another_engine_is_none() {
+fn artifact_of_another_engine_counts_as_absent() {
     let cache = Cache::new();
     let (_, file) = cache.filled();
     let mut config = wasmtime::Config::new();
@@ -222,7 +222,7 @@ fn an_artifact_of_another_engine_is_none() {
 }
 
 #[test]
-fn a_cache_that_is_gone_costs_only_time() {
+fn deleted_cache_is_no_error() {
     let cache = Cache::new();
     let (artifacts, _) = cache.filled();
     std::fs::remove_dir_all(cache.path()).unwrap();
@@ -231,9 +231,9 @@ fn a_cache_that_is_gone_costs_only_time() {
     assert!(matches!(artifacts.failure(), Some(CacheError::Write { .. })), "{artifacts:?}");
 }
 
-/// Every reader finds nothing or a whole artifact, while several writers replace it.
+/// While several writers replace an artifact, every reader finds none or a complete one.
 #[test]
-fn hosts_that_fill_one_cache_at_once_leave_whole_artifacts() {
+fn concurrent_writers_leave_complete_artifacts() {
     const HOSTS: usize = 4;
     let cache = Cache::new();
     std::thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! Where the SDK is found, and what is written where there is none.
+//! The search for the SDK, and the SDK that is written where there is none.
 
 use super::*;
 
 #[test]
-fn the_sdk_of_the_repository_is_found_from_within_it() {
+fn repositorys_sdk_is_found_from_within_it() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for (given, here) in [(None, workspace.join("host/src")), (Some(workspace.join("sdk")), "/".into())] {
         let sdk = Sdk::find_or_write(given.as_deref(), &here).unwrap();
@@ -18,7 +18,7 @@ fn the_sdk_of_the_repository_is_found_from_within_it() {
 }
 
 #[test]
-fn outside_the_repository_the_sdk_is_written_once_and_found_again() {
+fn sdk_is_written_once_outside_the_repository() {
     let work = tempfile::tempdir().unwrap();
     let written = Sdk::find_or_write(None, work.path()).unwrap();
     assert!(written.is_new && written.folder.ends_with(FOLDER));
@@ -30,7 +30,7 @@ fn outside_the_repository_the_sdk_is_written_once_and_found_again() {
 }
 
 #[test]
-fn another_folder_of_that_name_is_left_alone() {
+fn unrelated_folder_of_that_name_is_left_untouched() {
     let work = tempfile::tempdir().unwrap();
     std::fs::create_dir(work.path().join(FOLDER)).unwrap();
     let error = Sdk::find_or_write(None, work.path()).unwrap_err().to_string();
@@ -38,7 +38,7 @@ fn another_folder_of_that_name_is_left_alone() {
 }
 
 #[test]
-fn the_written_manifest_inherits_nothing() {
+fn written_manifest_inherits_nothing() {
     let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE).unwrap();
     assert!(!manifest.contains("workspace = true"), "{manifest}");
     let manifest: Table = manifest.parse().unwrap();

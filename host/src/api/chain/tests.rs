@@ -1,0 +1,149 @@
+//! Gaps, served versions, what a path resolves to at a version, and what a translator may call.
+
+use super::*;
+use crate::modules::translate::{Method, Next, TranslatorManifest};
+
+/// A translator that is not called.
+struct StubTranslator(TranslatorManifest);
+
+impl Translate for StubTranslator {
+    fn manifest(&self) -> &TranslatorManifest {
+        &self.0
+    }
+
+    fn instances(&self) -> usize {
+        1
+    }
+
+    fn call(&self, _: &str, _: &[u8], _: Next<'_>) -> Result<Vec<u8>, TranslateError> {
+        unreachable!("resolving calls no translator")
+    }
+}
+
+fn version(text: &str) -> ApiVersion {
+    ApiVersion::parse(text).unwrap()
+}
+
+fn step(serves: &str, onto: &str, methods: &[(&str, &str)], hides: &[&str]) -> Arc<dyn Translate> {
+    let methods =
+        methods.iter().map(|(name, path)| Method { name: (*name).into(), path: (*path).into(), paged: false });
+    Arc::new(StubTranslator(TranslatorManifest {
+        serves: version(serves),
+        onto: version(onto),
+        name: format!("{serves}-to-{onto}"),
+        summary: String::new(),
+        methods: methods.collect(),
+        hides: hides.iter().map(|name| (*name).into()).collect(),
+        events: false,
+    }))
+}
+
+/// 0.9 has an old `domains/list`; 0.10 has a `Thing` that 1.1 does not have, and hides `Ping`.
+fn chain() -> TranslatorChain {
+    let translators = vec![
+        step("0.9", "0.10", &[("Domains_0_9", "domains/list")], &["Thing"]),
+        step("0.10", "1.1", &[("Thing", "thing")], &["Ping"]),
+    ];
+    TranslatorChain::new(translators, version("1.1")).unwrap()
+}
+
+fn name(target: Option<CallTarget>) -> Option<(Option<usize>, String)> {
+    let step = |target: &CallTarget| match target {
+        CallTarget::Translated { step, .. } => Some(*step),
+        CallTarget::Native(_) | CallTarget::Stream(_) => None,
+    };
+    target.map(|target| (step(&target), target.name().to_owned()))
+}
+
+fn native(name: &str) -> Option<(Option<usize>, String)> {
+    Some((None, name.into()))
+}
+
+#[test]
+fn gap_and_wrong_end_are_rejected() {
+    let gap = vec![step("0.8", "0.9", &[], &[]), step("0.10", "1.1", &[], &[])];
+    assert!(matches!(TranslatorChain::new(gap, version("1.1")), Err(ApiError::Gap { .. })));
+    let end = vec![step("0.9", "0.10", &[], &[])];
+    assert!(matches!(TranslatorChain::new(end, version("1.1")), Err(ApiError::End { .. })));
+    assert!(TranslatorChain::new(Vec::new(), version("1.1")).is_ok());
+}
+
+#[test]
+fn versions_from_one_major_version_below_the_native_one_are_served() {
+    let served = |chain: TranslatorChain| names(chain.served());
+    assert_eq!(served(chain()), "0.9, 0.10, 1.1");
+    assert_eq!(served(TranslatorChain::new(Vec::new(), version("1.1")).unwrap()), "1.1");
+    let far = vec![step("0.9", "1.2", &[], &[]), step("1.2", "2.3", &[], &[])];
+    assert_eq!(served(TranslatorChain::new(far, version("2.3")).unwrap()), "1.2, 2.3");
+}
+
+#[test]
+fn pin_lowers_the_newest_version_and_must_be_a_served_version() {
+    let mut pinned = chain();
+    pinned.pin("0.10").unwrap();
+    assert_eq!((names(pinned.served()), pinned.newest()), ("0.9, 0.10".into(), version("0.10")));
+    for absent in ["0.8", "0.11", "1.0", "1.2"] {
+        let error = chain().pin(absent).unwrap_err();
+        assert!(error.to_string().contains("serves 0.9, 0.10, 1.1; choose one of these"), "{error}");
+    }
+    assert!(matches!(chain().pin("one"), Err(ApiError::MalformedPin(_))));
+}
+
+#[test]
+fn path_resolves_to_the_method_of_the_clients_version() {
+    let chain = chain();
+    let at = |at: &str, path: &str| name(chain.by_path(version(at), path));
+    assert_eq!(at("0.9", "domains/list"), Some((Some(0), "Domains_0_9".into())));
+    assert_eq!(at("0.10", "domains/list"), native("Domains"));
+    assert_eq!(at("1.1", "domains/list"), native("Domains"));
+    assert_eq!(at("0.9", "domains/upsert"), native("UpsertDomain"));
+    assert_eq!(at("1.1", "nothing"), None);
+}
+
+#[test]
+fn hidden_method_is_hidden_from_its_version_and_older_ones() {
+    let chain = chain();
+    let at = |at: &str, path: &str| name(chain.by_path(version(at), path));
+    assert_eq!(at("0.9", "thing"), None);
+    assert_eq!(at("0.10", "thing"), Some((Some(1), "Thing".into())));
+    assert_eq!(at("1.1", "thing"), None);
+    assert_eq!(at("0.9", "ping"), None);
+    assert_eq!(at("0.10", "ping"), None);
+    assert_eq!(at("1.1", "ping"), native("Ping"));
+}
+
+#[test]
+fn translator_calls_only_newer_methods() {
+    let chain = chain();
+    let next = |step, method| name(chain.next(step, method).ok());
+    assert_eq!(next(0, "Thing"), Some((Some(1), "Thing".into())));
+    assert_eq!(next(0, "Domains_0_9"), None);
+    assert_eq!(next(0, "Ping"), None);
+    assert_eq!(next(1, "Ping"), native("Ping"));
+    assert_eq!(next(1, "Thing"), None);
+    let reason = chain.next(1, "Thing").unwrap_err().reason;
+    assert!(reason.contains("0.10-to-1.1") && reason.contains("\"Thing\"") && reason.contains("API 1.1"), "{reason}");
+}
+
+#[test]
+fn newest_revision_of_a_route_has_no_suffix_in_diegos_name() {
+    let translated = |method: &str| CallTarget::Translated { step: 0, method: method.to_owned(), paged: false };
+    for (method, name) in [
+        ("StartActualLRP", "StartActualLRP_r0"),
+        ("DesiredLRPs_r2", "DesiredLRPs_r2"),
+        ("ActualLRPGroups", "ActualLRPGroups"),
+        ("CreateDesiredLRP_0_9", "CreateDesiredLRP_0_9"),
+    ] {
+        assert_eq!(translated(method).diego_name(), name);
+    }
+    for (path, name) in [
+        ("desired_lrps/list.r3", "DesiredLRPs"),
+        ("cells/list.r1", "Cells"),
+        ("actual_lrps/start.r1", "StartActualLRP"),
+        ("actual_lrps/claim", "ClaimActualLRP"),
+        ("events/tasks.r1", "TaskEventStream"),
+    ] {
+        let chain = TranslatorChain::new(Vec::new(), version("1.1")).unwrap();
+        assert_eq!(chain.by_path(version("1.1"), path).unwrap().diego_name(), name);
+    }
+}

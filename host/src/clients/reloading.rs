@@ -1,0 +1,80 @@
+//! Reloads what is made of certificate files when the files change. New connections use the new certificates; open ones
+//! keep theirs.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often the files are checked for a replacement.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
+/// Modification time and length of each file; `None` for one that is absent at the moment.
+type Stamps = Vec<Option<(SystemTime, u64)>>;
+
+pub(super) struct Reloading<T, E> {
+    files: Vec<PathBuf>,
+    make: Make<T, E>,
+    loaded: Mutex<LoadedFiles<T>>,
+}
+
+struct LoadedFiles<T> {
+    made: T,
+    /// Of the files that were tried last, whether or not they could be used.
+    stamps: Stamps,
+    checked_at: Instant,
+}
+
+impl<T, E> fmt::Debug for Reloading<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloading").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
+    pub(super) fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
+        // Taken before the files are read, so that a change in between is not missed.
+        let stamps = stamps(&files);
+        let loaded = LoadedFiles { made: make()?, stamps, checked_at: Instant::now() };
+        Ok(Self { files, make: Box::new(make), loaded: Mutex::new(loaded) })
+    }
+
+    /// The value made of the current files, or of the last ones that could be used.
+    pub(super) fn get(&self) -> T {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.checked_at.elapsed() >= CHECK_INTERVAL {
+            loaded.checked_at = Instant::now();
+            self.reload_if_changed(&mut loaded);
+        }
+        loaded.made.clone()
+    }
+
+    fn reload_if_changed(&self, loaded: &mut LoadedFiles<T>) {
+        let stamps = stamps(&self.files);
+        // A file may be absent while it is being replaced.
+        if stamps == loaded.stamps || stamps.contains(&None) {
+            return;
+        }
+        loaded.stamps = stamps;
+        match (self.make)() {
+            Ok(made) => {
+                loaded.made = made;
+                tracing::info!(name: "tls.reloaded", files = ?self.files, "new connections use the new certificates");
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(name: "tls.not-reloaded", error, files = ?self.files,
+                    "the new certificates cannot be used; the previous ones stay in use");
+            }
+        }
+    }
+}
+
+fn stamps(files: &[PathBuf]) -> Stamps {
+    let stamp = |file: &PathBuf| {
+        let about = std::fs::metadata(file).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    };
+    files.iter().map(stamp).collect()
+}

@@ -1,0 +1,187 @@
+//! The layout history: the layout after each migration of a catalog, and the inverse changes for the way down. Owns the
+//! rules that a manifest must satisfy before a row is read; executes nothing.
+
+pub(crate) mod access;
+mod change;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::manifest::{Change, DataVersion, Direction, Manifest};
+use super::schema::Layout;
+
+/// A manifest that is not valid for the layout before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "migration {version}-{name} does not fit the layout before it: {problem}; correct its manifest and build it again"
+)]
+pub struct LayoutError {
+    pub version: DataVersion,
+    pub name: String,
+    pub problem: Problem,
+}
+
+/// The rule that a manifest breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("its version is not above {before}, that of the migration before it")]
+    NotAscending { before: DataVersion },
+    #[error("there is no table {table:?}")]
+    UnknownTable { table: String },
+    #[error("there is a table {table:?} already")]
+    DuplicateTable { table: String },
+    #[error("table {table:?} has no column {column:?}")]
+    UnknownColumn { table: String, column: String },
+    #[error("table {table:?} has two columns {column:?}")]
+    DuplicateColumn { table: String, column: String },
+    #[error(
+        "{name:?} cannot be a name: names are lower-case letters, digits and single underscores, \
+         begin with a letter, have at most 63 characters, and leave the host's own tables alone"
+    )]
+    Name { name: String },
+    #[error("table {table:?} has no columns")]
+    NoColumns { table: String },
+    #[error("table {table:?} has no partition key, so its primary key cannot change; create a new table instead")]
+    RekeyWithoutUnits { table: String },
+    #[error("table {table:?} has no primary key")]
+    NoKey { table: String },
+    #[error("the key of table {table:?} names column {column:?} twice")]
+    RepeatedKey { table: String, column: String },
+    #[error("column {column:?} of table {table:?} is part of a key or index, so it cannot be nullable or encrypted")]
+    UnfitKey { table: String, column: String },
+    #[error("column {column:?} of table {table:?} is part of a key or index; change that first")]
+    ColumnInUse { table: String, column: String },
+    #[error(
+        "the partition key {column:?} of table {table:?} has to be the first column of the primary key or of an index"
+    )]
+    PartitionKeyOrder { table: String, column: String },
+    #[error("the layout has an index {index:?} already")]
+    DuplicateIndex { index: String },
+    #[error("table {table:?} has no index {index:?}")]
+    UnknownIndex { table: String, index: String },
+    #[error("index {index:?} names no column")]
+    EmptyIndex { index: String },
+    #[error("column {column:?} of table {table:?} is encrypted, so it has to be text and can have no default")]
+    Sealing { table: String, column: String },
+    #[error("the default of column {column:?} of table {table:?} is not of the column's type")]
+    DefaultType { table: String, column: String },
+    #[error(
+        "column {column:?} of table {table:?} needs a value in every row: make it nullable, give it a default, \
+         or list it in the writes of both the table and the direction that adds it"
+    )]
+    NoValue { table: String, column: String },
+    #[error("column {column:?} of table {table:?} cannot change between text, integer and boolean")]
+    Retyped { table: String, column: String },
+    #[error(
+        "a column moves only between tables of one unit with equal primary and partition keys: {from:?} and {to:?} differ"
+    )]
+    MoveBetween { from: String, to: String },
+    #[error("{direction} names table {table:?}, which has no partition key and so no units")]
+    AccessWithoutUnits { direction: Direction, table: String },
+    #[error("{direction} names table {table:?} twice")]
+    RepeatedAccess { direction: Direction, table: String },
+    #[error("{direction} names column {column:?} of table {table:?} twice")]
+    RepeatedAccessColumn { direction: Direction, table: String, column: String },
+    #[error("{direction} reads column {column:?}, which table {table:?} does not have before the step")]
+    UnknownRead { direction: Direction, table: String, column: String },
+    #[error("{direction} writes column {column:?}, which table {table:?} does not have after the step")]
+    UnknownWrite { direction: Direction, table: String, column: String },
+    #[error("{direction} writes {column:?}, the partition key of table {table:?}: a row cannot change its unit")]
+    WritesPartitionKey { direction: Direction, table: String, column: String },
+    #[error("{direction} reads or writes table {table:?}, whose rows a moved column makes in the same step")]
+    AccessToMoved { direction: Direction, table: String },
+    #[error("{direction} adds rows to table {table:?} but does not write its key column {column:?}")]
+    ReshapeWithoutKey { direction: Direction, table: String, column: String },
+    #[error("it is not reversible, so it can have nothing to run downwards")]
+    DownOfIrreversible,
+    #[error("it leaves residue but has no row function")]
+    ResidueOfNothing,
+}
+
+impl Layout {
+    /// The layout after one migration.
+    ///
+    /// # Errors
+    /// If the manifest is not valid for this layout.
+    pub fn apply(&self, manifest: &Manifest) -> Result<Self, LayoutError> {
+        let fail = |problem| LayoutError { version: manifest.version, name: manifest.name.clone(), problem };
+        let mut after = self.clone();
+        for change in &manifest.changes {
+            after.change(change).map_err(fail)?;
+        }
+        after.check().map_err(fail)?;
+        access::check(self, &after, manifest).map_err(fail)?;
+        Ok(after)
+    }
+}
+
+/// The changes of a step in a direction. Downwards these are the inverses in reverse order; `before`, the layout below
+/// the step, supplies the definitions that the step drops.
+///
+/// # Panics
+/// If the manifest is not valid for `before`.
+pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Direction) -> Vec<Change> {
+    if direction == Direction::Up {
+        return manifest.changes.clone();
+    }
+    let mut layout = before.clone();
+    let mut inverses = Vec::with_capacity(manifest.changes.len());
+    for change in &manifest.changes {
+        inverses.push(layout.inverse(change));
+        layout.change(change).expect("the layout history has validated the changes");
+    }
+    inverses.reverse();
+    inverses
+}
+
+/// The layout at every version of a catalog, oldest first.
+#[derive(Debug, Clone)]
+pub struct LayoutHistory {
+    layouts: BTreeMap<DataVersion, Layout>,
+}
+
+impl LayoutHistory {
+    /// Applies the manifests in order, beginning with the empty layout.
+    ///
+    /// # Errors
+    /// If a version is not above the one before it, or a manifest is not valid for the layout before it.
+    pub fn new<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Result<Self, LayoutError> {
+        let mut layouts = BTreeMap::from([(0, Layout::default())]);
+        for manifest in manifests {
+            let (&before, layout) = layouts.last_key_value().expect("the empty layout is there");
+            if manifest.version <= before {
+                let problem = Problem::NotAscending { before };
+                return Err(LayoutError { version: manifest.version, name: manifest.name.clone(), problem });
+            }
+            let after = layout.apply(manifest)?;
+            layouts.insert(manifest.version, after);
+        }
+        Ok(Self { layouts })
+    }
+
+    /// The layout at a version of the catalog; none for a version that the catalog does not have. Version 0 is the empty
+    /// database.
+    pub fn at(&self, version: DataVersion) -> Option<&Layout> {
+        self.layouts.get(&version)
+    }
+
+    /// The layout at the highest version below `version`.
+    ///
+    /// # Panics
+    /// If `version` is 0.
+    pub fn before(&self, version: DataVersion) -> &Layout {
+        self.layouts.range(..version).next_back().expect("the empty layout is there").1
+    }
+
+    /// The names of all tables of all versions.
+    pub fn table_names(&self) -> BTreeSet<&str> {
+        self.layouts.values().flat_map(|layout| layout.tables.keys().map(String::as_str)).collect()
+    }
+
+    /// The highest version; 0 without migrations.
+    pub fn newest(&self) -> DataVersion {
+        *self.layouts.last_key_value().expect("the empty layout is there").0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Validation of a manifest's accesses: the columns it reads exist in the source layout, those it writes in the target.
+
+use std::collections::BTreeSet;
+
+use super::{Problem, directed_changes};
+use crate::layout::manifest::{Access, Change, Direction, Manifest};
+use crate::layout::schema::{Column, Layout, Table};
+
+pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Result<(), Problem> {
+    if !manifest.reversible && !manifest.down.is_empty() {
+        return Err(Problem::DownOfIrreversible);
+    }
+    if manifest.leaves_residue && manifest.up.is_empty() && manifest.down.is_empty() {
+        return Err(Problem::ResidueOfNothing);
+    }
+    check_direction(before, after, &manifest.changes, Direction::Up, &manifest.up)?;
+    if manifest.reversible {
+        let changes = directed_changes(before, manifest, Direction::Down);
+        check_direction(after, before, &changes, Direction::Down, &manifest.down)?;
+    }
+    Ok(())
+}
+
+/// The name in the source layout of a table of the target layout; none if the changes create it.
+pub(crate) fn name_before(changes: &[Change], table: &str) -> Option<String> {
+    let mut name = table.to_owned();
+    for change in changes.iter().rev() {
+        match change {
+            Change::RenameTable { from, to } if *to == name => name.clone_from(from),
+            Change::CreateTable(created) if created.name == name => return None,
+            _ => {}
+        }
+    }
+    Some(name)
+}
+
+fn check_direction(
+    source: &Layout,
+    target: &Layout,
+    changes: &[Change],
+    direction: Direction,
+    accesses: &[Access],
+) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    for access in accesses {
+        if !seen.insert(&access.table) {
+            return Err(Problem::RepeatedAccess { direction, table: access.table.clone() });
+        }
+        check_access(source, target, changes, direction, access)?;
+    }
+    check_values(source, target, changes, accesses)
+}
+
+fn check_access(
+    source: &Layout,
+    target: &Layout,
+    changes: &[Change],
+    direction: Direction,
+    access: &Access,
+) -> Result<(), Problem> {
+    let name = || access.table.clone();
+    let table = target.tables.get(&access.table).ok_or_else(|| Problem::UnknownTable { table: name() })?;
+    let earlier = name_before(changes, &access.table).and_then(|name| source.tables.get(&name));
+    let Some(partition) = &table.partition_key else {
+        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+    };
+    if earlier.is_some_and(|earlier| earlier.partition_key.is_none()) {
+        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+    }
+    let moved = changes.iter().any(|change| matches!(change, Change::MoveColumn { to, .. } if *to == access.table));
+    if moved && earlier.is_none() {
+        return Err(Problem::AccessToMoved { direction, table: name() });
+    }
+    for columns in [&access.reads, &access.writes] {
+        let mut seen = BTreeSet::new();
+        if let Some(column) = columns.iter().find(|column| !seen.insert(*column)) {
+            return Err(Problem::RepeatedAccessColumn { direction, table: name(), column: column.clone() });
+        }
+    }
+    let has = |table: Option<&Table>, column: &str| table.is_some_and(|table| table.column(column).is_some());
+    if let Some(column) = access.reads.iter().find(|column| !has(earlier, column)) {
+        return Err(Problem::UnknownRead { direction, table: name(), column: column.clone() });
+    }
+    if let Some(column) = access.writes.iter().find(|column| !has(Some(table), column)) {
+        return Err(Problem::UnknownWrite { direction, table: name(), column: column.clone() });
+    }
+    if !access.reshapes && access.writes.contains(partition) {
+        return Err(Problem::WritesPartitionKey { direction, table: name(), column: partition.clone() });
+    }
+    // A table that the step creates has only added rows, so this can be checked here; for other tables, it is checked on the
+    // module's answer.
+    if access.reshapes
+        && earlier.is_none()
+        && let Some(column) = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))
+    {
+        let (table, column) = (name(), column.name.clone());
+        let is_key = target.tables[&table].primary_key.contains(&column) || column == *partition;
+        return Err(match is_key {
+            true => Problem::ReshapeWithoutKey { direction, table, column },
+            false => Problem::NoValue { table, column },
+        });
+    }
+    Ok(())
+}
+
+/// The columns that an added row must write: those that are neither nullable nor have a default, and the partition key.
+/// Key columns come first.
+pub(crate) fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
+    let is_partition = |column: &Column| table.partition_key.as_ref() == Some(&column.name);
+    let is_key = move |column: &Column| is_partition(column) || table.primary_key.contains(&column.name);
+    let has_none = move |column: &Column| is_partition(column) || !column.nullable && column.default.is_none();
+    let keys = table.columns.iter().filter(move |column| is_key(column) && has_none(column));
+    keys.chain(table.columns.iter().filter(move |column| !is_key(column) && has_none(column)))
+}
+
+/// Checks that an added or no longer nullable column gets a value in every row: by a default or by the row function.
+fn check_values(source: &Layout, target: &Layout, changes: &[Change], accesses: &[Access]) -> Result<(), Problem> {
+    for table in target.tables.values() {
+        let Some(earlier) = name_before(changes, &table.name).and_then(|name| source.tables.get(&name)) else {
+            continue;
+        };
+        let written = |column: &str| {
+            accesses.iter().any(|access| access.table == table.name && access.writes.iter().any(|w| w == column))
+        };
+        for column in table.columns.iter().filter(|column| !column.nullable && !written(&column.name)) {
+            let added = changes.iter().any(|change| {
+                matches!(change,
+                Change::AddColumn { column: added, .. } if added.name == column.name && added.default.is_none())
+            });
+            let tightened = earlier.column(&column.name).is_some_and(|before| before.nullable);
+            if (added && earlier.column(&column.name).is_none()) || tightened {
+                return Err(Problem::NoValue { table: table.name.clone(), column: column.name.clone() });
+            }
+        }
+    }
+    Ok(())
+}

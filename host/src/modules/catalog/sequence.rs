@@ -1,0 +1,63 @@
+//! The sequence of versions in a catalog: of migrations by data version, and of translators by API version. Owns the rules
+//! of their order; reads no file.
+
+use super::CatalogError;
+use super::entries::{CatalogEntry, CatalogPosition};
+use crate::layout::manifest::DataVersion;
+use crate::modules::translate::ApiVersion;
+
+/// Checks that both sequences are ordered and have no gap.
+pub(in crate::modules) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    check_migrations(entries)?;
+    check_translators(entries)
+}
+
+fn check_migrations(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    let mut before: Option<DataVersion> = None;
+    for entry in entries {
+        let CatalogPosition::Migration { version, follows } = entry.position else { continue };
+        let file = entry.file.clone();
+        match before {
+            Some(before) if version == before => return Err(CatalogError::VersionTwice { file, version }),
+            Some(before) if version < before => {
+                let taken = entries.iter().take_while(|earlier| *earlier != entry).any(
+                    |earlier| matches!(earlier.position, CatalogPosition::Migration { version: other, .. } if other == version),
+                );
+                return Err(match taken {
+                    true => CatalogError::VersionTwice { file, version },
+                    false => {
+                        CatalogError::OutOfOrder { file, version: version.to_string(), before: before.to_string() }
+                    }
+                });
+            }
+            Some(_) | None if follows == before => {}
+            Some(_) | None => {
+                return Err(CatalogError::DataGap { file, version, follows, before });
+            }
+        }
+        before = Some(version);
+    }
+    Ok(())
+}
+
+fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    let mut before: Option<(ApiVersion, ApiVersion)> = None;
+    let mut served: Vec<ApiVersion> = Vec::new();
+    for entry in entries {
+        let CatalogPosition::Translator { serves, onto } = entry.position else { continue };
+        let file = entry.file.clone();
+        if served.contains(&serves) {
+            return Err(CatalogError::ServedTwice { file, serves });
+        }
+        match before {
+            Some((before, _)) if serves < before => {
+                return Err(CatalogError::OutOfOrder { file, version: serves.to_string(), before: before.to_string() });
+            }
+            Some((_, wanted)) if serves != wanted => return Err(CatalogError::ApiGap { file, serves, wanted }),
+            Some(_) | None => {}
+        }
+        served.push(serves);
+        before = Some((serves, onto));
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The ports besides the API's, each of which opens as early as possible, and what the API's port needs: certificates,
+//! the access log, and the clients of other components.
+
+use super::{Prepared, StartupError, bind};
+use crate::clients::Clients;
+use crate::config::{ClientTls, Config};
+use crate::http::{self, AccessLog, Certificates};
+use crate::logs::LevelHandle;
+
+/// What the API needs, read before any wait, so that a fault in it is reported at once.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) certificates: Option<Certificates>,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) clients: Clients,
+}
+
+impl Front {
+    pub(super) fn read(config: &Config) -> Result<Self, StartupError> {
+        let listeners = &config.listeners;
+        // Callback receivers see the certificate that the API's clients see.
+        let identity = listeners.tls.as_ref().map(|tls| ClientTls {
+            cert_file: tls.cert_file.clone(),
+            key_file: tls.key_file.clone(),
+            ca_file: tls.ca_file.clone(),
+        });
+        Ok(Self {
+            certificates: listeners.tls.as_ref().map(Certificates::read).transpose()?,
+            access_log: listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
+            clients: Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?,
+        })
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        if let Some(log) = &self.access_log {
+            log.flush();
+        }
+    }
+}
+
+/// Opens the health and debug ports: loading modules may take long, and a supervisor does not wait for it.
+pub(super) async fn open_first(config: &Config, level: &LevelHandle) -> Result<(), StartupError> {
+    if let Some(address) = config.listeners.debug {
+        tokio::spawn(http::serve_debug(bind(address).await?, level.clone()));
+    }
+    if let Some(address) = config.listeners.health {
+        tokio::spawn(http::serve_health(bind(address).await?));
+    }
+    Ok(())
+}
+
+/// Opens the port for Prometheus, on a standby too.
+pub(super) async fn open_metrics(prepared: &Prepared) -> Result<(), StartupError> {
+    if let Some(address) = prepared.config.listeners.metrics {
+        let listener = bind(address).await?;
+        let address = listener.local_addr().map_err(StartupError::Server)?;
+        tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
+        tokio::spawn(http::serve_metrics(listener, prepared.metrics.clone(), prepared.gate.clone()));
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Start and termination of the host: what it completes, what it does not wait for, health, and exit codes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use super::ping;
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::deployment::{Deployment, free_address};
+use crate::harness::host::Host;
+use crate::harness::locket::Locket;
+
+pub(super) async fn end(host: Host) -> (Option<i32>, String) {
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    (status.code(), output)
+}
+
+/// A deployment without TLS, for requests that are sent in parts.
+fn without_tls() -> Deployment {
+    let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
+    keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn termination_completes_active_requests_and_rejects_new_ones() {
+    let deployment = without_tls();
+    let host = deployment.serve().await;
+    let body = proto::UpsertDomainRequest { domain: "late".into(), ttl: 0 }.encode_to_vec();
+    let mut under_way = TcpStream::connect(host.address).unwrap();
+    let head = format!("POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: {}\r\n\r\n", body.len());
+    under_way.write_all(head.as_bytes()).unwrap();
+    under_way.write_all(&body[..1]).unwrap();
+    // Once this request is answered, the host has read the beginning of the earlier one.
+    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    host.signal("TERM");
+    while TcpStream::connect(host.address).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    under_way.write_all(&body[1..]).unwrap();
+    let mut answer = Vec::new();
+    under_way.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{:?}", String::from_utf8_lossy(&answer));
+    assert_eq!(end(host).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_signal_ends_the_host_without_waiting_for_requests() {
+    let deployment = without_tls();
+    let host = deployment.serve().await;
+    let mut under_way = TcpStream::connect(host.address).unwrap();
+    under_way.write_all(b"POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: 10\r\n\r\nx").unwrap();
+    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    host.signal("INT");
+    while TcpStream::connect(host.address).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    host.signal("TERM");
+    assert_eq!(end(host).await.0, Some(0));
+    assert_eq!(deployment.locket.holder(), None, "the lock was released in any case");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_is_healthy_does_not_log_started_and_ends_with_0() {
+    let deployment = Deployment::new(Kind::Sqlite).set("listen_address", free_address().to_string());
+    deployment.locket.grant_to("another");
+    let mut command = deployment.command();
+    let log = deployment.path("standby.log");
+    command.stdout(std::fs::File::create(&log).unwrap());
+    let mut standby = command.spawn().unwrap();
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+        || deployment.locket.callers().len() < 2
+    {
+        tokio::task::yield_now().await;
+    }
+    let stopped = std::process::Command::new("kill").args(["-TERM", &standby.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let status = tokio::task::spawn_blocking(move || standby.wait().unwrap()).await.unwrap();
+    let output = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert!(
+        output.contains("bbs.starting") && output.contains("bbs.exited") && !output.contains("bbs.started"),
+        "{output}"
+    );
+    assert_eq!(output.matches("bbs.locket-lock.started").count(), 1, "{output}");
+    assert_eq!(deployment.locket.holder().as_deref(), Some("another"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_lock_ends_the_host_with_1() {
+    let deployment = Deployment::new(Kind::Sqlite).set("lock_ttl", "2s");
+    let host = deployment.serve().await;
+    deployment.locket.grant_to("another");
+    let (code, output) = end(host).await;
+    assert_eq!(code, Some(1));
+    assert!(output.contains("bbs.locket-lock.lost-lock") && output.contains("bbs.exited-with-failure"), "{output}");
+}
+
+on_each_database!(healthy_database_passes_the_health_check);
+async fn healthy_database_passes_the_health_check(kind: Kind) {
+    let deployment = Deployment::new(kind).set("enable_db_health_check", true).set("health_check_interval", "10ms");
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    loop {
+        let mut read = database.read().await.unwrap();
+        let rows = read.fetch(bbs::database::sql("SELECT id FROM bbs_health_check WHERE time > 0")).await.unwrap();
+        if !rows.is_empty() {
+            break;
+        }
+        drop(read);
+        tokio::task::yield_now().await;
+    }
+    database.close().await;
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_database_health_check_ends_the_host_with_1() {
+    let deployment = Deployment::new(Kind::Sqlite)
+        .set("enable_db_health_check", true)
+        .set("health_check_interval", "10ms")
+        .set("health_check_failure_threshold", 2);
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    crate::harness::database::execute(&database, "DROP TABLE bbs_health_check").await;
+    database.close().await;
+    let (code, output) = end(host).await;
+    assert_eq!(code, Some(1));
+    assert!(output.contains("bbs.db-healthcheck.failed") && output.contains("bbs.exited-with-failure"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_compiling_its_modules_is_healthy_and_ends_on_sigterm() {
+    let deployment = Deployment::new(Kind::Sqlite).set("module_cache_dir", "cold");
+    let mut command = deployment.command();
+    let log = deployment.path("cold.log");
+    let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(deployment.locket.holder(), None);
+    let stopped = std::process::Command::new("kill").args(["-TERM", &host.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let status = tokio::task::spawn_blocking(move || host.wait().unwrap()).await.unwrap();
+    let output = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert!(output.contains("bbs.exited") && !output.contains("bbs.locket-lock.acquired-lock"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_do_not_delay_termination() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    let client = deployment.keeping_client();
+    assert!(ping(&client, host.address).await.unwrap());
+    host.signal("TERM");
+    // Idle connections are closed by the host.
+    assert_eq!(end(host).await.0, Some(0));
+    let lines = std::fs::read_to_string(deployment.path("access.log")).unwrap();
+    assert_eq!(lines.lines().count(), 2);
+}
+
+/// Opens an event stream that is not read.
+fn open_stream(host: &Host) -> TcpStream {
+    let mut stream = TcpStream::connect(host.address).unwrap();
+    stream.write_all(b"POST /v1/events/tasks.r1 HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n").unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_end_with_the_host() {
+    let deployment = without_tls();
+    let host = deployment.serve().await;
+    let mut stream = open_stream(&host);
+    host.signal("TERM");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "{:?}", String::from_utf8_lossy(&rest));
+    assert_eq!(end(host).await.0, Some(0));
+}
+
+on_each_database!(missing_table_is_an_unrecoverable_error_that_ends_the_host_with_0);
+async fn missing_table_is_an_unrecoverable_error_that_ends_the_host_with_0(kind: Kind) {
+    let deployment = Deployment::new(kind);
+    let host = deployment.serve().await;
+    let database = deployment.database.open().await;
+    crate::harness::database::execute(&database, "DROP TABLE tasks").await;
+    database.close().await;
+    let call = deployment.client().post(format!("https://{}/v1/tasks/list.r3", host.address));
+    let body = call.send().await.unwrap().bytes().await.unwrap();
+    let error = proto::TasksResponse::decode(&body[..]).unwrap().error.unwrap();
+    assert_eq!(error.r#type(), proto::error::Type::Unrecoverable);
+    assert!(error.message.starts_with(b"Unrecoverable Error: "), "{error:?}");
+    let (code, output) = end(host).await;
+    assert!(
+        code == Some(0) && output.contains("bbs.unrecoverable") && output.contains("bbs.exited"),
+        "{code:?} {output}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_waits_for_locket_to_start() {
+    let address = free_address();
+    let deployment = Deployment::new(Kind::Sqlite).set("locket_address", address.to_string());
+    let command = deployment.command();
+    let host = tokio::task::spawn_blocking(move || Host::start(command, "bbs.started"));
+    while !reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .is_ok_and(|found| found.status().is_success())
+    {
+        tokio::task::yield_now().await;
+    }
+    let locket = Locket::start_at(address);
+    let host = host.await.unwrap();
+    assert!(locket.holder().is_some());
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+}

@@ -1,0 +1,188 @@
+//! End-to-end tests through the executable: a database that Diego's BBS wrote is migrated up, answers as Diego's BBS did, is
+//! migrated down to Diego's version and further down than Diego's own migrations can, and up again.
+
+use std::net::SocketAddr;
+
+use bbs::database::sql;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use super::api::answers::{in_order, same, task_in_order};
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::stored::{Rows, Stored};
+
+/// A version with plain routes, without presences, and with metric tags in `run_info` only.
+const OLDEST: u64 = 1_471_030_898;
+
+/// Sends a request of Diego's client; returns the host's response and that of Diego's BBS.
+async fn both<M: Message + Default>(address: SocketAddr, call: &str, path: &str) -> (M, M) {
+    let (request, expected) = fixture::expected(call);
+    let response =
+        crate::harness::http_client().post(format!("http://{address}{path}")).body(request).send().await.unwrap();
+    let answer = response.bytes().await.unwrap();
+    (M::decode(&answer[..]).unwrap(), M::decode(&expected[..]).unwrap())
+}
+
+pub(crate) async fn answers_as_diego_did(address: SocketAddr) {
+    for (call, path) in [
+        ("desired_lrps_list.r3", "/v1/desired_lrps/list.r3"),
+        ("desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3"),
+        ("desired_lrp_routing_infos_list", "/v1/desired_lrp_routing_infos/list"),
+    ] {
+        let (found, expected): (proto::DesiredLrPsResponse, proto::DesiredLrPsResponse) =
+            both(address, call, path).await;
+        let ordered = |lrps: Vec<proto::DesiredLrp>| lrps.into_iter().map(in_order).collect();
+        same(ordered(found.desired_lrps), ordered(expected.desired_lrps), |lrp| lrp.process_guid.clone());
+    }
+    let (found, expected): (proto::TasksResponse, proto::TasksResponse) =
+        both(address, "tasks_list.r3", "/v1/tasks/list.r3").await;
+    let ordered = |tasks: Vec<proto::Task>| tasks.into_iter().map(task_in_order).collect();
+    same(ordered(found.tasks), ordered(expected.tasks), |task| task.task_guid.clone());
+    let (found, expected): (proto::DomainsResponse, proto::DomainsResponse) =
+        both(address, "domains_list", "/v1/domains/list").await;
+    same(found.domains, expected.domains, Clone::clone);
+}
+
+async fn rows(installation: &Installation, version: u64) -> Rows {
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let rows = stored.rows(version).await;
+    stored.context.database.close().await;
+    rows
+}
+
+on_each_database!(diego_database_is_migrated_served_taken_back_and_migrated_again);
+async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let original = rows(&installation, VERSION).await;
+
+    let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    assert_eq!(rows(&installation, VERSION).await, original);
+
+    installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    let oldest = rows(&installation, OLDEST).await;
+    assert!(oldest["desired_lrps"][0]["routes"].starts_with('{'), "routes are plain");
+    assert!(!oldest["actual_lrps"][0].contains_key("presence"));
+
+    let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+}
+
+on_each_database!(status_and_plan_describe_database_and_pending_migrations);
+async fn status_and_plan_describe_database_and_pending_migrations(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let status = installation.succeed(&["migrate", "status"]);
+    for part in [
+        "Version    1722634733",
+        "Key        key-2024",
+        "665 actual_lrps",
+        "1772581987",
+        "`bbs migrate plan` shows what going to",
+    ] {
+        assert!(status.contains(part), "{part:?} is not in:\n{status}");
+    }
+    let plan = installation.succeed(&["migrate", "plan"]);
+    for part in ["From 1722634733 up to", "desired_lrps", "in place", "Reversible yes"] {
+        assert!(plan.contains(part), "{part:?} is not in:\n{plan}");
+    }
+    let down = installation.succeed(&["migrate", "plan", "--to", &OLDEST.to_string()]);
+    assert!(down.contains("copied (300 rows"), "{down}");
+    let json: serde_json::Value =
+        serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).unwrap();
+    assert_eq!(json["found"]["versioned"]["current"], VERSION);
+}
+
+on_each_database!(database_pinned_below_the_native_version_is_served_unmigrated);
+async fn database_pinned_below_the_native_version_is_served_unmigrated(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind).set("pin_data_version", VERSION);
+    fixture::write_to(&installation.database).await;
+    let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+    let status = installation.succeed(&["migrate", "status"]);
+    assert!(status.contains(&format!("Version    {VERSION}")), "{status}");
+}
+
+#[test]
+fn missing_database_is_an_error_and_is_not_created() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite);
+    for arguments in [&["migrate", "status"][..], &["migrate", "plan"], &["migrate", "down", "--to", "1722634733"]] {
+        let refused = installation.run(arguments);
+        assert!(!refused.status.success());
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no database at"), "{arguments:?}");
+    }
+    assert!(!installation.database.path().exists());
+}
+
+on_each_database!(command_fails_while_a_host_holds_the_lock);
+async fn command_fails_while_a_host_holds_the_lock(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let host = installation.serve();
+    let refused = installation.run(&["migrate", "down", "--to", &VERSION.to_string()]);
+    assert!(!refused.status.success());
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("another host holds the lock"), "{message}");
+    answers_as_diego_did(host.address).await;
+}
+
+on_each_database!(a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master);
+async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    let master = installation.serve();
+    let standby = installation.command(&["serve"]);
+    let taken_over = tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
+    // The standby does not serve while it waits; the master does.
+    assert!(crate::harness::http_client().post(master.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(!taken_over.is_finished());
+    master.kill();
+    let host = taken_over.await.unwrap();
+    assert!(crate::harness::http_client().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+}
+
+on_each_database!(host_with_the_lock_reports_progress_until_it_serves);
+async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    // Another session holds a write lock: the host has to wait before it can migrate.
+    let other = installation.database.open().await;
+    let mut writing = other.write().await.unwrap();
+    match kind {
+        Kind::Sqlite => {}
+        Kind::Postgres => drop(writing.execute(sql("LOCK TABLE configurations")).await.unwrap()),
+        Kind::Mysql => drop(writing.execute(sql("LOCK TABLES configurations WRITE")).await.unwrap()),
+    }
+
+    let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
+    let reply = crate::harness::http_client().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    assert_eq!(reply.status(), 503);
+    assert!(reply.headers().contains_key("retry-after"));
+    let progress: serde_json::Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
+    assert!(progress["phase"].is_string(), "{progress}");
+
+    drop(writing);
+    other.close().await;
+    host.wait_for_line(|line| line.contains("serving"));
+    answers_as_diego_did(host.address).await;
+}
+
+on_each_database!(keyring_without_the_records_key_is_refused);
+async fn keyring_without_the_records_key_is_refused(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let installation =
+        installation.set("encryption_keys", serde_json::json!({"new": "x"})).set("active_key_label", "new");
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("existing encryption key version (key-2024) is not among the known keys"), "{message}");
+}
