@@ -282,7 +282,10 @@ impl Inner {
             let _ = self.submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_claimed", &request).await;
             return self.forget(&key);
         }
-        self.load_routes_and_tags(&key).await;
+        if !self.load_routes_and_tags(&key).await {
+            // Its desired LRP was removed. The row is reported as gone by `sync`.
+            return self.forget(&key);
+        }
         self.announce(&key, Stage::Starting).await;
     }
 

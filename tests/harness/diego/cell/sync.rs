@@ -157,15 +157,15 @@ impl Inner {
         }
     }
 
-    /// Loads a container's routes and metric tags from its desired LRP.
-    pub(super) async fn load_routes_and_tags(&self, key: &ContainerKey) {
+    /// Loads a container's routes and metric tags from its desired LRP. `false` if there is none.
+    pub(super) async fn load_routes_and_tags(&self, key: &ContainerKey) -> bool {
         self.wait_for_link().await;
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
         let path = "/v1/desired_lrps/get_by_process_guid.r3";
         let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self.bbs.call(path, &request).await;
         if let Some(refusal) = refusal {
             assert_eq!(refusal.r#type(), Type::ResourceNotFound, "{refusal:?}");
-            return;
+            return false;
         }
         let desired = answer.desired_lrp.unwrap_or_default();
         let entries = desired.routes.unwrap_or_default().routes;
@@ -179,5 +179,6 @@ impl Inner {
                 hostnames.into_iter().map(|found| found.hostname.into_bytes()).collect();
             container.known_by.metric_tags = known;
         }
+        true
     }
 }
