@@ -86,15 +86,17 @@ pub fn point(name: &'static str) {
         *passed
     };
     if passed == nth {
-        // The shell's own `kill`: not every machine has the program. A stop takes effect thread by thread, so the shell
-        // waits until it has.
+        // The shell's own `kill`: not every machine has the program. A stop takes effect once a thread has taken the
+        // signal, so the shell waits until it is no longer pending (signal 19 in the mask). It may be continued at once.
         let process = std::process::id();
-        let kill = match signal {
-            "STOP" => format!(
-                "kill -s STOP {process}; until read -r s </proc/{process}/stat; case ${{s##*) }} in T*) ;; *) false;; esac; do [ -d /proc/{process} ] || exit; done"
-            ),
-            _ => format!("kill -s KILL {process}"),
-        };
+        let mut kill = format!("kill -s {signal} {process}");
+        if signal == "STOP" {
+            kill.push_str(
+                "; pending() { while read -r key mask; do case $key$mask in ShdPnd:*[4-7c-f]????) return 0;; esac; \
+                 done; return 1; }; ",
+            );
+            kill.push_str(&format!("while pending </proc/{process}/status; do :; done"));
+        }
         let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
         // The signal is pending: nothing more may happen here until the process is continued.
         if signal == "KILL" {
