@@ -31,10 +31,9 @@ struct Ports {
 }
 
 impl Ports {
-    fn free() -> Self {
-        let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports"));
+    fn of(listeners: &[TcpListener; 3]) -> Self {
         let [group, incremental, snapshot] =
-            listeners.map(|listener| listener.local_addr().expect("a listener has an address").port());
+            listeners.each_ref().map(|listener| listener.local_addr().expect("a listener has an address").port());
         Self { group, incremental, snapshot }
     }
 }
@@ -47,13 +46,19 @@ impl Cluster {
             "{PROVIDER} is not installed, and the tests start their own Galera cluster with it; install it with `apt-get \
              install --no-install-recommends mariadb-server galera-4` or by running tests/run"
         );
-        let ports: Vec<_> = (0..NODES).map(|_| Ports::free()).collect();
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
+        // Each port is taken until its node starts, so that no other node or server gets it.
+        let reserved: Vec<_> = (0..NODES).map(|_| [listen(), listen(), listen()]).collect();
+        let ports: Vec<_> = reserved.iter().map(Ports::of).collect();
         let members: Vec<_> = ports.iter().map(|ports| format!("127.0.0.1:{}", ports.group)).collect();
         let join = format!("--wsrep-cluster-address=gcomm://{}", members.join(","));
         // The first node bootstraps the cluster; the others join it one by one.
         let address = |node| if node == 0 { "--wsrep-cluster-address=gcomm://" } else { &join };
-        let nodes = ports.iter().enumerate().map(|(node, ports)| start_node(ports, node, address(node))).collect();
-        let cluster = Self { nodes, join };
+        let nodes = reserved.into_iter().zip(&ports).enumerate().map(|(node, (listeners, ports))| {
+            drop(listeners);
+            start_node(ports, node, address(node))
+        });
+        let cluster = Self { nodes: nodes.collect(), join };
         cluster.wait_for_size(NODES);
         cluster
     }
