@@ -32,17 +32,17 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError};
+use crate::database::{Database, Dialect, SqlError, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::lens::transform::Transform;
-use crate::lens::{Arguments, Lens, LensError};
+use crate::lens::{Arguments, Lens, LensError, Residue};
 use crate::lock::fence::Fence;
 use crate::progress::Progress;
 use crate::rows::digest::to_hex;
-use crate::rows::{ByteLimits, Place, RowsError, WantedColumns};
+use crate::rows::{self, ByteLimits, Place, RowsError, UnitBatch, WantedColumns};
 use crate::throttle::Throttle;
 
 pub use check::{Checked, CheckedMigration, Example, Trouble, check};
@@ -112,6 +112,12 @@ pub enum RefusedUnits {
 impl Tuning {
     fn limits(&self) -> ByteLimits {
         ByteLimits { batch: self.batch_bytes, unit: self.unit_bytes }
+    }
+
+    /// The number of units that fill a batch if they are as large as these.
+    fn units_that_fit(&self, units: usize, bytes: u64) -> u64 {
+        let full = self.batch_bytes.saturating_mul(units as u64);
+        (full / bytes.max(1)).max(1)
     }
 }
 
@@ -213,6 +219,16 @@ impl Work {
     /// The tables of a group that units are read from.
     fn sources(&self, group: usize) -> Vec<&Table> {
         self.lens.groups[group].sources.iter().map(|name| &self.lens.source.tables[name]).collect()
+    }
+
+    /// The residue that steps of the other direction left of these units.
+    async fn residue_of(&self, tx: &mut Transaction, batch: &UnitBatch) -> Result<Residue, RowsError> {
+        if self.lens.restorable().is_empty() {
+            return Ok(Residue::default());
+        }
+        let direction = self.lens.direction.opposite();
+        let entries = rows::residue::load(tx, &self.keyring, direction, &self.versions(), &batch.names()).await?;
+        Ok(entries.into())
     }
 
     fn copied(&self, table: &str) -> Option<&TablePlan> {

@@ -162,17 +162,8 @@ impl Walk {
             }
             let range = KeyRange { after: after.as_ref(), units: &units, is_shared: true };
             let (batch, bytes) = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
-            let full = limits.batch.saturating_mul(batch.units.len() as u64);
-            fitting = (full / bytes.max(1)).clamp(1, context.tuning.batch_units);
-            let from = work.lens.direction.opposite();
-            let left = match work.lens.restorable().is_empty() {
-                true => Residue::default(),
-                false => {
-                    let versions = work.versions();
-                    let names = batch.names();
-                    rows::residue::load(&mut reader, &work.keyring, from, &versions, &names).await?.into()
-                }
-            };
+            fitting = context.tuning.units_that_fit(batch.units.len(), bytes).min(context.tuning.batch_units);
+            let left = work.residue_of(&mut reader, &batch).await?;
             drop(reader);
             self.units += batch.units.len() as u64;
             let count = batch.rows() as u64;

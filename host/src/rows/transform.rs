@@ -10,7 +10,8 @@ use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::{
-    AppliedTable, Arguments, Composed, InputTable, Lens, LensInput, Provenance, Residue, ResidueEntry, Search,
+    AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue, ResidueEntry,
+    Search,
 };
 
 /// A way through a lens for units of some of its groups.
@@ -77,7 +78,7 @@ impl Passage<'_> {
         for &group in self.groups {
             let input = self.input(group, source)?;
             let applied = self.lens.apply(group, &input, left, self.arguments, search).map_err(|faults| {
-                let refused = |fault: crate::lens::LensError| (fault.unit(), RowsError::Lens(Box::new(fault)));
+                let refused = |fault: LensError| (fault.unit(), RowsError::Lens(Box::new(fault)));
                 faults.into_iter().map(refused).collect::<Vec<_>>()
             })?;
             target.residue.extend(applied.residue);

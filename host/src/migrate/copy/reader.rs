@@ -10,7 +10,7 @@ use crate::migrate::plan::Strategy;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, MigrateError, Work};
-use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitIndex, UnitKey, residue};
+use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitIndex, UnitKey};
 
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct CopyBatch {
     /// The unit of progress.
     pub(super) rows: u64,
     pub(super) transformed: TransformedBatch,
-    /// HeldUnits until the batch is committed, where clients write meanwhile.
+    /// Locked until the batch is committed, if clients write meanwhile.
     _held: Option<HeldUnits>,
 }
 
@@ -81,7 +81,7 @@ impl BatchReader {
         reader.find_by_key().await.map_err(failed)?;
         let read = match work.visits_units(group) {
             false => {
-                self.fitting = fitting(context, found.units.len(), found.bytes);
+                self.fitting = context.tuning.units_that_fit(found.units.len(), found.bytes);
                 None
             }
             true if self.pass == Pass::ResidueOnly => Some(self.read_kept(&mut reader, &found).await?),
@@ -129,7 +129,7 @@ impl BatchReader {
         let range = KeyRange { after, units: &found.units, is_shared: work.locks().is_some() };
         let limits = context.tuning.limits();
         let (rows, bytes) = rows::load_range(reader, &work.originals, &work.wanted[group], range, limits).await?;
-        self.fitting = fitting(context, rows.units.len(), bytes);
+        self.fitting = context.tuning.units_that_fit(rows.units.len(), bytes);
         found.units.clone_from(&rows.units);
         found.rows = rows.rows() as u64;
         let mut read = ReadBatch { rows, left: Residue::default() };
@@ -137,7 +137,8 @@ impl BatchReader {
             let there = copied_already(reader, work, group, after, &found.units).await?;
             read.leave_out(work, &there);
         }
-        with_left(work, reader, read).await
+        read.left = work.residue_of(reader, &read.rows).await?;
+        Ok(read)
     }
 
     /// Units without rows, for their residue.
@@ -147,25 +148,10 @@ impl BatchReader {
             (name.clone(), TableRows::empty(&work.lens.source.tables[name], columns, found.units.len()))
         };
         let tables = work.wanted[self.group].iter().map(empty).collect();
-        let read = ReadBatch { rows: UnitBatch { units: found.units.clone(), tables }, left: Residue::default() };
-        with_left(work, reader, read).await
+        let rows = UnitBatch { units: found.units.clone(), tables };
+        let left = work.residue_of(reader, &rows).await?;
+        Ok(ReadBatch { rows, left })
     }
-}
-
-/// The number of units that fill a batch if they are as large as these.
-fn fitting(context: &Context, units: usize, bytes: u64) -> u64 {
-    let full = context.tuning.batch_bytes.saturating_mul(units as u64);
-    (full / bytes.max(1)).max(1)
-}
-
-/// Adds the residue of the other direction.
-async fn with_left(work: &Work, reader: &mut Transaction, mut read: ReadBatch) -> Result<ReadBatch, MigrateError> {
-    if !work.lens.restorable().is_empty() {
-        let from = work.lens.direction.opposite();
-        let kept = residue::load(reader, &work.keyring, from, &work.versions(), &read.rows.names()).await?;
-        read.left = kept.into();
-    }
-    Ok(read)
 }
 
 /// Units of a range that are in the copies because a client has written them since. They are up to date.

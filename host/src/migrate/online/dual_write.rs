@@ -28,7 +28,7 @@ impl CopyWriter {
     }
 
     fn dual_writes(&self) -> &DualWrites {
-        self.work.dual_writes.as_ref().expect("a mirror is of a migration that clients follow")
+        self.work.dual_writes.as_ref().expect("the migration has dual writes")
     }
 
     /// The unit of rows of a table with this partition key, if the table is copied.
@@ -83,9 +83,8 @@ impl CopyWriter {
         let limits = work.tuning.limits();
         let batch = rows::load(tx, &work.originals, &work.wanted[group], &[asked], RowLock::None, limits).await?;
         let keys = batch.units.clone();
-        let back = work.lens.direction.opposite();
-        let kept = residue::load(tx, &work.keyring, back, &work.versions(), &batch.names()).await?;
-        let read = ReadBatch { rows: batch, left: kept.into() };
+        let left = work.residue_of(tx, &batch).await?;
+        let read = ReadBatch { rows: batch, left };
         let worker = Arc::clone(work);
         let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
         let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
