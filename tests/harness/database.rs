@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bbs::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
@@ -97,6 +97,11 @@ impl Kind {
         }
     }
 
+    /// The database from which others are created and dropped; MariaDB needs none.
+    fn administrative(self) -> &'static str {
+        if self == Self::Postgres { "postgres" } else { "" }
+    }
+
     /// A server for one test, which may crash it.
     pub fn own_engine(self) -> Engine {
         self.own_engine_with(&[])
@@ -120,6 +125,8 @@ pub struct TestDatabase {
 
 enum Owner {
     Us,
+    /// Emptied instead of dropped, for another test.
+    UsForReuse,
     /// A handle to the same database through another address or in another process; does not drop it.
     Other {
         _kept: Option<Arc<Location>>,
@@ -148,16 +155,18 @@ impl TestDatabase {
                 let folder = tempfile::tempdir().expect("a temporary folder");
                 Self::file(folder.path().join("bbs.db"), Some(folder))
             }
-            Kind::Postgres | Kind::Mysql => Self::on(kind, kind.engine().address()),
+            Kind::Postgres => {
+                let address = kind.engine().address();
+                let reused = emptied().pop();
+                Self::server(kind, address, reused.unwrap_or_else(|| created(kind, address)), Owner::UsForReuse)
+            }
+            Kind::Mysql => Self::on(kind, kind.engine().address()),
         }
     }
 
     /// Creates an empty database on a server that the test started.
     pub fn on(kind: Kind, address: SocketAddr) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        administer(kind, address, vec![format!("CREATE DATABASE {name}")]);
-        Self::server(kind, address, name, Owner::Us)
+        Self::server(kind, address, created(kind, address), Owner::Us)
     }
 
     /// Opens an SQLite file that the caller owns.
@@ -194,11 +203,9 @@ impl TestDatabase {
             Location::Server { address, name, .. } => match self.kind {
                 Kind::Mysql => copy_tables(*address, name),
                 _ => {
-                    let copy = Self::on(self.kind, *address);
-                    let to = copy.name();
-                    let statements = [format!("DROP DATABASE {to}"), format!("CREATE DATABASE {to} TEMPLATE {name}")];
-                    administer(self.kind, *address, statements.into());
-                    copy
+                    let copy = new_name();
+                    administer(self.kind, *address, vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")]);
+                    Self::server(self.kind, *address, copy, Owner::Us)
                 }
             },
         }
@@ -281,11 +288,48 @@ impl TestDatabase {
 
 impl Drop for Location {
     fn drop(&mut self) {
-        let Self::Server { kind, address, name, owner: Owner::Us } = self else { return };
+        let Self::Server { kind, address, name, owner } = self else { return };
+        match owner {
+            Owner::Other { .. } => return,
+            Owner::Us => {}
+            Owner::UsForReuse => {
+                if let Ok(name) = empty_under_new_name(*address, name) {
+                    return emptied().push(name);
+                }
+            }
+        }
         // A server that the test started may have ended already, and its databases with it.
         let force = if *kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
-        let _ = try_administer(*kind, *address, vec![format!("DROP DATABASE {name}{force}")]);
+        let _ = try_administer(*kind, *address, kind.administrative(), vec![format!("DROP DATABASE {name}{force}")]);
     }
+}
+
+fn new_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+fn created(kind: Kind, address: SocketAddr) -> String {
+    let name = new_name();
+    administer(kind, address, vec![format!("CREATE DATABASE {name}")]);
+    name
+}
+
+/// Databases of ended tests on the shared PostgreSQL server, which writes and removes some 300 files for each database.
+fn emptied() -> MutexGuard<'static, Vec<String>> {
+    static EMPTIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    EMPTIED.lock().expect("no lock holder panics")
+}
+
+/// Empties a PostgreSQL database. It gets a new name, under which connections of its test do not find it again.
+fn empty_under_new_name(address: SocketAddr, name: &str) -> Result<String, sqlx::Error> {
+    let new = new_name();
+    let disconnect =
+        format!("SELECT pg_terminate_backend(pid, 5000)::text FROM pg_stat_activity WHERE datname = '{name}'");
+    let rename = format!("ALTER DATABASE {name} RENAME TO {new}");
+    try_administer(Kind::Postgres, address, "postgres", vec![disconnect, rename])?;
+    try_administer(Kind::Postgres, address, &new, vec!["DROP OWNED BY CURRENT_USER CASCADE".to_owned()])?;
+    Ok(new)
 }
 
 /// The host's default limits; [`IDLE_LIMIT_S`] replaces the idle-in-transaction timeout.
@@ -298,26 +342,31 @@ fn limits() -> ConnectionLimits {
 }
 
 fn administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Vec<String> {
-    try_administer(kind, address, statements).unwrap_or_else(|error| panic!("{kind:?} at {address}: {error}"))
+    try_administer(kind, address, kind.administrative(), statements)
+        .unwrap_or_else(|error| panic!("{kind:?} at {address}: {error}"))
 }
 
-/// Runs statements on the server's administrative database; returns the first column of the last result.
-fn try_administer(kind: Kind, address: SocketAddr, statements: Vec<String>) -> Result<Vec<String>, sqlx::Error> {
+/// Runs statements on a database; returns the first column of the last result.
+fn try_administer(
+    kind: Kind,
+    address: SocketAddr,
+    database: &str,
+    statements: Vec<String>,
+) -> Result<Vec<String>, sqlx::Error> {
+    let path = format!("{USER}:{PASSWORD}@{address}/{database}");
     // A separate thread and runtime: callers are inside a runtime or outside of one.
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let mut found = Vec::new();
             if kind == Kind::Mysql {
-                let url = format!("mysql://{USER}:{PASSWORD}@{address}/");
-                let mut connection = MySqlConnection::connect(&url).await?;
+                let mut connection = MySqlConnection::connect(&format!("mysql://{path}")).await?;
                 for statement in statements {
                     let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
                     found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
                 }
             } else {
-                let url = format!("postgres://{USER}:{PASSWORD}@{address}/postgres");
-                let mut connection = PgConnection::connect(&url).await?;
+                let mut connection = PgConnection::connect(&format!("postgres://{path}")).await?;
                 for statement in statements {
                     let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
                     found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
