@@ -105,7 +105,7 @@ impl Pools {
             (Self::Sqlite { writer, writer_relaxed, .. }, Purpose::WriteRelaxed) => {
                 // Queues behind the other writer here: in SQLite itself both would poll for the lock.
                 let waiting = writer.pool().acquire().await?;
-                return Ok((writer_relaxed.begin_with(sqlite::WRITE).await?.into(), Some(Box::new(waiting))));
+                return Ok((writer_relaxed.begin_with(group_commit::WRITE).await?.into(), Some(Box::new(waiting))));
             }
             (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),

@@ -16,20 +16,23 @@ mod statement;
 mod status;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::database::schema::ReadBackError;
 use crate::database::{Database, DatabaseError, SqlError, schema};
 use crate::encryption::Keyring;
+use crate::encryption::header::label_of;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
 
-pub use count::LabelCounts;
 pub use rotation::{Rotated, begin, check, rotate};
 pub use sample::{WrongKey, wrong_keys};
 pub use state::tables as own_tables;
@@ -45,6 +48,35 @@ pub struct RotationContext {
     pub progress: Progress,
     pub throttle: Throttle,
     pub clock: Arc<dyn Clock>,
+}
+
+/// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LabelCounts {
+    /// The name of a table, or [`replays::PLACE`].
+    pub place: String,
+    /// Texts by the label of their key.
+    pub labels: BTreeMap<String, u64>,
+    /// Texts with a damaged header, which no key opens.
+    pub nameless: u64,
+}
+
+impl LabelCounts {
+    pub(super) fn new(place: &str) -> Self {
+        Self { place: place.to_owned(), ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, text: &[u8]) {
+        match label_of(text) {
+            Ok(label) => *self.labels.entry(label).or_default() += 1,
+            Err(_) => self.nameless += 1,
+        }
+    }
+
+    /// The number of texts under a label.
+    pub fn under(&self, label: &str) -> u64 {
+        self.labels.get(label).copied().unwrap_or_default()
+    }
 }
 
 /// Everything that is sealed in a database at one data version.

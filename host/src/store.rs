@@ -12,6 +12,7 @@ mod domains;
 mod dual_write;
 mod filter;
 mod lensed;
+mod page;
 mod reader;
 mod record;
 mod tasks;
@@ -24,7 +25,8 @@ pub use access::TableAccess;
 pub use actual_lrps::ReadableSlot;
 pub use dual_write::{DualWrite, DualWriteError};
 pub use lensed::Lenses;
-pub use reader::{Key, Listed, Range, Reader};
+pub use page::{Key, Listed, Range};
+pub use reader::Reader;
 pub use record::RecordReadError;
 pub use writer::Writer;
 

@@ -1,5 +1,6 @@
-//! Checks of the repository itself: layers, sizes of files and functions, module docs, the top-level folder.
+//! Checks of the repository itself: layers, circles, language, sizes of files and functions, the top-level folder.
 
+mod circles;
 mod language;
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! CommitGroup commit for SQLite's single writer. Transactions that are queued without a pause in between are committed as one
+//! Group commit for SQLite's single writer. Transactions that are queued without a pause in between are committed as one
 //! group, because each commit waits for the disk. A member's `commit` returns when the group's commit has, so no caller
 //! learns of a write before it is durable.
 //!
@@ -14,7 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::SqlError;
-use super::sqlite::WRITE;
+
+/// Takes the write lock at once.
+pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
 
 /// The single writer; clones share it.
 #[derive(Debug, Clone)]

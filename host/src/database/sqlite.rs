@@ -9,9 +9,6 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use super::group_commit::GroupCommit;
 use super::{Pools, SqlError};
 
-/// Takes the write lock at once.
-pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
-
 const READERS: u32 = 8;
 /// Rows that the connection's thread buffers ahead of the reader; a full buffer costs a thread switch.
 const ROWS_AHEAD: usize = 512;

@@ -1,44 +1,12 @@
 //! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted. Owns the counting; `status`
 //! and `rotation` interpret the counts.
 
-use std::collections::BTreeMap;
-
 use futures_util::TryStreamExt;
-use serde::Serialize;
 
 use super::tables::SealedTable;
-use super::{KeysError, SealedScope, replays, statement};
+use super::{KeysError, LabelCounts, SealedScope, replays, statement};
 use crate::database::{Database, Transaction};
-use crate::encryption::header::{LabelPrefixes, label_of};
-
-/// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one text.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct LabelCounts {
-    /// The name of a table, or [`replays::PLACE`].
-    pub place: String,
-    /// Texts by the label of their key.
-    pub labels: BTreeMap<String, u64>,
-    /// Texts with a damaged header, which no key opens.
-    pub nameless: u64,
-}
-
-impl LabelCounts {
-    pub(super) fn new(place: &str) -> Self {
-        Self { place: place.to_owned(), ..Self::default() }
-    }
-
-    pub(super) fn add(&mut self, text: &[u8]) {
-        match label_of(text) {
-            Ok(label) => *self.labels.entry(label).or_default() += 1,
-            Err(_) => self.nameless += 1,
-        }
-    }
-
-    /// The number of texts under a label.
-    pub fn under(&self, label: &str) -> u64 {
-        self.labels.get(label).copied().unwrap_or_default()
-    }
-}
+use crate::encryption::header::LabelPrefixes;
 
 /// Counts everything sealed, place by place. The `expected` labels are counted by the database; only headers of other
 /// texts are read.

@@ -5,9 +5,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::KeysError;
-use super::count::LabelCounts;
 use super::rewrite::RewriteSummary;
+use super::{KeysError, LabelCounts};
 use crate::encryption::Keyring;
 use crate::encryption::header::{HEADER_LENGTH, label_of};
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::count::{self, LabelCounts};
+use super::count;
 use super::sample::{WrongKey, wrong_keys};
 use super::state::{self, RotationState};
-use super::{KeysError, SealedScope};
+use super::{KeysError, LabelCounts, SealedScope};
 use crate::database::Database;
 use crate::encryption::Keyring;
 

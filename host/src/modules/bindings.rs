@@ -3,3 +3,30 @@
 
 pub(super) mod migration_0_1;
 pub(super) mod translator_0_1;
+
+use wasmtime::Engine;
+use wasmtime::component::types::{ComponentInstance, ComponentItem};
+use wasmtime::component::{Component, Linker};
+
+use super::instance::InstanceState;
+
+/// Adds every imported interface that only has types to the linker: the SDK imports those of both contracts into every
+/// module.
+fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
+    let engine = component.engine();
+    for (name, import) in component.component_type().imports(engine) {
+        match import.ty {
+            ComponentItem::ComponentInstance(instance) if called(engine, &instance).is_empty() => {
+                linker.instance(name)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The functions and other non-type items of an imported interface.
+pub(super) fn called(engine: &Engine, instance: &ComponentInstance) -> Vec<String> {
+    let exports = instance.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
+    exports.map(|(function, _)| function.to_owned()).collect()
+}

@@ -4,7 +4,7 @@
 
 mod compile;
 mod sources;
-mod target;
+mod toolchain;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::sandbox::{self, Sandbox};
 use crate::progress::Progress;
 
 pub use self::sources::{SourceError, listed_crates};
-pub use self::target::TargetError;
+pub use self::toolchain::TargetError;
 
 /// What to do with other modules in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

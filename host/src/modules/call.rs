@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use wasmtime::Trap;
 
-use super::instance::InstanceState;
 use super::limits::Limits;
 
 /// Why a call into a module failed.
@@ -44,12 +43,12 @@ pub enum CallError {
 pub(super) struct Stopped(pub(super) CallError);
 
 impl CallError {
-    /// Classifies the error of a failed call, with the memory that the instance had requested.
-    pub(super) fn from_wasmtime(error: &wasmtime::Error, state: &InstanceState, limits: &Limits) -> Self {
+    /// Classifies the error of a failed call. `refused_memory` is the size that the instance requested in vain.
+    pub(super) fn from_wasmtime(error: &wasmtime::Error, refused_memory: Option<usize>, limits: &Limits) -> Self {
         if let Some(Stopped(reason)) = error.downcast_ref() {
             return reason.clone();
         }
-        match (error.downcast_ref::<Trap>(), state.refused_memory()) {
+        match (error.downcast_ref::<Trap>(), refused_memory) {
             (Some(Trap::Interrupt), _) => Self::Overrun { limit: limits.call_time },
             (Some(Trap::StackOverflow), _) => Self::Stack { limit: limits.stack_bytes },
             // A guest that is denied memory traps as for any other reason; the recorded request distinguishes the two.

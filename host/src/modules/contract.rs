@@ -2,12 +2,12 @@
 //! of contracts and the imports that each allows.
 
 use wasmtime::Engine;
-use wasmtime::component::types::{ComponentInstance, ComponentItem};
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::Component;
+use wasmtime::component::types::ComponentItem;
 
+use super::bindings::called;
 use super::bindings::migration_0_1::{self, Migration};
 use super::bindings::translator_0_1::{self, Translator};
-use super::instance::InstanceState;
 
 /// A component of a known contract, linked to its imports.
 pub(super) enum Contract {
@@ -64,27 +64,6 @@ pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
         }
     }
     imports
-}
-
-/// Adds every imported interface that only has types to the linker: the SDK imports those of both contracts into every
-/// module.
-pub(super) fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
-    let engine = component.engine();
-    for (name, import) in component.component_type().imports(engine) {
-        match import.ty {
-            ComponentItem::ComponentInstance(instance) if called(engine, &instance).is_empty() => {
-                linker.instance(name)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// The functions and other non-type items of an imported interface.
-fn called(engine: &Engine, instance: &ComponentInstance) -> Vec<String> {
-    let exports = instance.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
-    exports.map(|(function, _)| function.to_owned()).collect()
 }
 
 fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {

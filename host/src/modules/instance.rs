@@ -159,7 +159,7 @@ impl<L: Linked> Instances<L> {
         };
         begin(&mut instance.store);
         let answer = call(&instance.guest, &mut instance.store)
-            .map_err(|error| CallError::from_wasmtime(&error, instance.store.data(), limits))?;
+            .map_err(|error| CallError::from_wasmtime(&error, instance.store.data().refused_memory(), limits))?;
         let answer = accept(answer)?;
         if instance.store.data().memory_bytes <= limits.idle_memory_bytes {
             self.lock().idle.push(instance);
@@ -190,7 +190,7 @@ impl<L: Linked> Instances<L> {
         // A start function runs under the same limits.
         begin(&mut store);
         let guest = self.linked.instantiate(&mut store).map_err(|error| {
-            match CallError::from_wasmtime(&error, store.data(), limits) {
+            match CallError::from_wasmtime(&error, store.data().refused_memory(), limits) {
                 CallError::Flaw { flaw } => CallError::Start { reason: flaw },
                 bounded => bounded,
             }

@@ -6,7 +6,8 @@ mod slots;
 pub use slots::ReadableSlot;
 
 use super::filter::Filter;
-use super::reader::{Key, Listed, Range, Reader};
+use super::page::{Key, Listed, Range};
+use super::reader::Reader;
 use super::record::{Record, RecordReadError};
 use super::{EntityTable, StoreError, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};

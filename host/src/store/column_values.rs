@@ -18,6 +18,15 @@ pub(super) enum ColumnValue {
 /// The written columns of one row.
 pub(super) type ColumnValues = Vec<(&'static str, ColumnValue)>;
 
+/// What an insertion does if a row with the same primary key exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conflict {
+    /// The whole insertion fails with [`StoreError::Exists`].
+    Fails,
+    /// The existing row gets the new value of this column.
+    Updates(&'static str),
+}
+
 pub(super) fn number(number: impl Into<i64>) -> ColumnValue {
     ColumnValue::Number(number.into())
 }

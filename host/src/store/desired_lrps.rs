@@ -4,11 +4,11 @@ mod converge;
 
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
-use super::column_values::{ColumnValues, json, message, number};
+use super::column_values::{ColumnValues, Conflict, json, message, number};
 use super::filter::Filter;
-use super::reader::{Listed, Range, Reader};
+use super::page::{Listed, Range};
+use super::reader::Reader;
 use super::record::{Record, RecordReadError};
-use super::writer::Conflict;
 use super::{EntityTable, StoreError, Writer};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;

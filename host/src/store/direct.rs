@@ -4,10 +4,9 @@
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
 
-use super::column_values::{ColumnValue, ColumnValues};
+use super::column_values::{ColumnValue, ColumnValues, Conflict};
 use super::filter::Filter;
-use super::reader::{Key, PageEnd, Range};
-use super::writer::Conflict;
+use super::page::{Key, PageEnd, Range};
 use super::{EntityTable, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;

@@ -1,9 +1,9 @@
 //! The table `domains`: the fresh domains and their expiry times.
 
-use super::column_values::number;
+use super::column_values::{Conflict, number};
 use super::filter::Filter;
-use super::reader::{Range, Reader};
-use super::writer::Conflict;
+use super::page::Range;
+use super::reader::Reader;
 use super::{EntityTable, StoreError, Writer};
 use crate::model::Text;
 

@@ -3,69 +3,10 @@
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::filter::Filter;
+use super::page::{Key, Listed, Range};
 use super::record::{ReadRecord, Record};
 use super::{EntityTable, Store, StoreError, TableAccess, direct, failed, lensed};
 use crate::database::{Dialect, Transaction, sql};
-
-/// A partition key. Databases differ in the order of keys, so the host never compares them by order.
-pub type Key = Vec<u8>;
-
-/// A range of partition keys in the database's order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Range {
-    /// Exclusive lower bound.
-    pub after: Option<Key>,
-    /// Inclusive upper bound.
-    pub through: Option<Key>,
-    /// The most units; fewer if their records are large, see [`Listed::last`].
-    pub most: Option<u32>,
-}
-
-/// The readable records of a range, in key order.
-#[derive(Debug)]
-pub struct Listed<T> {
-    pub records: Vec<T>,
-    /// The last key of the page, after which the next one begins; none if no records follow.
-    pub last: Option<Key>,
-}
-
-/// Bytes of large columns at which a page ends, after the unit that reaches them. Bounds the memory of a list, and of a
-/// translator that processes it, whatever the size of records.
-const PAGE_BYTES: u64 = 4 << 20;
-
-/// Counts units until a page is full.
-#[derive(Debug)]
-pub(super) struct PageEnd {
-    units: u32,
-    bytes: u64,
-    most: u32,
-}
-
-impl PageEnd {
-    pub(super) fn new(most: u32) -> Self {
-        Self { units: 0, bytes: 0, most }
-    }
-
-    pub(super) fn begin_unit(&mut self) {
-        self.units += 1;
-    }
-
-    pub(super) fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-    }
-
-    /// Whether the page is full.
-    pub(super) fn is_reached(&self) -> bool {
-        self.bytes >= PAGE_BYTES || self.units >= self.most
-    }
-
-    /// Adds a unit of this size; returns whether the page is then full.
-    pub(super) fn reached_by(&mut self, bytes: u64) -> bool {
-        self.begin_unit();
-        self.add(bytes);
-        self.is_reached()
-    }
-}
 
 /// A transaction that reads entities.
 ///

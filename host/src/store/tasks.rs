@@ -1,10 +1,10 @@
 //! The table `tasks`. Owns the mapping between tasks and columns.
 
-use super::column_values::{ColumnValue, ColumnValues, message, number};
+use super::column_values::{ColumnValue, ColumnValues, Conflict, message, number};
 use super::filter::Filter;
-use super::reader::{Listed, Range, Reader};
+use super::page::{Listed, Range};
+use super::reader::Reader;
 use super::record::{Record, RecordReadError};
-use super::writer::Conflict;
 use super::{EntityTable, StoreError, Writer};
 use crate::model::task::{Task, TaskFilter};
 

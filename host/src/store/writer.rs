@@ -2,23 +2,14 @@
 
 use tokio::sync::OwnedRwLockReadGuard;
 
-use super::column_values::ColumnValues;
+use super::column_values::{ColumnValues, Conflict};
 use super::filter::Filter;
 use super::lensed::LensSession;
-use super::reader::{Key, Range};
+use super::page::{Key, Range};
 use super::record::{ReadRecord, Record};
 use super::{EntityTable, Store, StoreError, TableAccess, direct};
 use crate::database::Transaction;
 use crate::rows::{UnitKey, residue};
-
-/// What an insertion does if a row with the same primary key exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Conflict {
-    /// The whole insertion fails with [`StoreError::Exists`].
-    Fails,
-    /// The existing row gets the new value of this column.
-    Updates(&'static str),
-}
 
 /// A fenced transaction that reads and writes the entities of a unit. Rolled back if dropped.
 ///

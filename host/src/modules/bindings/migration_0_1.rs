@@ -6,10 +6,10 @@ use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::migration::log::Level as WireLevel;
 use self::generated::diego::migration::{columns as wire_columns, manifest as wire};
+use super::link_types;
 use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use crate::modules::contract::link_types;
 use crate::modules::instance::{InstanceState, Linked};
 use crate::modules::log::GuestLogLevel;
 

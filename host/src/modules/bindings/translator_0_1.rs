@@ -10,7 +10,7 @@ use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::translator::log::Level as WireLevel;
 use self::generated::diego::translator::types as wire;
-use crate::modules::contract::link_types;
+use super::link_types;
 use crate::modules::instance::{InstanceState, Linked, outside};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::translate::{ApiVersion, Method, Next, TranslateError, TranslatorManifest};

@@ -11,10 +11,9 @@ use serde::Deserialize;
 
 use super::BuildError;
 use super::sources::{package_name, workspace_of};
-use super::target;
+use super::toolchain::{self, TARGET, program, rustc};
 use crate::progress::Progress;
 
-pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
 /// A subfolder of the target folder, so that builds of guests and of the host do not lock or rebuild each other.
 const TARGET_FOLDER: &str = "guests";
@@ -30,7 +29,7 @@ struct CargoMessage {
 /// Ensures that the toolchain of every workspace can compile for WebAssembly.
 pub(super) fn prepare(crates: &[PathBuf], progress: &Progress) -> Result<(), BuildError> {
     let workspaces = crates.iter().map(|folder| workspace_of(folder)).collect::<Result<BTreeSet<_>, _>>()?;
-    workspaces.iter().try_for_each(|workspace| target::ensure(workspace, progress))
+    workspaces.iter().try_for_each(|workspace| toolchain::ensure_target(workspace, progress))
 }
 
 /// Builds the crates and returns the path of each library, in the same order.
@@ -111,21 +110,4 @@ fn flags(workspace: &Path) -> Result<String, BuildError> {
     remapped.push((format!("{}/lib/rustlib/src/rust", sysroot.trim()), format!("/rustc/{commit}")));
     let flags: Vec<_> = remapped.into_iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
     Ok(flags.join("\x1f"))
-}
-
-pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
-    let output = Command::new(program("RUSTC", "rustc"))
-        .current_dir(workspace)
-        .args(arguments)
-        .output()
-        .map_err(|source| BuildError::Cargo { source })?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(BuildError::Rustc { output: String::from_utf8_lossy(&output.stderr).trim_end().to_owned() }),
-    }
-}
-
-/// The path of a tool: cargo sets the variable for its child processes.
-fn program(variable: &str, name: &str) -> std::ffi::OsString {
-    std::env::var_os(variable).unwrap_or_else(|| name.into())
 }

@@ -6,7 +6,8 @@ use crate::model::actual_lrp::{ActualLrp, Presence, State};
 use crate::model::tags;
 use crate::store::StoreError;
 use crate::store::filter::Filter;
-use crate::store::reader::{Range, Reader};
+use crate::store::page::Range;
+use crate::store::reader::Reader;
 use crate::store::record::{Record, RecordReadError};
 
 const PARTS: [&str; 11] = [

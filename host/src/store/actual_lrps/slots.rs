@@ -6,11 +6,10 @@ use super::{COLUMNS, TABLE, actual_lrp};
 use crate::model::actual_lrp::{ActualLrp, Presence, State};
 use crate::model::slot::Slot;
 use crate::model::{Text, tags};
-use crate::store::column_values::{ColumnValue, ColumnValues, json, message, number};
+use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
 use crate::store::reader::Reader;
 use crate::store::record::{Record, RecordReadError};
-use crate::store::writer::Conflict;
 use crate::store::{StoreError, Writer};
 
 /// The readable rows of a slot.

@@ -6,7 +6,8 @@ use crate::model::convergence::DesiredInstances;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::tags;
 use crate::store::filter::Filter;
-use crate::store::reader::{Listed, Range, Reader};
+use crate::store::page::{Listed, Range};
+use crate::store::reader::Reader;
 use crate::store::record::{Record, RecordReadError};
 use crate::store::{StoreError, Writer};
 

@@ -10,7 +10,7 @@ use crate::lens::Provenance;
 use crate::rows::unit_column;
 use crate::store::direct::{bytes_of, within};
 use crate::store::filter::Filter;
-use crate::store::reader::{Key, Range};
+use crate::store::page::{Key, Range};
 use crate::store::{StoreError, failed};
 
 const KEY: &str = "unit_key";

@@ -10,7 +10,7 @@ use crate::layout::schema::{Sealing, Table};
 use crate::layout::values::Value;
 use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
-use crate::store::reader::{Key, PageEnd, Range};
+use crate::store::page::{Key, PageEnd, Range};
 use crate::store::record::{Columns, ReadRecord, Record, RecordReadError};
 use crate::store::{EntityTable, Store, StoreError};
 

@@ -11,10 +11,9 @@ use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::ResidueEntry;
 use crate::rows::{self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
-use crate::store::column_values::{ColumnValue, ColumnValues};
+use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
 use crate::store::record::{ReadRecord, Record};
-use crate::store::writer::Conflict;
 use crate::store::{EntityTable, Store, StoreError};
 
 /// The units that one transaction has loaded.

@@ -1,12 +1,13 @@
-//! The WebAssembly target of the Rust toolchain: checks that it is installed, and adds it with rustup if absent. Owns the
-//! advice for machines where that fails; compiles nothing.
+//! The Rust toolchain of a workspace: asks rustc, checks that the WebAssembly target is installed, and adds it with rustup
+//! if absent. Owns the advice for machines where that fails; compiles nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::BuildError;
-use super::compile::{TARGET, rustc};
 use crate::progress::Progress;
+
+pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Why the target is absent and could not be added.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,7 @@ pub enum TargetError {
 
 /// Adds the target to the toolchain of `workspace`, unless it is installed. With `RUSTUP_AUTO_INSTALL=0`, as on build
 /// machines, rustup does not do this by itself.
-pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildError> {
+pub(super) fn ensure_target(workspace: &Path, progress: &Progress) -> Result<(), BuildError> {
     let sysroot = PathBuf::from(rustc(workspace, &["--print", "sysroot"])?.trim());
     if is_in(&sysroot) {
         return Ok(());
@@ -50,4 +51,21 @@ pub(super) fn ensure(workspace: &Path, progress: &Progress) -> Result<(), BuildE
 
 fn is_in(sysroot: &Path) -> bool {
     sysroot.join("lib/rustlib").join(TARGET).join("lib").is_dir()
+}
+
+pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
+    let output = Command::new(program("RUSTC", "rustc"))
+        .current_dir(workspace)
+        .args(arguments)
+        .output()
+        .map_err(|source| BuildError::Cargo { source })?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(BuildError::Rustc { output: String::from_utf8_lossy(&output.stderr).trim_end().to_owned() }),
+    }
+}
+
+/// The path of a tool: cargo sets the variable for its child processes.
+pub(super) fn program(variable: &str, name: &str) -> std::ffi::OsString {
+    std::env::var_os(variable).unwrap_or_else(|| name.into())
 }

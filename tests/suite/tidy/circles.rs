@@ -1,0 +1,126 @@
+//! No modules of one folder of the host depend on each other in a circle. A module stands for its file and its folder;
+//! test modules do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{assert_none, read, rust_files};
+use crate::harness::workspace;
+
+/// A path of names below the crate.
+type Path = Vec<String>;
+/// The modules of one folder, each with those that it uses.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn modules_of_a_folder_have_no_circle() {
+    let sources = sources();
+    let mut folders: BTreeMap<Path, Graph> = BTreeMap::new();
+    for (module, source) in &sources {
+        for used in used_paths(source).iter().filter_map(|used| resolved(module, used, &sources)) {
+            let common = module.iter().zip(&used).take_while(|(one, other)| one == other).count();
+            if let (Some(user), Some(used)) = (module.get(common), used.get(common)) {
+                let graph = folders.entry(module[..common].to_vec()).or_default();
+                graph.entry(user.clone()).or_default().insert(used.clone());
+            }
+        }
+    }
+    let circles = folders.iter().flat_map(|(folder, graph)| {
+        let edges = graph.iter().flat_map(|(user, used)| used.iter().map(move |used| (user, used)));
+        let in_circle = edges.filter(|(user, used)| reaches(graph, used, user));
+        in_circle.map(|(user, used)| format!("`{}`: `{user}` uses `{used}`, which uses it", folder.join("::")))
+    });
+    assert_none(circles.collect());
+}
+
+/// The source of each module, without comments and inline tests.
+fn sources() -> BTreeMap<Path, String> {
+    let root = workspace().join("host/src");
+    let mut sources = BTreeMap::new();
+    for file in rust_files(&root) {
+        let inside = file.strip_prefix(&root).expect("a file of the host").with_extension("");
+        let module: Path = inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        if !module.iter().any(|name| ["lib", "main", "tests"].contains(&name.as_str())) {
+            let source = read(&file);
+            let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines: Vec<_> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+            sources.insert(module, lines.join("\n"));
+        }
+    }
+    sources
+}
+
+/// The paths in a source that begin with `crate`, `self` or `super`.
+fn used_paths(source: &str) -> Vec<Path> {
+    let mut paths = Vec::new();
+    for root in ["crate::", "self::", "super::"] {
+        for (at, _) in source.match_indices(root) {
+            if !source[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                read_tree(&source[at..], &[], &mut paths);
+            }
+        }
+    }
+    paths
+}
+
+/// Reads a path or a tree of paths; returns the text after it.
+fn read_tree<'a>(mut text: &'a str, prefix: &[String], paths: &mut Vec<Path>) -> &'a str {
+    let mut path = prefix.to_vec();
+    loop {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        path.extend((end > 0).then(|| text[..end].to_owned()));
+        text = &text[end..];
+        if let Some(mut branches) = text.strip_prefix("::{") {
+            while !branches.trim_start().is_empty() && !branches.trim_start().starts_with('}') {
+                branches = read_tree(branches.trim_start(), &path, paths);
+                // A new name after `as`, and the comma.
+                let next = branches.find([',', '}']).unwrap_or(branches.len());
+                branches = branches[next..].trim_start_matches(',');
+            }
+            return branches.trim_start().trim_start_matches('}');
+        }
+        match text.strip_prefix("::").filter(|_| end > 0) {
+            Some(rest) => text = rest,
+            None => break,
+        }
+    }
+    paths.push(path);
+    text
+}
+
+/// The module that a path in another module leads to, without the names of items.
+fn resolved(module: &Path, path: &[String], sources: &BTreeMap<Path, String>) -> Option<Path> {
+    let mut names = path.iter().skip_while(|name| *name == "self").peekable();
+    let mut found = if path[0] == "crate" { Path::new() } else { module.clone() };
+    while names.next_if(|name| *name == "super" || *name == "crate").is_some() {
+        found.pop();
+    }
+    for name in names {
+        found.push(name.clone());
+        if !sources.contains_key(&found) {
+            found.pop();
+            break;
+        }
+    }
+    Some(found).filter(|found| sources.contains_key(found))
+}
+
+fn reaches(graph: &Graph, from: &str, to: &str) -> bool {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(name) = next.pop() {
+        if name == to {
+            return true;
+        }
+        if seen.insert(name) {
+            next.extend(graph.get(name).into_iter().flatten().map(String::as_str));
+        }
+    }
+    false
+}
+
+#[test]
+fn paths_are_read_from_use_trees() {
+    let source = "use super::{a, b::{self, c as d}};\nuse bbs::crate_x;\nlet e = crate::f::g::<super::H>();";
+    let mut found: Vec<_> = used_paths(source).iter().map(|path| path.join("::")).collect();
+    found.sort();
+    assert_eq!(found, ["crate::f::g", "super::H", "super::a", "super::b::c", "super::b::self"]);
+}
