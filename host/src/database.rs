@@ -3,7 +3,7 @@
 //! is decided by the layers above.
 //!
 //! SQLite allows one writer at a time, so writes share one connection: they queue in the process instead of failing with
-//! `SQLITE_BUSY`, and are committed in groups ([`group_commit`]). Its readers have a pool of their own and, with
+//! `SQLITE_BUSY`, and are committed in groups (`group_commit.rs`). Its readers have a pool of their own and, with
 //! write-ahead logging, never wait for the writer. PostgreSQL and MySQL have one pool for both.
 
 mod address;

@@ -53,7 +53,7 @@ pub struct RotationContext {
 /// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
-    /// The name of a table, or [`replays::PLACE`].
+    /// The name of a table, or `replay files`.
     pub place: String,
     /// Texts by the label of their key.
     pub labels: BTreeMap<String, u64>,
