@@ -1,7 +1,7 @@
 //! The host as BOSH installs it: the executable beside its modules, a `bbs.json` as Diego's job renders it,
 //! certificates, Locket. Differs from the sample `tests/fixtures/bbs.json` in paths and addresses only.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +12,7 @@ use super::database::{Kind, TestDatabase};
 use super::host::Host;
 use super::locket::Locket;
 use super::modules;
+use super::ports::free_address;
 
 pub struct Deployment {
     folder: tempfile::TempDir,
@@ -21,12 +22,6 @@ pub struct Deployment {
     pub health: SocketAddr,
     pub debug: SocketAddr,
     config: Map<String, Value>,
-}
-
-/// The address of a port that is free now; another process may bind it before the caller does.
-pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
-    listener.local_addr().expect("a listener has an address")
 }
 
 impl Deployment {

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::once::{hash_of, made_once};
+use super::ports::free_address;
 
 /// Far above what any start takes: reached only by a server that cannot start.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -93,7 +94,7 @@ impl Engine {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let mut engine = Self { recipe, folder, port: 0, arguments, guard: Mutex::new(None) };
         for _ in 0..PORTS_TO_TRY {
-            engine.port = free_port();
+            engine.port = free_address().port();
             if engine.try_run(None, &[]) {
                 return engine;
             }
@@ -207,11 +208,6 @@ pub fn output_of(command: &mut Command) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
     text
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
-    listener.local_addr().expect("a listener has an address").port()
 }
 
 /// Creates a folder owned by the server's user. The guard removes it.

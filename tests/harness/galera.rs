@@ -1,7 +1,7 @@
 //! A Galera cluster of three nodes behind a load balancer, as operators run it. Owns the nodes' settings and start order;
 //! each node is an [`Engine`].
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use sqlx::{Connection, MySqlConnection};
 
 use super::database::{Kind, TestDatabase};
 use super::engine::{Engine, PASSWORD, USER};
+use super::ports::free_address;
 use super::proxy::Proxy;
 
 const NODES: usize = 3;
@@ -31,9 +32,8 @@ struct Ports {
 }
 
 impl Ports {
-    fn of(listeners: &[TcpListener; 3]) -> Self {
-        let [group, incremental, snapshot] =
-            listeners.each_ref().map(|listener| listener.local_addr().expect("a listener has an address").port());
+    fn free() -> Self {
+        let [group, incremental, snapshot] = [(); 3].map(|()| free_address().port());
         Self { group, incremental, snapshot }
     }
 }
@@ -46,19 +46,13 @@ impl Cluster {
             "{PROVIDER} is not installed, and the tests start their own Galera cluster with it; install it with `apt-get \
              install --no-install-recommends mariadb-server galera-4` or by running tests/run"
         );
-        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-        // Each port is taken until its node starts, so that no other node or server gets it.
-        let reserved: Vec<_> = (0..NODES).map(|_| [listen(), listen(), listen()]).collect();
-        let ports: Vec<_> = reserved.iter().map(Ports::of).collect();
+        let ports: Vec<_> = (0..NODES).map(|_| Ports::free()).collect();
         let members: Vec<_> = ports.iter().map(|ports| format!("127.0.0.1:{}", ports.group)).collect();
         let join = format!("--wsrep-cluster-address=gcomm://{}", members.join(","));
         // The first node bootstraps the cluster; the others join it one by one.
         let address = |node| if node == 0 { "--wsrep-cluster-address=gcomm://" } else { &join };
-        let nodes = reserved.into_iter().zip(&ports).enumerate().map(|(node, (listeners, ports))| {
-            drop(listeners);
-            start_node(ports, node, address(node))
-        });
-        let cluster = Self { nodes: nodes.collect(), join };
+        let nodes = ports.iter().enumerate().map(|(node, ports)| start_node(ports, node, address(node))).collect();
+        let cluster = Self { nodes, join };
         cluster.wait_for_size(NODES);
         cluster
     }

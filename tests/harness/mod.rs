@@ -20,6 +20,7 @@ pub mod mariadb;
 pub mod modules;
 pub mod neighbours;
 pub mod once;
+pub mod ports;
 pub mod postgres;
 pub mod proxy;
 pub mod server;

@@ -2,7 +2,7 @@
 
 pub(crate) mod locket;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -10,6 +10,7 @@ use bbs_proto::prost::Message;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
+use crate::harness::ports::free_address;
 
 /// The shortest TTL that a configuration may have, and long enough for a busy machine to renew in time.
 const TTL: &str = "2s";
@@ -73,8 +74,7 @@ on_each_database!(standby_is_healthy_with_a_closed_port_and_takes_over_when_the_
 async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_ends(kind: Kind) {
     let database = TestDatabase::new(kind);
     let master = host(&database, "one").serve();
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let (health, api) = (free(), free());
+    let [health, api] = [(); 2].map(|()| free_address().to_string());
     let other = host(&database, "other").set("health_address", health.clone()).set("listen_address", api.clone());
     let waiting = standby(&other);
     let healthy = || async {

@@ -11,10 +11,10 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::CELLS;
-use crate::harness::deployment::free_address;
 use crate::harness::diego::trust::{HttpServer, Trust};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::Locket;
+use crate::harness::ports::free_address;
 
 /// Interval of convergence: short, but long enough to change cells between two runs.
 const INTERVAL: &str = "500ms";

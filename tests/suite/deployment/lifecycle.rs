@@ -8,9 +8,10 @@ use bbs_proto::prost::Message;
 
 use super::ping;
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::deployment::{Deployment, free_address};
+use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
 use crate::harness::locket::Locket;
+use crate::harness::ports::free_address;
 
 pub(super) async fn end(host: Host) -> (Option<i32>, String) {
     let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();

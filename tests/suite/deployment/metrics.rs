@@ -13,9 +13,10 @@ use super::upsert_domain;
 use crate::api::lrp;
 use crate::harness::certificates::Authority;
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::deployment::{Deployment, free_address};
+use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
 use crate::harness::loggregator::{AgentBehaviour, Loggregator, NAME, gauge, names};
+use crate::harness::ports::free_address;
 use crate::harness::until;
 use crate::tasks::definition;
 
