@@ -62,11 +62,11 @@ pub struct LabelCounts {
 }
 
 impl LabelCounts {
-    pub(super) fn new(place: &str) -> Self {
+    fn new(place: &str) -> Self {
         Self { place: place.to_owned(), ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, text: &[u8]) {
+    fn add(&mut self, text: &[u8]) {
         match label_of(text) {
             Ok(label) => *self.labels.entry(label).or_default() += 1,
             Err(_) => self.nameless += 1,
