@@ -339,6 +339,3 @@ pub fn is_transient(error: &SqlError) -> bool {
     }
     ["40001", "40P01", "55P03"].contains(&code.as_ref())
 }
-
-#[cfg(test)]
-mod tests;

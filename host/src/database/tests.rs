@@ -1,1 +1,0 @@
-//! Tests on real servers are in `tests/suite`.
