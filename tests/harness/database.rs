@@ -14,6 +14,8 @@ use super::engine::{Engine, PASSWORD, USER};
 use super::mariadb::MARIADB;
 use super::postgres::POSTGRES;
 
+mod lock_waits;
+
 /// Environment variable for a test process: after how many seconds the server ends an idle transaction.
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
 /// Size of a connection pool. Many tests share a server, which accepts 400 connections.

@@ -1,5 +1,5 @@
 //! The MariaDB server of the tests, with the case-insensitive collation that most installations have. Its user has all
-//! privileges on the databases of tests, and no others.
+//! privileges on the databases of tests, and no others; another one observes the transactions.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+
+/// A user that sees which transactions wait, which the tests' own user may not.
+pub const OBSERVER: &str = "observer";
 
 pub static MARIADB: Recipe = Recipe {
     name: "mariadb",
@@ -49,7 +52,9 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     output_of(&mut install);
     let users = format!(
         "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
-         GRANT ALL ON `test\\_%`.* TO '{USER}'@'%';\n"
+         GRANT ALL ON `test\\_%`.* TO '{USER}'@'%';\n\
+         CREATE USER IF NOT EXISTS '{OBSERVER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT PROCESS ON *.* TO '{OBSERVER}'@'%';\n"
     );
     std::fs::write(folder.join("data/users.sql"), users).expect("the new folder can be written");
 }

@@ -2,6 +2,7 @@
 //! fixture, the host as a process. Waits for conditions, never for a fixed time.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub mod certificates;
 pub mod database;
@@ -26,6 +27,9 @@ pub mod proxy;
 pub mod server;
 pub mod stored;
 
+/// Longest wait for a condition.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the host is a folder of the workspace").to_owned()
@@ -42,15 +46,24 @@ pub fn http_client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
-/// Polls `condition` every 5 ms until it holds.
+/// Waits before a condition is checked again.
+pub async fn pause() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+/// Waits for longer than a limit after which a server acts.
+pub async fn outlast(limit: Duration) {
+    tokio::time::sleep(limit * 2).await;
+}
+
+/// Checks `condition` again and again until it holds.
 ///
 /// # Panics
 /// After 60 s without it.
 pub async fn until(mut condition: impl FnMut() -> bool) {
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
     let waiting = async {
         while !condition() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            pause().await;
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.expect("the condition holds within 60 s");

@@ -60,7 +60,7 @@ pub struct Server {
     pub clock: Arc<StoppedClock>,
     pub address: SocketAddr,
     client: reqwest::Client,
-    _database: TestDatabase,
+    pub test_database: TestDatabase,
 }
 
 pub struct Reply {
@@ -192,7 +192,7 @@ impl Server {
             clock,
             address,
             client,
-            _database: test_database,
+            test_database,
         }
     }
 

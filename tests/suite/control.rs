@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules;
+use crate::harness::{modules, pause};
 
 /// Migrating up from this version rewrites every row.
 const OLDEST: u64 = 1_471_030_898;
@@ -42,7 +42,7 @@ async fn unavailable_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Valu
                 return body;
             }
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        pause().await;
     }
 }
 
@@ -120,7 +120,7 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
     let down = installation.command(&["migrate", "down", "--to", &OLDEST.to_string()]).spawn();
     let mut down = down.unwrap();
     while !installation.run(&["migrate", "rate", "none"]).status.success() {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        pause().await;
     }
     assert!(down.wait().unwrap().success());
     assert_eq!(version(&installation), OLDEST);

@@ -19,11 +19,12 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules::chain;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
+use crate::harness::{outlast, pause};
 
 /// Number of points at which a migration is disturbed, evenly distributed over the bytes that it sends.
 const POINTS_OF_FAULT: u64 = 8;
-/// How long another session holds its lock: longer than the lock timeout of these servers.
-const HELD: Duration = Duration::from_secs(3);
+/// The lock timeout of the servers on which another session holds a lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both directions: source database, direction, target version.
 async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
@@ -161,7 +162,8 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
             let mut holding = other.write().await.unwrap();
             holding.fetch(sql(lock)).await.unwrap();
             let release = async {
-                tokio::time::sleep(HELD).await;
+                database.wait_for_lock_wait().await;
+                outlast(LOCK_TIMEOUT).await;
                 drop(holding);
                 other.close().await;
             };
@@ -194,7 +196,7 @@ async fn cut_over_locks_a_table_before_its_indexes() {
     });
     while texts(&other, WAITING).await.is_empty() {
         assert!(!migration.is_finished(), "the migration did not wait: {:?}", migration.await);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        pause().await;
     }
     vacuum
         .execute(sql("COMMENT ON INDEX desired_lrps_domain_idx IS 'visited'"))

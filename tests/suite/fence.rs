@@ -6,6 +6,7 @@ use bbs::database::{Address, Database, sql};
 use bbs::lock::fence::{Fence, FenceError};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
+use crate::harness::outlast;
 
 /// The shortest timeout that every server supports.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
@@ -29,9 +30,8 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
     also.execute(sql("INSERT INTO t (a) VALUES (2)")).await.unwrap();
     also.commit().await.unwrap();
     let raising = tokio::spawn(async move { Fence::raise(&other).await.unwrap() });
-    // Once raised, the fence rejects transactions of the old master.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!raising.is_finished());
+    test.wait_for_lock_wait().await;
+    assert!(!raising.is_finished(), "once raised, the fence rejects transactions of the old master");
     tx.commit().await.unwrap();
     let new = raising.await.unwrap();
     assert_eq!(new.token(), old.token() + 1);
@@ -72,7 +72,8 @@ async fn schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters(
         let old = old.clone();
         async move { old.change_schema(&["ALTER TABLE t ADD COLUMN b INT".to_owned()]).await }
     });
-    tokio::time::sleep(IDLE_LIMIT * 2).await;
+    test.wait_for_lock_wait().await;
+    outlast(IDLE_LIMIT).await;
     drop(reader);
     changing.await.unwrap().expect("the fence is kept while the change waits");
     let new = Fence::raise(&other).await.unwrap();

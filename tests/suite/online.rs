@@ -17,8 +17,8 @@ use crate::harness::load::across::migration;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
-use crate::harness::modules;
 use crate::harness::stored::Stored;
+use crate::harness::{modules, pause};
 
 /// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
 const FROM: u64 = 1_698_182_853;
@@ -140,14 +140,14 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
         assert!(began.elapsed() < PATIENCE, "the clean-up does not wait: {:#?}", host.output());
         // The server ends idle transactions.
         holding.fetch(sql("SELECT 1")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        pause().await;
     }
     let caller = Caller::new(watch::channel(host.url("")).1);
     assert_eq!(before.differences(&everything(&caller).await.unwrap()), Vec::<String>::new());
     drop(holding);
     while !texts(&other, "SELECT phase FROM bbs_migration").await.is_empty() {
         assert!(began.elapsed() < PATIENCE, "the migration does not end: {:#?}", host.output());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pause().await;
     }
     let residue = texts(&other, "SELECT unit FROM bbs_residue WHERE direction = 'down'").await;
     assert_eq!(residue, Vec::<String>::new());

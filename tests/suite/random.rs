@@ -6,7 +6,6 @@
 //! prints its seed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bbs::migrate::fault;
 use fastrand::Rng;
@@ -21,15 +20,14 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::modules;
 use crate::harness::proxy::Proxy;
+use crate::harness::{modules, pause};
 
 const RUNS: u64 = 1;
 const FAULTS: usize = 8;
 /// Targets of a migration down.
 const OLDER: [u64; 3] = [VERSION, 1_529_530_809, 1_471_030_898];
 const CALLS_BETWEEN_FAULTS: u64 = 60;
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
 enum RandomFault {
@@ -207,7 +205,7 @@ impl RandomRun {
                 self.host = serve(&next).await;
                 break;
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause().await;
         }
         opened.close().await;
     }
@@ -232,7 +230,7 @@ impl RandomRun {
             if caller.get(b"nothing").await.is_ok() {
                 return self;
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause().await;
         }
     }
 }

@@ -233,6 +233,20 @@ fn top_level_holds_only_allowed_entries() {
     assert_none(found.filter(|name| !name.starts_with('.') && !allowed.contains(&name.as_str())).collect());
 }
 
+/// A fixed time is too short on a slow machine and too long on a fast one.
+#[test]
+fn tests_wait_for_conditions_and_not_for_a_time() {
+    let mut problems = Vec::new();
+    for path in rust_files(&workspace().join("tests/suite")) {
+        for (number, line) in read(&path).lines().enumerate() {
+            if line.contains(concat!("tokio::time::", "sleep")) {
+                problems.push(format!("{}:{}: use `harness::pause` in a loop, or a probe", path.display(), number + 1));
+            }
+        }
+    }
+    assert_none(problems);
+}
+
 #[test]
 fn no_work_is_left_as_a_comment() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];

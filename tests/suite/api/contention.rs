@@ -1,7 +1,5 @@
 //! Calls that conflict with another transaction in the database: they wait or are retried, and the client sees no error.
 
-use std::time::Duration;
-
 use bbs::database::sql;
 use bbs_proto::models as proto;
 
@@ -9,9 +7,6 @@ use super::actual_lrps::{CLAIM, START, call_error, claim, images, rows, start};
 use super::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
-
-/// Long enough for a call to reach the locked row. If it is too short, the test passes without testing the wait.
-const UNTIL_BLOCKED: Duration = Duration::from_millis(500);
 
 fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
     let update = proto::DesiredLrpUpdate { annotation: Some(text.into()), ..Default::default() };
@@ -25,7 +20,7 @@ async fn locked_row_delays_an_update(kind: Kind) {
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
     let release = async {
-        tokio::time::sleep(UNTIL_BLOCKED).await;
+        server.test_database.wait_for_lock_wait().await;
         other.commit().await.unwrap();
     };
     let request = annotate("ours");
@@ -42,7 +37,7 @@ async fn deadlocked_update_is_retried(kind: Kind) {
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
     let cross = async {
-        tokio::time::sleep(UNTIL_BLOCKED).await;
+        server.test_database.wait_for_lock_wait().await;
         // The database may abort either transaction; this one is dropped in both cases.
         let _ = other.execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1")).await;
         drop(other);
@@ -71,7 +66,7 @@ async fn claim_waits_for_a_locked_instance(kind: Kind) {
     let mut other = server.database.write().await.unwrap();
     other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
     let release = async {
-        tokio::time::sleep(UNTIL_BLOCKED).await;
+        server.test_database.wait_for_lock_wait().await;
         other.commit().await.unwrap();
     };
     let request = claim(0, "a");

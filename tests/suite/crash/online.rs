@@ -2,7 +2,6 @@
 //! contradicts them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bbs::migrate::fault::{AFTER_BATCH, AFTER_COPY};
 use tokio::sync::watch;
@@ -14,7 +13,7 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::{fixture, modules};
+use crate::harness::{fixture, modules, pause};
 
 const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 3 };
 /// Slow enough for calls to run during a batch.
@@ -85,7 +84,7 @@ async fn serve(installation: &Arc<Installation>, fault: Option<&str>) -> Result<
 async fn completion(database: &TestDatabase) {
     let opened = database.open().await;
     while texts(&opened, "SELECT id FROM bbs_migration").await != Vec::<String>::new() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pause().await;
     }
     opened.close().await;
 }

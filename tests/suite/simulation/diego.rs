@@ -20,10 +20,9 @@ use crate::harness::diego::trust::Trust;
 use crate::harness::host::Installation;
 use crate::harness::locket::Locket;
 use crate::harness::proxy::Proxy;
-use crate::harness::{modules, until};
+use crate::harness::{modules, pause, until};
 
 const CELLS: usize = 6;
-pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Base interval at which reps read all their rows; longer with many LRPs.
 const SYNC_INTERVAL: Duration = Duration::from_millis(300);
 
@@ -137,7 +136,7 @@ impl Diego {
                 let cell = self.any_cell();
                 cell.evacuate();
                 while cell.load() > 0 {
-                    tokio::time::sleep(POLL_INTERVAL).await;
+                    pause().await;
                 }
                 cell.register();
             }
@@ -182,13 +181,13 @@ impl Diego {
             if answer.actual_lrps.iter().all(|row| row.presence() == suspect) {
                 return;
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause().await;
         }
     }
 
     async fn wait_until_answering(&self, wanted: bool) {
         while self.home.answers().await != wanted {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause().await;
         }
     }
 }

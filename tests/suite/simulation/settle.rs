@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 
-use super::diego::{Diego, POLL_INTERVAL};
+use super::diego::Diego;
 use crate::harness::diego::bbs_client::ApiResponse;
 use crate::harness::diego::cell::Text;
 use crate::harness::diego::controller::Wanted;
@@ -32,11 +32,11 @@ impl Diego {
                 break;
             }
             assert!(began.elapsed() < PATIENCE, "not settled: {differences:#?}");
-            tokio::time::sleep(POLL_INTERVAL * 5).await;
+            self.supervisor.wait_for_line(is_of_convergence).await;
         }
         println!("settled after {} s", began.elapsed().as_secs());
         for _ in 0..2 {
-            self.supervisor.wait_for_line(|line| line.contains("counts=LrpCounts")).await;
+            self.supervisor.wait_for_line(is_of_convergence).await;
         }
         assert_eq!(
             self.differences(wanted, with_callback).await,
@@ -111,6 +111,11 @@ impl Diego {
         assert_eq!(refusal, None, "{path}");
         answer
     }
+}
+
+/// Whether a run of convergence logs this line at its end.
+fn is_of_convergence(line: &str) -> bool {
+    line.contains("counts=LrpCounts")
 }
 
 fn compare<T: Ord + Debug>(

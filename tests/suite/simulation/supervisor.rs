@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 
 use crate::harness::diego::bbs_client::BbsClient;
 use crate::harness::host::{Host, Installation};
+use crate::harness::pause;
 
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Lines of output that are printed of a host that ended by itself.
 const PRINTED: usize = 3;
 
@@ -41,7 +40,7 @@ impl Supervisor {
 
     async fn watch(self) {
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause().await;
             let mut state = self.state.lock().await;
             let host = state.host.as_mut().expect("a host is running");
             if host.has_ended() {
@@ -118,6 +117,6 @@ pub async fn serve(installation: Arc<Installation>) -> Host {
             Ok(host) => return host,
             Err(output) => println!("the host did not start: {output:?}"),
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        pause().await;
     }
 }
