@@ -48,7 +48,6 @@ pub mod clock;
 pub mod config;
 pub mod database;
 pub mod domain;
-pub mod encryption;
 pub mod events;
 pub mod http;
 pub mod keys;
@@ -68,3 +67,5 @@ pub mod startup;
 pub mod store;
 pub mod throttle;
 pub mod tls;
+
+pub use bbs_encryption as encryption;

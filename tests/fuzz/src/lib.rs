@@ -5,12 +5,12 @@
 
 #[path = "../../../host/src"]
 mod host {
-    pub mod encryption;
     pub mod layout;
     pub mod model;
 }
 
-pub use host::{encryption, layout, model};
+pub use bbs_encryption as encryption;
+pub use host::{layout, model};
 
 #[path = "../../../host/src/domain"]
 pub mod domain {

@@ -70,8 +70,7 @@ fn label_in(blob: &[u8]) -> Result<&[u8], EncryptionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encryption::Keyring;
-    use crate::layout::schema::Sealing;
+    use crate::{Keyring, Sealing};
 
     fn sealed(label: &str) -> String {
         let keys = Keyring::new([(label, "passphrase")], label).unwrap();
