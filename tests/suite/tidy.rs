@@ -1,6 +1,7 @@
 //! Checks of the repository itself: layers, circles, language, sizes of files and functions, the top-level folder.
 
 mod circles;
+mod examples;
 mod language;
 
 use std::collections::BTreeSet;
