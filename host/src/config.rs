@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-pub use clients::{AdvancedMetrics, AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
+pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
 pub use folders::shipped_module_cache;
 pub use listeners::{HealthCheck, Listeners};

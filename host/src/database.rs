@@ -26,10 +26,10 @@ use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
 
 pub use address::{Address, ConnectionLimits, Server, Tls};
-pub use row::{At, Row};
+pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
-pub use statement::{IntoStatement, Sql, Statement, sql, upsert};
+pub use statement::{Sql, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 

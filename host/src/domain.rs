@@ -14,7 +14,6 @@ mod service;
 pub mod tasks;
 pub mod validation;
 
-pub use key_locks::KeyLock;
 pub use page::Page;
 pub use service::{Policy, Service};
 

@@ -35,8 +35,9 @@ use crate::throttle::Throttle;
 
 pub use rotation::{Rotated, begin, check, rotate};
 pub use sample::{WrongKey, wrong_keys};
-pub use state::tables as own_tables;
-pub use status::{KeysStatus, RotationStatus, TableCursor, Unfinished, Verified, status, unfinished, verify};
+#[cfg(test)]
+pub use status::RotationStatus;
+pub use status::{KeysStatus, Unfinished, status, unfinished, verify};
 pub use tables::{KeyColumn, SealedTable};
 
 /// The parts that a rotation works with.

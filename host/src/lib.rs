@@ -38,34 +38,42 @@
 //! [`database`] the only user of sqlx, [`modules`] of wasmtime, [`http`] of axum. [`model`], [`config`] and [`clock`] are
 //! leaves. [`cli`] has one file per command.
 //!
-//! This crate is the executable's library; its items are public for the tests and benchmarks in `tests/`.
+//! This crate is the executable's library. It is public for that executable, [`Cli`], and for the tests and benchmarks in
+//! `tests/`, which use what is in [`testing`].
 
-pub mod admin;
-pub mod api;
-pub mod cli;
-pub mod clients;
-pub mod clock;
-pub mod config;
-pub mod database;
-pub mod domain;
-pub mod events;
-pub mod http;
-pub mod keys;
-pub mod layout;
-pub mod lens;
-pub mod lock;
-pub mod locket;
-pub mod log_sampling;
-pub mod logs;
-pub mod metrics;
-pub mod migrate;
-pub mod model;
-pub mod modules;
-pub mod progress;
-pub mod rows;
-pub mod startup;
-pub mod store;
-pub mod throttle;
-pub mod tls;
+// Inside the crate, `pub` means for other modules; which ones, the table of layers says.
+#![allow(unreachable_pub)]
 
-pub use bbs_encryption as encryption;
+mod admin;
+mod api;
+mod cli;
+mod clients;
+mod clock;
+mod config;
+mod database;
+mod domain;
+mod events;
+mod http;
+mod keys;
+mod layout;
+mod lens;
+mod lock;
+mod locket;
+mod log_sampling;
+mod logs;
+mod metrics;
+mod migrate;
+mod model;
+mod modules;
+mod progress;
+mod rows;
+mod startup;
+mod store;
+pub mod testing;
+mod throttle;
+mod tls;
+
+pub use cli::{Cli, failed};
+pub use tls::choose_cryptography;
+
+use bbs_encryption as encryption;

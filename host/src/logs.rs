@@ -21,9 +21,6 @@ use crate::config::{LogLevel, Logging};
 pub use redact::{RedactError, Redactor};
 use writer::LineWriter;
 
-/// The source of lines before a configuration is read; Diego's own component name.
-pub const SOURCE: &str = "bbs";
-
 /// The target of events that end the process.
 pub const FATAL: &str = "bbs::fatal";
 

@@ -1,17 +1,17 @@
 //! The executable. Diego's post-start script looks for a process of this name, so it is called `bbs`.
 
 fn main() -> std::process::ExitCode {
-    let cli = bbs::cli::Cli::of(std::env::args_os());
-    bbs::tls::choose_cryptography();
+    let cli = bbs::Cli::of(std::env::args_os());
+    bbs::choose_cryptography();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return bbs::cli::failed(&error.into()),
+        Err(error) => return bbs::failed(&error.into()),
     };
     let outcome = runtime.block_on(cli.run());
     // Blocking tasks are abandoned at exit; nothing awaits their result.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => code,
-        Err(error) => bbs::cli::failed(&error),
+        Err(error) => bbs::failed(&error),
     }
 }

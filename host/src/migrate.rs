@@ -45,7 +45,7 @@ use crate::rows::digest::to_hex;
 use crate::rows::{self, ByteLimits, Place, RowsError, UnitBatch, WantedColumns};
 use crate::throttle::Throttle;
 
-pub use check::{Checked, CheckedMigration, Example, Trouble, check};
+pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
@@ -57,7 +57,7 @@ pub use plan::Strategy;
 use plan::TablePlan;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{Fate, QuarantineEntry, list as quarantined, retry};
-pub use replay::{Replay, ReplayError, ReplayTable};
+pub use replay::{Replay, ReplayTable};
 use state::Phase;
 pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
 

@@ -19,11 +19,7 @@ pub mod translate;
 mod translator;
 pub mod trial;
 
-pub use self::call::CallError;
-pub use self::contract::ContractError;
 pub use self::migration::MigrationModule;
-pub use self::module::{AnyManifest, Inspection, Module, ModuleError};
-pub use self::placement::NotNewest;
-pub use self::rules::ManifestError;
+pub use self::module::{AnyManifest, Inspection, Module};
 pub use self::translator::TranslatorModule;
 pub use self::trial::Trial;

@@ -30,13 +30,13 @@ use crate::lens::LensError;
 
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
-pub use diff::{Difference, Matched, differences, matched, same};
-pub use key::{KeyPart, UnitIndex, UnitKey, among, is_unit, key_columns, operand, unit_column, within};
+pub use diff::{Difference, differences, matched, same};
+pub use key::{KeyPart, UnitIndex, UnitKey, is_unit, key_columns, operand, unit_column, within};
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
     units_among, units_between,
 };
-pub use transform::{Passage, Refused, Sifted, Transformed, whole};
+pub use transform::{Passage, Sifted, whole};
 pub use write::{copy_range, insert, replace};
 
 /// A layout, and the names of its tables in the database.

@@ -47,7 +47,7 @@ const RUNS_AT_REST: usize = 3;
 
 #[tokio::main]
 async fn main() {
-    bbs::tls::choose_cryptography();
+    bbs::choose_cryptography();
     let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let numbers = chosen("BBS_BENCH_ROWS", "20000,200000");
     let sizes: Vec<u64> = numbers.split(',').map(|size| size.parse().expect("BBS_BENCH_ROWS has numbers")).collect();

@@ -9,10 +9,10 @@ mod harness;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bbs::layout::columns::{Batch, ColumnData, RunArguments, TableData};
-use bbs::layout::manifest::Direction;
-use bbs::lens::transform::Transform;
-use bbs::modules::catalog::Catalog;
+use bbs::testing::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+use bbs::testing::layout::manifest::Direction;
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::catalog::Catalog;
 use bbs_proto::models::{Action, DesiredLrpKey, DesiredLrpRunInfo, EnvironmentVariable, RunAction};
 use prost::Message;
 

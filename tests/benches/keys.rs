@@ -11,12 +11,12 @@ mod harness;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bbs::clock::SystemClock;
-use bbs::database::Dialect;
-use bbs::encryption::Keyring;
-use bbs::keys::{self, KeyColumn, RotationContext, SealedScope, SealedTable};
-use bbs::layout::values::Encoding;
-use bbs::throttle::Throttle;
+use bbs::testing::clock::SystemClock;
+use bbs::testing::database::Dialect;
+use bbs::testing::keys::{self, KeyColumn, RotationContext, SealedScope, SealedTable};
+use bbs::testing::layout::values::Encoding;
+use bbs::testing::throttle::Throttle;
+use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
 use harness::database::{Kind, execute, texts};
 use harness::fixture;

@@ -17,7 +17,7 @@ mod subject;
 
 use std::time::{Duration, Instant};
 
-use bbs::migrate::Tuning;
+use bbs::testing::migrate::Tuning;
 use harness::database::Kind;
 use harness::host::Installation;
 use harness::load::across::migration;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use bbs::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
+use bbs::testing::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 

@@ -27,7 +27,7 @@ pub struct Deployment {
 impl Deployment {
     /// Creates the files, the database and Locket; does not start the host. Locket runs until the test's runtime ends.
     pub fn new(kind: Kind) -> Self {
-        bbs::tls::choose_cryptography();
+        bbs::choose_cryptography();
         // On the executable's file system, so that hard links work.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
         let sample = include_str!("../fixtures/bbs.json");

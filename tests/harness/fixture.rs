@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs::database::{Sql, sql};
-use bbs::encryption::Keyring;
-use bbs::lens::transform::Transform;
-use bbs::modules::catalog::Catalog;
+use bbs::testing::database::{Sql, sql};
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::catalog::Catalog;
+use bbs_encryption::Keyring;
 use serde_json::{Map, Value};
 
 use super::database::{Kind, TestDatabase};

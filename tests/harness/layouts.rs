@@ -4,14 +4,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use bbs::api::{Answer, Api, NATIVE, Request};
-use bbs::lens::transform::Transform;
-use bbs::lock::fence::Fence;
-use bbs::migrate::online::{self, Online, Start};
-use bbs::migrate::{self, Context, Intent, MigrateError};
-use bbs::model::TraceId;
-use bbs::rows::RecordVersions;
-use bbs::store::{Lenses, Store, TableAccess};
+use bbs::testing::api::{Answer, Api, NATIVE, Request};
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::lock::fence::Fence;
+use bbs::testing::migrate::online::{self, Online, Start};
+use bbs::testing::migrate::{self, Context, Intent, MigrateError};
+use bbs::testing::model::TraceId;
+use bbs::testing::rows::RecordVersions;
+use bbs::testing::store::{Lenses, Store, TableAccess};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bbs::config;
-use bbs::locket::messages::{
+use bbs::testing::config;
+use bbs::testing::locket::messages::{
     FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest,
     ReleaseResponse, Resource, TypeCode,
 };

@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bbs::clients::loggregator::messages::envelope::EnvelopeMessage;
-use bbs::clients::loggregator::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
+use bbs::testing::clients::loggregator::messages::envelope::EnvelopeMessage;
+use bbs::testing::clients::loggregator::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
 use tonic::codegen::{Context, Pin, Poll, Service};

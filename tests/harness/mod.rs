@@ -42,7 +42,7 @@ pub fn bbs() -> &'static Path {
 
 /// A client for plain HTTP.
 pub fn http_client() -> reqwest::Client {
-    bbs::tls::choose_cryptography();
+    bbs::choose_cryptography();
     reqwest::Client::new()
 }
 

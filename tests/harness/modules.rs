@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs::modules::build::{self, BuildRequest, Others};
-use bbs::modules::sandbox::{CacheFolders, Limits, Sandbox};
-use bbs::modules::{MigrationModule, Module, TranslatorModule};
-use bbs::progress::Progress;
+use bbs::testing::modules::build::{self, BuildRequest, Others};
+use bbs::testing::modules::sandbox::{CacheFolders, Limits, Sandbox};
+use bbs::testing::modules::{MigrationModule, Module, TranslatorModule};
+use bbs::testing::progress::Progress;
 
 use super::once::{files_of, folder, hash_of_files, made_once};
 use super::workspace;

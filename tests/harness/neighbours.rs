@@ -11,8 +11,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use bbs::clients::Clients;
-use bbs::config;
+use bbs::testing::clients::Clients;
+use bbs::testing::config;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

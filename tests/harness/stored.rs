@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs::database::{Database, DatabaseError, Row, schema, sql};
-use bbs::layout::schema::{Column, Layout};
-use bbs::layout::values::{Encoding, Value};
-use bbs::lens::transform::Transform;
-use bbs::lock::fence::Fence;
-use bbs::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
-use bbs::progress::Progress;
-use bbs::throttle::Throttle;
+use bbs::testing::database::{Database, DatabaseError, Row, schema, sql};
+use bbs::testing::layout::schema::{Column, Layout};
+use bbs::testing::layout::values::{Encoding, Value};
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::lock::fence::Fence;
+use bbs::testing::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
+use bbs::testing::progress::Progress;
+use bbs::testing::throttle::Throttle;
 
 use super::database::{TestDatabase, texts};
 

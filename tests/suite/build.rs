@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bbs::lens::transform::Transform;
-use bbs::modules::catalog::Catalog;
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::catalog::Catalog;
 
 use crate::harness::modules::{authors_target, guest, guests, modules, sandbox};
 use crate::harness::{bbs, workspace};

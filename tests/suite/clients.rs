@@ -6,14 +6,14 @@ mod loggregator;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bbs::clients::auctioneer::LrpStart;
-use bbs::clients::cells::CellsError;
-use bbs::clients::reps::InstanceUpdate;
-use bbs::clients::{ClientError, Clients};
-use bbs::config::{self, ClientTls};
-use bbs::model::TraceId;
-use bbs::model::actual_lrp::{InstanceKey, LrpKey};
-use bbs::model::task::Task;
+use bbs::testing::clients::auctioneer::LrpStart;
+use bbs::testing::clients::cells::CellsError;
+use bbs::testing::clients::reps::InstanceUpdate;
+use bbs::testing::clients::{ClientError, Clients};
+use bbs::testing::config::{self, ClientTls};
+use bbs::testing::model::TraceId;
+use bbs::testing::model::actual_lrp::{InstanceKey, LrpKey};
+use bbs::testing::model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ mod settle;
 
 use std::collections::BTreeSet;
 
-use bbs::domain::convergence;
+use bbs::testing::domain::convergence;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;

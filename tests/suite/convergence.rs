@@ -3,7 +3,7 @@
 
 mod layouts;
 
-use bbs::domain::convergence::{self, LrpCounts};
+use bbs::testing::domain::convergence::{self, LrpCounts};
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 

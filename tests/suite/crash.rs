@@ -5,7 +5,7 @@ mod online;
 
 use std::process::Command;
 
-use bbs::migrate::fault::{AFTER_RENAMING, POINTS};
+use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bbs::database::sql;
+use bbs::testing::database::sql;
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tracing_subscriber::layer::SubscriberExt;

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use bbs::database::{Database, Transaction, sql};
-use bbs::lock::fence::Fence;
-use bbs::migrate::online::{self, Online, Start};
-use bbs::migrate::{Context, Intent};
-use bbs::store::{DualWrite, DualWriteError};
+use bbs::testing::database::{Database, Transaction, sql};
+use bbs::testing::lock::fence::Fence;
+use bbs::testing::migrate::online::{self, Online, Start};
+use bbs::testing::migrate::{Context, Intent};
+use bbs::testing::store::{DualWrite, DualWriteError};
 use bbs_proto::models as proto;
 use futures_util::future::BoxFuture;
 

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use bbs::database::sql;
+use bbs::testing::database::sql;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

@@ -5,12 +5,12 @@ mod order;
 use std::io;
 use std::net::SocketAddr;
 
-use bbs::model::TraceId;
-use bbs::model::actual_lrp::ActualLrp;
-use bbs::model::change::{Cause, RecordChange};
-use bbs::model::desired_lrp::DesiredLrp;
-use bbs::model::slot::Slot;
-use bbs::model::task::Task;
+use bbs::testing::model::TraceId;
+use bbs::testing::model::actual_lrp::ActualLrp;
+use bbs::testing::model::change::{Cause, RecordChange};
+use bbs::testing::model::desired_lrp::DesiredLrp;
+use bbs::testing::model::slot::Slot;
+use bbs::testing::model::task::Task;
 use bbs_proto::models as proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -221,7 +221,7 @@ async fn slow_subscriber_is_dropped_and_others_lose_no_event() {
     let read = read_to_last_chunk(&mut slow).await.expect("a dropped stream ends cleanly");
     let numbers: Vec<usize> =
         read.split("id: ").skip(1).map(|event| event.split_once('\n').unwrap().0.parse().unwrap()).collect();
-    assert!(numbers.len() > bbs::events::QUEUE && numbers.len() < published);
+    assert!(numbers.len() > bbs::testing::events::QUEUE && numbers.len() < published);
     assert!(numbers.iter().enumerate().all(|(at, number)| at == *number), "queued events are sent whole and in order");
     events.publish(created(task("last")));
     assert_eq!(fast.next().await.unwrap().name, "task_created");

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::database::sql;
-use bbs::layout::columns::{Batch, Outcome, RunArguments};
-use bbs::layout::manifest::{Direction, Manifest};
-use bbs::lens::transform::{Transform, TransformError};
-use bbs::migrate::{Decision, fault};
+use bbs::testing::database::sql;
+use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
+use bbs::testing::layout::manifest::{Direction, Manifest};
+use bbs::testing::lens::transform::{Transform, TransformError};
+use bbs::testing::migrate::{Decision, fault};
 
 use super::crash::{OLDEST, command, inspect, points, run, with_fixture};
 use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, on_each_database, on_each_server, texts};

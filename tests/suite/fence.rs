@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bbs::database::{Address, Database, sql};
-use bbs::lock::fence::{Fence, FenceError};
+use bbs::testing::database::{Address, Database, sql};
+use bbs::testing::lock::fence::{Fence, FenceError};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::outlast;

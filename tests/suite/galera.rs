@@ -4,9 +4,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::database::sql;
-use bbs::lock::fence::{Fence, FenceError};
-use bbs::migrate::fault;
+use bbs::testing::database::sql;
+use bbs::testing::lock::fence::{Fence, FenceError};
+use bbs::testing::migrate::fault;
 use tokio::sync::watch;
 
 use super::crash::{OLDEST, command, inspect, run};

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs::clock::StoppedClock;
-use bbs::database::{Database, schema, sql};
-use bbs::encryption::{Keyring, header};
-use bbs::keys::{self, KeysError, Rotated, RotationContext, SealedScope, SealedTable};
-use bbs::layout::schema::{Column, ColumnType, Sealing, Table};
-use bbs::lock::fence::{Fence, FenceError};
-use bbs::progress::Progress;
-use bbs::throttle::Throttle;
+use bbs::testing::clock::StoppedClock;
+use bbs::testing::database::{Database, schema, sql};
+use bbs::testing::keys::{self, KeysError, Rotated, RotationContext, SealedScope, SealedTable};
+use bbs::testing::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs::testing::lock::fence::{Fence, FenceError};
+use bbs::testing::progress::Progress;
+use bbs::testing::throttle::Throttle;
+use bbs_encryption::{Keyring, header};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 
@@ -137,7 +137,13 @@ impl RotationTest {
     }
 }
 
-async fn insert(tx: &mut bbs::database::Transaction, guid: &str, slot: i64, message: &[u8], json: Option<&[u8]>) {
+async fn insert(
+    tx: &mut bbs::testing::database::Transaction,
+    guid: &str,
+    slot: i64,
+    message: &[u8],
+    json: Option<&[u8]>,
+) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let statement = sql("INSERT INTO things (guid, slot, spare, message, json) VALUES (?, ?, ?, ?, ?)")
         .bind(guid)
@@ -316,7 +322,7 @@ async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
             };
             match done {
                 Ok(()) => drop(written.insert(guid, plain)),
-                Err(error) => assert!(bbs::database::is_transient(&error), "{error}"),
+                Err(error) => assert!(bbs::testing::database::is_transient(&error), "{error}"),
             }
         }
         drop(database);

@@ -1,7 +1,7 @@
 //! The default catalog's migrations on a database: all at once, version by version, and down.
 
-use bbs::database::{schema, sql};
-use bbs::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
+use bbs::testing::database::{schema, sql};
+use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bbs::lens::transform::Transform;
-use bbs::modules::catalog::Catalog;
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::catalog::Catalog;
 
 use crate::harness::bbs;
 use crate::harness::database::Kind;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bbs::database::{Transaction, sql};
+use bbs::testing::database::{Transaction, sql};
 use bbs_proto::models as proto;
 use tokio::sync::watch;
 

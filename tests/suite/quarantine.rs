@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use bbs::encryption::Keyring;
-use bbs::layout::schema::Sealing;
+use bbs::testing::layout::schema::Sealing;
+use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

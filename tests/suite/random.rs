@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bbs::migrate::fault;
+use bbs::testing::migrate::fault;
 use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::task::block_in_place;

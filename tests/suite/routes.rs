@@ -5,7 +5,7 @@ mod faults;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs::api::{Route, routes};
+use bbs::testing::api::{Route, routes};
 use bbs_proto::models::error::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -156,7 +156,7 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
 on_each_layout!(body_over_the_limit_is_rejected_by_every_route);
 async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let server = Server::empty(kind).await;
-    let length = bbs::http::LARGEST_BODY + 1;
+    let length = bbs::testing::http::LARGEST_BODY + 1;
     for Route { path, .. } in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
         let head = format!("POST /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
-use bbs::layout::manifest::Direction;
-use bbs::lens::transform::Transform;
-use bbs::modules::sandbox::{Limits, Sandbox};
-use bbs::modules::translate::{Translate, TranslateError};
-use bbs::modules::{MigrationModule, Module};
+use bbs::testing::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
+use bbs::testing::layout::manifest::Direction;
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::sandbox::{Limits, Sandbox};
+use bbs::testing::modules::translate::{Translate, TranslateError};
+use bbs::testing::modules::{MigrationModule, Module};
 
 use crate::harness::modules::{chain, guest, migration, sandbox, sandbox_with, translator};
 

@@ -1,8 +1,8 @@
 //! Schemas on each database: a layout is created, read back from the catalog tables, and compared.
 
-use bbs::database::schema::{self, ColumnChange, PhysicalTable};
-use bbs::database::{Database, Dialect, sql};
-use bbs::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs::testing::database::schema::{self, ColumnChange, PhysicalTable};
+use bbs::testing::database::{Database, Dialect, sql};
+use bbs::testing::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs::migrate::Decision;
+use bbs::testing::migrate::Decision;
 use bbs_proto::prost::encoding::decode_varint;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};

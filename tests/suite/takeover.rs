@@ -1,7 +1,7 @@
 //! The database that Diego's BBS wrote, migrated up and down through the default modules: all rows are preserved. The
 //! API's responses on it are tested in `api`.
 
-use bbs::migrate::Decision;
+use bbs::testing::migrate::Decision;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};

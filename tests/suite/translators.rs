@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::modules::catalog::Catalog;
-use bbs::modules::sandbox::Limits;
-use bbs::modules::translate::Translate;
+use bbs::testing::modules::catalog::Catalog;
+use bbs::testing::modules::sandbox::Limits;
+use bbs::testing::modules::translate::Translate;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::{v0_9, v0_10};

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bbs::domain::validation::{Validate, check};
+use bbs::testing::domain::validation::{Validate, check};
 use bbs_proto::models::*;
 use bbs_proto::prost::{DecodeError, Message};
 use proptest::prelude::*;

@@ -80,13 +80,6 @@ impl From<Vec<ResidueEntry>> for Residue {
     }
 }
 
-impl ResidueValue {
-    /// The saved columns of a row. The residue of a row function has a form of the module's own.
-    pub fn columns(&self) -> impl Iterator<Item = (&[u8], Value<'_>)> {
-        decode(&self.bytes).into_iter()
-    }
-}
-
 fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     let mut hash = Sha256::new();
     for part in parts {

@@ -17,7 +17,7 @@ use super::restart::{Restart, restart};
 use super::slot::{Slot, SlotError, Unclaim};
 use super::tags::MetricTags;
 
-pub use push::{Push, hostnames_differ, resolved_tags, tags_differ};
+pub use push::{Push, resolved_tags, tags_differ};
 
 /// An instance that has waited for longer is auctioned again.
 const STALE_NS: i64 = 30_000_000_000;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bbs::database::{Dialect, schema, sql};
-use bbs::layout::columns::{Batch, Outcome, RunArguments};
-use bbs::layout::manifest::{Direction, Manifest};
-use bbs::layout::schema::Index;
-use bbs::lens::transform::{Transform, TransformError};
-use bbs::migrate::Tuning;
+use bbs::testing::database::{Dialect, schema, sql};
+use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
+use bbs::testing::layout::manifest::{Direction, Manifest};
+use bbs::testing::layout::schema::Index;
+use bbs::testing::lens::transform::{Transform, TransformError};
+use bbs::testing::migrate::Tuning;
 
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::engine::Engine;

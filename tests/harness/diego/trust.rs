@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use bbs::config::ClientTls;
+use bbs::testing::config::ClientTls;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,7 +33,7 @@ pub struct HttpServer {
 
 impl Trust {
     pub fn new() -> Self {
-        bbs::tls::choose_cryptography();
+        bbs::choose_cryptography();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let authority = Authority::new("Diego's");
         replace(&folder.path().join("ca.crt"), &authority.certificate());

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use bbs::admin::{AdminClient, Command};
-use bbs::database::Database;
-use bbs::progress::Snapshot;
+use bbs::testing::admin::{AdminClient, Command};
+use bbs::testing::database::Database;
+use bbs::testing::progress::Snapshot;
 use tokio::sync::watch;
 
 use super::calls::{Caller, Failure};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bbs::model::change::RecordChange;
-use bbs::model::slot::Slot;
+use bbs::testing::model::change::RecordChange;
+use bbs::testing::model::slot::Slot;
 use bbs_proto::models as proto;
 
 use super::actual_lrps::{
@@ -72,7 +72,7 @@ async fn concurrent_calls_publish_one_consistent_history(kind: Kind) {
     server.service.events().publish(RecordChange::DesiredLrp {
         before: None,
         after: None,
-        trace_id: bbs::model::TraceId::NONE,
+        trace_id: bbs::testing::model::TraceId::NONE,
     });
     let mut changes = 0;
     loop {

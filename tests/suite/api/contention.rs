@@ -1,6 +1,6 @@
 //! Calls that conflict with another transaction in the database: they wait or are retried, and the client sees no error.
 
-use bbs::database::sql;
+use bbs::testing::database::sql;
 use bbs_proto::models as proto;
 
 use super::actual_lrps::{CLAIM, START, call_error, claim, images, rows, start};

@@ -58,7 +58,7 @@ async fn unknown_paths_are_answered_with_404(kind: Kind) {
 async fn chunked_body_above_the_limit_is_rejected() {
     let server = Server::empty(Kind::Sqlite).await;
     let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    let length = bbs::http::LARGEST_BODY + 1;
+    let length = bbs::testing::http::LARGEST_BODY + 1;
     let head = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     connection.write_all(format!("{head}{length:x}\r\n").as_bytes()).await.unwrap();
     connection.write_all(&vec![0; length]).await.unwrap();

@@ -161,7 +161,7 @@ async fn failed_auction_does_not_fail_the_call_and_is_retried_by_convergence(kin
     traced(&server, UPDATE, &scaling(3)).await;
     assert_eq!(neighbours.auctions(), [("guid".to_owned(), json!([2]))]);
     server.clock.set(crate::harness::server::NOW_NS + 31_000_000_000);
-    let counts = bbs::domain::convergence::run(&server.service).await.unwrap().lrps;
+    let counts = bbs::testing::domain::convergence::run(&server.service).await.unwrap().lrps;
     assert_eq!((counts.started, counts.failed), (7, 0));
     let mut asked = neighbours.auctions();
     asked.sort_by(|one, other| one.0.cmp(&other.0));

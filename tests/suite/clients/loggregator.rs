@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bbs::clients::{Clients, Loggregator as Client};
-use bbs::config::{self, ClientTls};
-use bbs::metrics::{Point, Quantity};
+use bbs::testing::clients::{Clients, Loggregator as Client};
+use bbs::testing::config::{self, ClientTls};
+use bbs::testing::metrics::{Point, Quantity};
 
 use crate::harness::certificates::{Authority, VALID, replace};
 use crate::harness::loggregator::{AgentBehaviour, Loggregator, gauge, names};

@@ -1,7 +1,7 @@
 //! Convergence of LRPs on every layout: its counts, its changes, the events that it publishes, and that it settles.
 
-use bbs::domain::convergence::{LrpCounts, run_among};
-use bbs::events::Subscription;
+use bbs::testing::domain::convergence::{LrpCounts, run_among};
+use bbs::testing::events::Subscription;
 use bbs_proto::models as proto;
 
 use crate::api::actual_lrps::{self as lrps, published, rows, subscribe};

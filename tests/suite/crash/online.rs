@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bbs::migrate::fault::{AFTER_BATCH, AFTER_COPY};
+use bbs::testing::migrate::fault::{AFTER_BATCH, AFTER_COPY};
 use tokio::sync::watch;
 
 use super::{OLDEST, inspect, points, run, with_fixture};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
-use bbs::config::ServerTls;
-use bbs::http::{Certificates, serve_clients};
+use bbs::testing::config::ServerTls;
+use bbs::testing::http::{Certificates, serve_clients};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

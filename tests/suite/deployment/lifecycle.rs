@@ -107,7 +107,8 @@ async fn healthy_database_passes_the_health_check(kind: Kind) {
     let database = deployment.database.open().await;
     loop {
         let mut read = database.read().await.unwrap();
-        let rows = read.fetch(bbs::database::sql("SELECT id FROM bbs_health_check WHERE time > 0")).await.unwrap();
+        let rows =
+            read.fetch(bbs::testing::database::sql("SELECT id FROM bbs_health_check WHERE time > 0")).await.unwrap();
         if !rows.is_empty() {
             break;
         }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs::clients::loggregator::messages::envelope::EnvelopeMessage;
-use bbs::clients::loggregator::messages::{Envelope, LogType};
+use bbs::testing::clients::loggregator::messages::envelope::EnvelopeMessage;
+use bbs::testing::clients::loggregator::messages::{Envelope, LogType};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message as _;
 use serde_json::json;

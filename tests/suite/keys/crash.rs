@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use bbs::migrate::fault::ROTATION_POINTS;
+use bbs::testing::migrate::fault::ROTATION_POINTS;
 
 use super::*;
 

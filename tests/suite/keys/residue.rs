@@ -27,7 +27,7 @@ async fn residue_is_resealed_and_restored_with_the_new_key_alone(kind: Kind) {
             &stored.context.database,
             OLDEST,
             &stored.layout(OLDEST),
-            &bbs::migrate::own_tables(),
+            &bbs::testing::migrate::own_tables(),
             None,
         )
         .await

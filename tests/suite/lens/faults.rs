@@ -1,6 +1,6 @@
 //! Faults behind a lens: records that it cannot transform, residue of removed records, transactions that lose a deadlock.
 
-use bbs::database::{is_transient, sql};
+use bbs::testing::database::{is_transient, sql};
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 

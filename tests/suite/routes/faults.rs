@@ -1,6 +1,6 @@
 //! The answer of every call when none can succeed: missing tables, a lost lock, an unreachable database, no Locket.
 
-use bbs::api::routes;
+use bbs::testing::api::routes;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bbs::domain::{Policy, convergence};
-use bbs::events::{Subscription, Topic};
-use bbs::model::change::RecordChange;
-use bbs::model::task;
+use bbs::testing::domain::{Policy, convergence};
+use bbs::testing::events::{Subscription, Topic};
+use bbs::testing::model::change::RecordChange;
+use bbs::testing::model::task;
 use bbs_proto::models as proto;
 use bbs_proto::models::task::State;
 use serde_json::json;

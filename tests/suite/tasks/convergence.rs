@@ -1,6 +1,6 @@
 //! Convergence of tasks that no call changes.
 
-use bbs::domain::convergence;
+use bbs::testing::domain::convergence;
 use bbs_proto::models::task::State;
 
 use super::{by_guid, complete, desire, get, not_found, start};

@@ -164,5 +164,5 @@ fn rarely_used_keys_are_read() {
     assert_eq!(config.clients.advanced_metrics.request_latency, ["Ping", "Tasks"]);
     assert_eq!(config.logging.time_format, TimeFormat::Rfc3339);
     let off = read(&with(r#""advanced_metrics":{"enabled":false,"route_config":{"request_count":["Ping"]}}"#)).unwrap();
-    assert_eq!((off.clients.advanced_metrics, off.listeners.health_check), (AdvancedMetrics::default(), None));
+    assert_eq!((off.clients.advanced_metrics, off.listeners.health_check), (clients::AdvancedMetrics::default(), None));
 }

@@ -1,0 +1,123 @@
+//! What the tests and benchmarks in `tests/` use of the host, by module. Everything else is private, so that the compiler
+//! reports what is no longer used.
+
+/// The admin socket's client.
+pub mod admin {
+    pub use crate::admin::{AdminClient, Command};
+}
+
+/// Routes, versions and the handling of a request.
+pub mod api {
+    pub use crate::api::{Answer, Api, NATIVE, Request, Route, routes};
+}
+
+/// Clients of the rest of Diego.
+pub mod clients {
+    pub use crate::clients::{ClientError, Clients, Loggregator, auctioneer, cells, loggregator, reps};
+}
+
+/// The present time, and a clock that stands still.
+pub mod clock {
+    pub use crate::clock::{StoppedClock, SystemClock};
+}
+
+/// Sections of the configuration file.
+pub mod config {
+    pub use crate::config::{
+        AuctioneerConfig, ClientTls, ClientsConfig, LocketConfig, LoggregatorConfig, RepConfig, ServerTls,
+    };
+}
+
+/// Connections, transactions and schemas.
+pub mod database {
+    pub use crate::database::{
+        Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls, Transaction, is_transient,
+        schema, sql,
+    };
+}
+
+/// The service and its periodic work.
+pub mod domain {
+    pub use crate::domain::{Policy, Service, convergence, validation};
+}
+
+/// Events and their subscriptions.
+pub mod events {
+    pub use crate::events::{Events, QUEUE, Subscription, Topic};
+}
+
+/// The API's port.
+pub mod http {
+    pub use crate::http::{Certificates, Gate, LARGEST_BODY, router, serve, serve_clients};
+}
+
+/// Key rotation.
+pub mod keys {
+    pub use crate::keys::{
+        KeyColumn, KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check, rotate,
+        status, verify,
+    };
+}
+
+/// Layouts, manifests and columns.
+pub mod layout {
+    pub use crate::layout::{columns, manifest, schema, values};
+}
+
+/// Migrations applied in memory.
+pub mod lens {
+    pub use crate::lens::transform;
+}
+
+/// The lock's fencing token.
+pub mod lock {
+    pub use crate::lock::fence;
+}
+
+/// Locket's messages.
+pub mod locket {
+    pub use crate::locket::messages;
+}
+
+/// Metrics.
+pub mod metrics {
+    pub use crate::metrics::{AdvancedRoutes, Measures, Metrics, Point, Quantity};
+}
+
+/// Migrations of a database.
+pub mod migrate {
+    pub use crate::migrate::{
+        Context, Decision, Intent, MigrateError, Strategy, Tuning, arguments, fault, layout_history, online,
+        own_tables, plan, run, status,
+    };
+}
+
+/// Entities and pure rules.
+pub mod model {
+    pub use crate::model::{TraceId, actual_lrp, change, desired_lrp, slot, task};
+}
+
+/// Catalog, sandbox and building of modules.
+pub mod modules {
+    pub use crate::modules::{MigrationModule, Module, TranslatorModule, build, catalog, sandbox, translate};
+}
+
+/// Progress of a migration.
+pub mod progress {
+    pub use crate::progress::{Progress, Snapshot};
+}
+
+/// Units of rows.
+pub mod rows {
+    pub use crate::rows::RecordVersions;
+}
+
+/// Entities over rows.
+pub mod store {
+    pub use crate::store::{DualWrite, DualWriteError, Lenses, Store, TableAccess};
+}
+
+/// The rate of a migration.
+pub mod throttle {
+    pub use crate::throttle::Throttle;
+}
