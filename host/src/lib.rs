@@ -43,6 +43,8 @@
 
 // Inside the crate, `pub` means for other modules; which ones, the table of layers says.
 #![allow(unreachable_pub)]
+// These pages are made with `--document-private-items`.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod admin;
 mod api;
