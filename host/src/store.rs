@@ -9,31 +9,27 @@ mod column_values;
 mod desired_lrps;
 mod direct;
 mod domains;
-mod dual_write;
 mod filter;
 mod lensed;
 mod page;
-mod reader;
 mod record;
 mod tasks;
-mod writer;
+mod transactions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use access::TableAccess;
+pub use access::{DualWrite, DualWriteError, TableAccess};
 pub use actual_lrps::ReadableSlot;
-pub use dual_write::{DualWrite, DualWriteError};
 pub use lensed::Lenses;
 pub use page::{Key, Listed, Range};
-pub use reader::Reader;
 pub use record::RecordReadError;
-pub use writer::Writer;
+pub use transactions::{Reader, Writer};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::clock::Clock;
-use crate::database::{self, Database, DatabaseError, SqlError};
+use crate::database::{self, Database, DatabaseError, SqlError, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
@@ -161,6 +157,13 @@ struct Inner {
     left_out: AtomicU64,
 }
 
+/// A transaction of the store.
+#[derive(Debug)]
+struct Session {
+    store: Store,
+    tx: Transaction,
+}
+
 impl Store {
     /// A store over a database, whose tables it accesses as `access` describes.
     pub fn new(
@@ -209,10 +212,7 @@ impl Store {
     /// As [`reader`](Self::reader).
     pub async fn look(&self) -> Result<Reader, StoreError> {
         let access = self.access().await;
-        let tx = match &access.lenses {
-            None => self.0.database.look().await?,
-            Some(_) => self.0.database.read().await?,
-        };
+        let tx = access.look(&self.0.database).await?;
         Reader::begin(self.clone(), access, tx).await
     }
 
@@ -223,7 +223,7 @@ impl Store {
     pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
         let access = self.access().await;
         let held = match &access.dual_write {
-            Some(dual_write) => Some(dual_write.hold(access.stored_tables(), key).await),
+            Some(dual_write) => Some(dual_write.hold(access.stored(&TABLES), key).await),
             None => None,
         };
         Ok(Writer::new(self.clone(), access, held, self.0.fence.begin().await?))

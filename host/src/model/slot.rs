@@ -1,24 +1,16 @@
 //! A slot: one index of a desired LRP, with up to three rows. A transition applies to the whole slot; the rows to write and
 //! the events to publish follow from the slot before and after.
 
-mod claim;
-mod crash;
 mod evacuation;
-mod presence;
-mod remove;
 mod rules;
-mod start;
-mod unclaim;
+mod transitions;
 
 use std::collections::BTreeMap;
 
 use super::actual_lrp::{ActualLrp, InstanceKey, Presence};
 
-pub use crash::Crashed;
 pub use evacuation::{Desired, Evacuated, Replacement};
-pub use remove::Retired;
-pub use start::Container;
-pub use unclaim::Unclaim;
+pub use transitions::{Container, Crashed, Retired, Unclaim};
 
 /// Why a transition of a slot is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::TABLES;
-use super::dual_write::DualWrite;
+use futures_util::future::BoxFuture;
+
 use super::lensed::Lenses;
-use crate::database::Dialect;
+use crate::database::{Database, DatabaseError, Dialect, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::rows::residue::Places;
@@ -22,8 +22,19 @@ pub struct TableAccess {
     record_versions: BTreeMap<String, DataVersion>,
     /// The places at which residue of a table's units may be stored.
     residue_places: BTreeMap<String, Places>,
-    pub(super) lenses: Option<Arc<Lenses>>,
+    pub(super) backend: Backend,
+    /// Independent of the backend: applied before a commit, to the stored tables and keys that the transaction changed.
     pub(super) dual_write: Option<Arc<dyn DualWrite>>,
+}
+
+/// What carries out the operations of readers and writers.
+#[derive(Debug, Default)]
+pub(super) enum Backend {
+    /// The native tables are the stored ones: each operation is a statement.
+    #[default]
+    Direct,
+    /// The data has another version: units are transformed in memory, and written at the end of the transaction.
+    Lensed(Arc<Lenses>),
 }
 
 impl TableAccess {
@@ -50,7 +61,7 @@ impl TableAccess {
     /// stored columns.
     pub fn through_lenses(lenses: Lenses, dialect: Dialect) -> Self {
         let Self { capacities, .. } = Self::direct(lenses.native(), dialect, &RecordVersions::default());
-        Self { capacities, lenses: Some(Arc::new(lenses)), ..Self::default() }
+        Self { capacities, backend: Backend::Lensed(Arc::new(lenses)), ..Self::default() }
     }
 
     /// Deletes the residue of a unit of this table at these places when the unit is deleted.
@@ -67,9 +78,20 @@ impl TableAccess {
         self
     }
 
-    /// The stored tables that a change may affect.
-    pub(super) fn stored_tables(&self) -> Vec<&str> {
-        self.lenses.as_ref().map_or_else(|| TABLES.to_vec(), |lenses| lenses.stored_tables())
+    /// The stored tables that hold the units of native tables.
+    pub(super) fn stored<'a>(&'a self, tables: &[&'a str]) -> Vec<&'a str> {
+        match &self.backend {
+            Backend::Direct => tables.to_vec(),
+            Backend::Lensed(lenses) => lenses.stored(tables),
+        }
+    }
+
+    /// A transaction for a single operation, which through a lens consists of several statements and needs a snapshot.
+    pub(super) async fn look(&self, database: &Database) -> Result<Transaction, DatabaseError> {
+        match &self.backend {
+            Backend::Direct => database.look().await,
+            Backend::Lensed(_) => database.read().await,
+        }
     }
 
     pub(super) fn residue_places(&self, table: &str) -> Option<&Places> {
@@ -85,4 +107,30 @@ impl TableAccess {
         let version = *self.record_versions.get(table)?;
         Some((RECORD_VERSION, i64::try_from(version).unwrap_or(i64::MAX)))
     }
+}
+
+/// The dual writes of an online migration: every change is also applied to the copies, in the change's own transaction.
+pub trait DualWrite: Send + Sync + std::fmt::Debug {
+    /// Excludes the copier from the units of this key in these tables until the returned guard is dropped. Called before
+    /// the transaction begins, so that a waiting caller holds no database lock that the copier needs.
+    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
+
+    /// Applies the transaction's changes to the copies. `touched` are stored tables and unit keys.
+    ///
+    /// # Errors
+    /// If the change cannot be applied to the copies. The caller then rolls back.
+    fn changed<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        touched: &'a [(String, Vec<u8>)],
+    ) -> BoxFuture<'a, Result<(), DualWriteError>>;
+}
+
+/// A change that cannot be applied to the copies.
+#[derive(Debug, thiserror::Error)]
+#[error("the change cannot be carried over to the tables of the migration under way, so it was not made")]
+pub struct DualWriteError {
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+    /// Whether the change may succeed when retried from its start.
+    pub is_transient: bool,
 }

@@ -1,15 +1,14 @@
-//! The table `actual_lrps`: the instances of desired LRPs. A slot, one index of a process guid, has up to three rows.
+//! The table `actual_lrps`: the instances of desired LRPs. A slot, one index of a process guid, has up to three rows. Owns
+//! the mapping between instances and columns.
 
-mod converge;
 mod slots;
 
 pub use slots::ReadableSlot;
 
 use super::filter::Filter;
 use super::page::{Key, Listed, Range};
-use super::reader::Reader;
-use super::record::{Record, RecordReadError};
-use super::{EntityTable, StoreError, Writer};
+use super::record::{Projection, Record, RecordReadError};
+use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use crate::model::tags;
 
@@ -20,7 +19,7 @@ const TABLE: EntityTable = EntityTable {
     heavy: &["net_info", "internal_routes", "metric_tags"],
 };
 
-const COLUMNS: [&str; 18] = [
+const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[
     "process_guid",
     "instance_index",
     "domain",
@@ -39,12 +38,28 @@ const COLUMNS: [&str; 18] = [
     "metric_tags",
     "routable",
     "availability_zone",
-];
+]);
+
+/// The columns that convergence needs: placement and state, and for running instances their internal routes and metric tags.
+/// No other column is read or decrypted.
+const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
+    "process_guid",
+    "instance_index",
+    "domain",
+    "state",
+    "instance_guid",
+    "cell_id",
+    "since",
+    "crash_count",
+    "presence",
+    "internal_routes",
+    "metric_tags",
+]);
 
 impl Reader {
     /// The last key of a page of instances; reads no instances.
     pub async fn instances_page_end(&mut self, after: Option<&Key>, units: u32) -> Result<Option<Key>, StoreError> {
-        self.page_end(TABLE, &Filter::everything(), after, units).await
+        self.page_end(TABLE, after, units).await
     }
 
     /// Lists instances.
@@ -53,7 +68,12 @@ impl Reader {
         filter: &ActualLrpFilter,
         range: &Range,
     ) -> Result<Listed<ActualLrp>, StoreError> {
-        self.list(TABLE, &COLUMNS, &condition(filter), range, actual_lrp).await
+        self.list(&WHOLE, &condition(filter), range).await
+    }
+
+    /// Incomplete instances, for convergence. Do not write them: a change reads the whole row.
+    pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
+        Ok(self.list(&PARTS, &Filter::everything(), range).await?.records)
     }
 }
 
@@ -96,4 +116,24 @@ fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         routable: record.flag("routable")?,
         availability_zone: record.text("availability_zone")?,
     })
+}
+
+fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
+    let mut row = ActualLrp {
+        process_guid: record.text("process_guid")?,
+        index: record.number("instance_index")?,
+        domain: record.text("domain")?,
+        state: record.text("state")?,
+        instance_guid: record.text("instance_guid")?,
+        cell_id: record.text("cell_id")?,
+        since_ns: record.long("since")?,
+        crash_count: record.number("crash_count")?,
+        presence: record.number("presence")?,
+        ..ActualLrp::default()
+    };
+    if (row.state(), row.presence()) == (Some(State::Running), Some(Presence::Ordinary)) {
+        row.internal_routes = record.optional_json("internal_routes", tags::hostnames_from_json)?;
+        row.metric_tags = record.optional_json("metric_tags", tags::text_map_from_json)?;
+    }
+    Ok(row)
 }

@@ -60,7 +60,7 @@ fn excerpt(text: &[u8], dialect: Dialect) -> String {
 impl Writer {
     /// A failure text, made to fit; see the function `excerpt`.
     pub(super) fn excerpt(&self, text: &[u8]) -> ColumnValue {
-        ColumnValue::Text(excerpt(text, self.tx.dialect()))
+        ColumnValue::Text(excerpt(text, self.session.tx.dialect()))
     }
 
     /// The value for a plain column.
@@ -75,7 +75,7 @@ impl Writer {
     ) -> Result<ColumnValue, StoreError> {
         let name = table.name;
         let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText { table: name, column })?;
-        if self.tx.dialect() == Dialect::Postgres && text.contains('\0') {
+        if self.session.tx.dialect() == Dialect::Postgres && text.contains('\0') {
             return Err(StoreError::NotText { table: name, column });
         }
         match self.access.capacity(name, column) {

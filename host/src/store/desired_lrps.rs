@@ -1,17 +1,15 @@
 //! The table `desired_lrps`. Owns the mapping between desired LRPs and columns.
 
-mod converge;
-
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
 use super::column_values::{ColumnValues, Conflict, json, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
-use super::reader::Reader;
-use super::record::{Record, RecordReadError};
-use super::{EntityTable, StoreError, Writer};
+use super::record::{Projection, Record, RecordReadError};
+use super::{EntityTable, Reader, StoreError, Writer};
+use crate::model::convergence::DesiredInstances;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
-use crate::model::routes::Routes;
+use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::{Text, tags};
 
 const TABLE: EntityTable = EntityTable {
@@ -21,7 +19,7 @@ const TABLE: EntityTable = EntityTable {
     heavy: &["run_info", "routes", "metric_tags", "annotation"],
 };
 
-const SCHEDULING: [&str; 14] = [
+const SCHEDULING: Projection<SchedulingInfo> = TABLE.read(scheduling).columns(&[
     "process_guid",
     "domain",
     "log_guid",
@@ -36,20 +34,21 @@ const SCHEDULING: [&str; 14] = [
     "modification_tag_index",
     "volume_placement",
     "placement_tags",
-];
+]);
 
-const WHOLE: [&str; 17] = {
+const WHOLE: Projection<DesiredLrp> = TABLE.read(whole).columns(&WHOLE_COLUMNS);
+const WHOLE_COLUMNS: [&str; 17] = {
     let mut columns =
         ["run_info", "metric_tags", "update_strategy", "", "", "", "", "", "", "", "", "", "", "", "", "", ""];
     let mut at = 0;
-    while at < SCHEDULING.len() {
-        columns[3 + at] = SCHEDULING[at];
+    while at < SCHEDULING.columns.len() {
+        columns[3 + at] = SCHEDULING.columns[at];
         at += 1;
     }
     columns
 };
 
-const ROUTING: [&str; 8] = [
+const ROUTING: Projection<RoutingInfo> = TABLE.read(routing).columns(&[
     "process_guid",
     "domain",
     "log_guid",
@@ -58,7 +57,13 @@ const ROUTING: [&str; 8] = [
     "modification_tag_epoch",
     "modification_tag_index",
     "metric_tags",
-];
+]);
+
+/// The columns that convergence compares instances with. A sealed column that cannot be read is `None`; the others still
+/// count, so that no instance is removed because the record of its desired LRP is damaged.
+const PARTS: Projection<DesiredInstances> =
+    TABLE.read(parts).columns(&["process_guid", "domain", "instances", "routes", "metric_tags"]);
+const NUMBERS: Projection<DesiredInstances> = TABLE.read(numbers).columns(&["process_guid", "domain", "instances"]);
 
 impl Reader {
     /// Lists desired LRPs.
@@ -67,7 +72,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<DesiredLrp>, StoreError> {
-        self.list(TABLE, &WHOLE, &condition(filter), range, whole).await
+        self.list(&WHOLE, &condition(filter), range).await
     }
 
     /// Lists the scheduling part of desired LRPs; does not decrypt the run information.
@@ -76,7 +81,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<SchedulingInfo>, StoreError> {
-        self.list(TABLE, &SCHEDULING, &condition(filter), range, scheduling).await
+        self.list(&SCHEDULING, &condition(filter), range).await
     }
 
     /// Lists the routing part of desired LRPs.
@@ -85,36 +90,47 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<RoutingInfo>, StoreError> {
-        self.list(TABLE, &ROUTING, &condition(filter), range, routing).await
+        self.list(&ROUTING, &condition(filter), range).await
     }
 
     /// The desired LRP of a process guid.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
-        self.get(TABLE, &WHOLE, process_guid, whole).await
+        self.get(&WHOLE, process_guid).await
     }
 
     /// The scheduling part of the desired LRP of a process guid.
     pub async fn scheduling_info(&mut self, process_guid: &[u8]) -> Result<Option<SchedulingInfo>, StoreError> {
-        self.get(TABLE, &SCHEDULING, process_guid, scheduling).await
+        self.get(&SCHEDULING, process_guid).await
+    }
+
+    /// Lists the columns of desired LRPs that convergence needs.
+    pub async fn wanted(&mut self, range: &Range) -> Result<Listed<DesiredInstances>, StoreError> {
+        self.list(&PARTS, &Filter::everything(), range).await
     }
 }
 
 impl Writer {
     /// The desired LRP of a process guid, locked until the transaction ends.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
-        self.get(TABLE, &WHOLE, process_guid, whole).await
+        self.get(&WHOLE, process_guid).await
     }
 
     /// The desired number of instances, also of a record that is otherwise unreadable.
     pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
-        self.get(TABLE, &[TABLE.key, "instances"], process_guid, |record| record.number("instances")).await
+        let instances = TABLE.read(|record| record.number("instances")).columns(&[TABLE.key, "instances"]);
+        self.get(&instances, process_guid).await
     }
 
     /// The desired number of instances and the number of the update strategy, also of a record that is otherwise
     /// unreadable.
     pub async fn desired_replacement(&mut self, process_guid: &[u8]) -> Result<Option<(i32, i32)>, StoreError> {
-        let read = |record: &Record<'_>| Ok((record.number("instances")?, record.number("update_strategy")?));
-        self.get(TABLE, &[TABLE.key, "instances", "update_strategy"], process_guid, read).await
+        let replacement = TABLE.read(|record| Ok((record.number("instances")?, record.number("update_strategy")?)));
+        self.get(&replacement.columns(&[TABLE.key, "instances", "update_strategy"]), process_guid).await
+    }
+
+    /// The desired number of instances and the domain, locked until the transaction ends.
+    pub async fn wanted(&mut self, process_guid: &[u8]) -> Result<Option<DesiredInstances>, StoreError> {
+        self.get(&NUMBERS, process_guid).await
     }
 
     /// Inserts a desired LRP.
@@ -175,7 +191,7 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<Option<Result<DesiredLrp, StoreError>>, StoreError> {
-        self.take(TABLE, &WHOLE, process_guid, whole).await
+        self.take(&WHOLE, process_guid).await
     }
 }
 
@@ -229,4 +245,23 @@ fn routing(record: &Record<'_>) -> Result<RoutingInfo, RecordReadError> {
         tag: record.tag()?,
         metric_tags: record.optional_json("metric_tags", tags::metric_tags_from_json)?,
     })
+}
+
+fn numbers(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
+    Ok(DesiredInstances {
+        process_guid: record.text("process_guid")?,
+        domain: record.text("domain")?,
+        instances: record.number("instances")?,
+        ..DesiredInstances::default()
+    })
+}
+
+fn parts(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
+    let routes: Option<Option<Routes>> = record.json("routes", Routes::from_json).ok();
+    let hostnames = routes.and_then(|routes| match routes.as_ref().and_then(|routes| routes.of(INTERNAL_ROUTER)) {
+        None => Some(Vec::new()),
+        Some(value) => tags::hostnames_from_json(value).ok(),
+    });
+    let metric_tags = record.optional_json("metric_tags", tags::metric_tags_from_json).ok();
+    Ok(DesiredInstances { hostnames, metric_tags, ..numbers(record)? })
 }

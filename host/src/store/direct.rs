@@ -2,39 +2,80 @@
 //! changes.
 
 use futures_util::TryStreamExt;
-use sea_query::{Alias, Cond, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
+use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
 
 use super::column_values::{ColumnValue, ColumnValues, Conflict};
 use super::filter::Filter;
-use super::page::{Key, PageEnd, Range};
-use super::{EntityTable, StoreError, failed};
+use super::page::{Key, Listed, PageEnd, Range};
+use super::record::Projection;
+use super::{EntityTable, Session, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;
-use crate::rows::operand;
+use crate::rows::{RowLock, UnitKey, operand, residue};
+
+/// The readable records of a range.
+pub(super) async fn list<T>(
+    Session { store, tx }: &mut Session,
+    projection: &Projection<T>,
+    filter: &Filter,
+    range: &Range,
+) -> Result<Listed<T>, StoreError> {
+    let (table, columns) = (projection.table, projection.columns);
+    let (rows, last) = match range.most {
+        Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
+        None => (scan(tx, table, columns, filter, range, RowLock::None, "list records").await?, range.through.clone()),
+    };
+    let records = store.readable(rows.iter().map(|row| projection.record(row, store.keyring())))?;
+    Ok(Listed { records, last })
+}
+
+/// All matching records, including errors for the unreadable ones.
+pub(super) async fn records<T>(
+    Session { store, tx }: &mut Session,
+    projection: &Projection<T>,
+    filter: &Filter,
+    what: &'static str,
+) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+    let rows = scan(tx, projection.table, projection.columns, filter, &Range::default(), RowLock::None, what).await?;
+    Ok(rows.iter().map(|row| projection.record(row, store.keyring())).collect())
+}
+
+/// The record of a unit. Under a lock, no other transaction changes it until this one ends.
+pub(super) async fn get<T>(
+    Session { store, tx }: &mut Session,
+    projection: &Projection<T>,
+    key: &[u8],
+    lock: RowLock,
+) -> Result<Option<T>, StoreError> {
+    let filter = Filter::everything().equals(projection.table.key, key);
+    let what = match lock {
+        RowLock::None => "get a record",
+        RowLock::Exclusive => "get a record to change it",
+    };
+    let rows = scan(tx, projection.table, projection.columns, &filter, &Range::default(), lock, what).await?;
+    rows.first().map(|row| projection.record(row, store.keyring())).transpose()
+}
 
 /// The rows of a table in a range of keys, in key order.
-pub(super) async fn scan(
+async fn scan(
     tx: &mut Transaction,
     table: EntityTable,
     columns: &[&'static str],
     filter: &Filter,
     range: &Range,
+    lock: RowLock,
     what: &'static str,
 ) -> Result<Vec<Row>, StoreError> {
-    rows(tx, &select(table, columns, filter, range, tx.dialect()), filter, what).await
-}
-
-/// All matching rows, locked against changes by other transactions until this one ends.
-pub(super) async fn scan_to_change(
-    tx: &mut Transaction,
-    table: EntityTable,
-    columns: &[&'static str],
-    filter: &Filter,
-    what: &'static str,
-) -> Result<Vec<Row>, StoreError> {
-    let mut select = select(table, columns, filter, &Range::default(), tx.dialect());
-    select.lock_exclusive();
-    rows(tx, &select, filter, what).await
+    let dialect = tx.dialect();
+    let mut select = select(table, columns, filter, range, dialect);
+    if lock == RowLock::Exclusive {
+        select.lock_exclusive();
+    }
+    let mut rows = tx.fetch(&select).await.map_err(failed(what))?;
+    if !filter.is_complete_in_sql(dialect) {
+        rows.retain(|row| filter.holds(row));
+    }
+    Ok(rows)
 }
 
 fn select(
@@ -53,20 +94,6 @@ fn select(
         .to_owned()
 }
 
-async fn rows(
-    tx: &mut Transaction,
-    select: &SelectStatement,
-    filter: &Filter,
-    what: &'static str,
-) -> Result<Vec<Row>, StoreError> {
-    let is_complete = filter.is_complete_in_sql(tx.dialect());
-    let mut rows = tx.fetch(select).await.map_err(failed(what))?;
-    if !is_complete {
-        rows.retain(|row| filter.holds(row));
-    }
-    Ok(rows)
-}
-
 pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
     let key = || Expr::col(Alias::new(key));
     let bound = |at: &Option<Key>| at.as_ref().and_then(|at| operand(at, dialect));
@@ -77,7 +104,7 @@ pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
 
 /// The rows of a page after a key, and its last key unless the page is the last. The rows are streamed in key order and
 /// counted; if they do not determine the end of the page, another query does.
-pub(super) async fn page(
+async fn page(
     tx: &mut Transaction,
     table: EntityTable,
     columns: &[&'static str],
@@ -107,7 +134,7 @@ pub(super) async fn page(
     }
     let last = page_end(tx, table, filter, after, units).await?;
     let range = Range { through: last, ..beyond };
-    let rows = scan(tx, table, columns, filter, &range, WHAT).await?;
+    let rows = scan(tx, table, columns, filter, &range, RowLock::None, WHAT).await?;
     Ok((rows, range.through))
 }
 
@@ -220,20 +247,20 @@ pub(super) fn bytes_of(column: Expr) -> Expr {
     Func::coalesce([Expr::from(length), Expr::val(0)]).into()
 }
 
+/// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its value.
 pub(super) async fn insert(
-    tx: &mut Transaction,
-    keyring: &Keyring,
-    (table, stamp): (EntityTable, Option<(&'static str, i64)>),
+    Session { store, tx }: &mut Session,
+    table: EntityTable,
+    stamp: Option<(&'static str, i64)>,
     rows: Vec<ColumnValues>,
     conflict: Conflict,
-    what: &'static str,
 ) -> Result<(), StoreError> {
     let Some(first) = rows.first() else { return Ok(()) };
     let names = first.iter().map(|(column, _)| *column).chain(stamp.map(|(column, _)| column));
     let mut insert = Query::insert();
     insert.into_table(Alias::new(table.name)).columns(names.map(Alias::new));
     for values in rows {
-        let values = values.into_iter().map(|(_, value)| operand_of(value, keyring));
+        let values = values.into_iter().map(|(_, value)| operand_of(value, store.keyring()));
         insert.values_panic(values.chain(stamp.map(|(_, version)| Expr::val(version))));
     }
     match conflict {
@@ -243,58 +270,78 @@ pub(super) async fn insert(
             insert.on_conflict(OnConflict::columns(keys).update_column(Alias::new(column)).to_owned());
         }
     }
-    tx.execute(&insert).await.map_err(failed(what)).map(drop)
+    tx.execute(&insert).await.map_err(failed("insert records")).map(drop)
 }
 
 /// Updates the matching rows and returns their number.
 pub(super) async fn update(
-    tx: &mut Transaction,
-    keyring: &Keyring,
+    Session { store, tx }: &mut Session,
     table: EntityTable,
     filter: &Filter,
     values: ColumnValues,
-    what: &'static str,
 ) -> Result<u64, StoreError> {
     let mut update = Query::update();
     update.table(Alias::new(table.name)).cond_where(filter.to_sql(tx.dialect()));
     for (column, value) in values {
-        update.value(Alias::new(column), operand_of(value, keyring));
+        update.value(Alias::new(column), operand_of(value, store.keyring()));
     }
-    tx.execute(&update).await.map_err(failed(what))
+    tx.execute(&update).await.map_err(failed("update a record"))
 }
 
-/// Deletes the matching rows and returns their number.
+/// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's residue is deleted too.
 pub(super) async fn delete(
     tx: &mut Transaction,
     table: EntityTable,
-    filter: &Filter,
-    what: &'static str,
+    residue_places: Option<&residue::Places>,
+    key: &[u8],
+    filter: Filter,
 ) -> Result<u64, StoreError> {
-    let delete = Query::delete().from_table(Alias::new(table.name)).cond_where(filter.to_sql(tx.dialect())).to_owned();
-    tx.execute(&delete).await.map_err(failed(what))
+    let whole_unit = filter.conditions().count() == 0;
+    let filter = filter.equals(table.key, key);
+    let deleted = tx.execute(&deletion(table, &filter, tx.dialect())).await.map_err(failed("delete records"))?;
+    if whole_unit {
+        delete_residue(tx, residue_places, key).await?;
+    }
+    Ok(deleted)
 }
 
-/// Deletes the matching rows and returns them.
-pub(super) async fn take(
-    tx: &mut Transaction,
-    table: EntityTable,
-    columns: &[&'static str],
-    filter: &Filter,
-    what: &'static str,
-) -> Result<Vec<Row>, StoreError> {
-    let dialect = tx.dialect();
-    if dialect == Dialect::Mysql {
+/// Deletes the only record of a unit and its residue, and returns the record.
+pub(super) async fn take<T>(
+    Session { store, tx }: &mut Session,
+    projection: &Projection<T>,
+    residue_places: Option<&residue::Places>,
+    key: &[u8],
+) -> Result<Option<Result<T, StoreError>>, StoreError> {
+    const WHAT: &str = "delete a record";
+    let (table, columns, dialect) = (projection.table, projection.columns, tx.dialect());
+    let filter = Filter::everything().equals(table.key, key);
+    let mut delete = deletion(table, &filter, dialect);
+    let rows = if dialect == Dialect::Mysql {
         // MySQL, unlike MariaDB, has no `RETURNING`.
-        let rows = scan_to_change(tx, table, columns, filter, what).await?;
+        let rows = scan(tx, table, columns, &filter, &Range::default(), RowLock::Exclusive, WHAT).await?;
         if !rows.is_empty() {
-            delete(tx, table, filter, what).await?;
+            tx.execute(&delete).await.map_err(failed(WHAT))?;
         }
-        return Ok(rows);
-    }
-    let returned = Query::returning().columns(columns.iter().map(|column| Alias::new(*column)));
-    let mut delete = Query::delete();
-    delete.from_table(Alias::new(table.name)).cond_where(filter.to_sql(dialect)).returning(returned);
-    tx.fetch(&delete).await.map_err(failed(what))
+        rows
+    } else {
+        delete.returning(Query::returning().columns(columns.iter().map(|column| Alias::new(*column))));
+        tx.fetch(&delete).await.map_err(failed(WHAT))?
+    };
+    let Some(row) = rows.first() else { return Ok(None) };
+    let taken = projection.record(row, store.keyring());
+    delete_residue(tx, residue_places, key).await?;
+    Ok(Some(taken))
+}
+
+fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStatement {
+    Query::delete().from_table(Alias::new(table.name)).cond_where(filter.to_sql(dialect)).to_owned()
+}
+
+/// Deletes the residue of a unit whose rows are deleted.
+async fn delete_residue(tx: &mut Transaction, places: Option<&residue::Places>, key: &[u8]) -> Result<(), StoreError> {
+    let Some(places) = places else { return Ok(()) };
+    let result = residue::forget(tx, places, &UnitKey::text(key.to_vec()).name()).await;
+    result.map_err(|source| StoreError::Units { what: "delete the residue of a record", source: Box::new(source) })
 }
 
 fn operand_of(value: ColumnValue, keyring: &Keyring) -> Expr {

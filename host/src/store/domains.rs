@@ -3,8 +3,7 @@
 use super::column_values::{Conflict, number};
 use super::filter::Filter;
 use super::page::Range;
-use super::reader::Reader;
-use super::{EntityTable, StoreError, Writer};
+use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::Text;
 
 const TABLE: EntityTable = EntityTable { name: "domains", key: "domain", primary_key: &["domain"], heavy: &[] };
@@ -13,9 +12,8 @@ impl Reader {
     /// The domains that expire after a time.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
-        let columns = ["domain", "expire_time"];
-        let all = Range::default();
-        Ok(self.list(TABLE, &columns, &fresh, &all, |record| record.text("domain")).await?.records)
+        let names = TABLE.read(|record| record.text("domain")).columns(&["domain", "expire_time"]);
+        Ok(self.list(&names, &fresh, &Range::default()).await?.records)
     }
 }
 

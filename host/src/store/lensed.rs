@@ -13,8 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-pub(super) use read::{get, list, page_end};
-pub(super) use write::LensSession;
+pub(super) use write::LoadedUnits;
 
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::Transaction;
@@ -118,15 +117,11 @@ impl Lenses {
         self
     }
 
-    /// The stored tables that hold the entities.
-    pub(super) fn stored_tables(&self) -> Vec<&str> {
-        let tables: BTreeSet<_> = TABLES.iter().flat_map(|table| self.stored_for(table)).collect();
-        tables.into_iter().collect()
-    }
-
-    /// The stored tables that hold a unit of a native table.
-    pub(super) fn stored_for(&self, table: &str) -> Vec<&str> {
-        self.table_groups[self.group(table)].stored.iter().map(String::as_str).collect()
+    /// The stored tables that hold the units of native tables.
+    pub(super) fn stored(&self, tables: &[&str]) -> Vec<&str> {
+        let stored: BTreeSet<_> =
+            tables.iter().flat_map(|table| &self.table_groups[self.group(table)].stored).collect();
+        stored.into_iter().map(String::as_str).collect()
     }
 
     pub(super) fn native(&self) -> &Layout {

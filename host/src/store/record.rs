@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::{EntityTable, Store, StoreError};
+use super::{EntityTable, StoreError};
 use crate::database::{Row, SqlError};
 use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::schema::Sealing;
@@ -69,24 +69,37 @@ pub(super) struct Record<'a> {
     keyring: &'a Keyring,
 }
 
-/// A function that reads an entity from a record.
-pub(super) type ReadRecord<T> = fn(&Record<'_>) -> Result<T, RecordReadError>;
+/// The columns of a table that an entity, or a part of it, is read from.
+#[derive(Debug)]
+pub(super) struct Projection<T> {
+    pub(super) table: EntityTable,
+    pub(super) columns: &'static [&'static str],
+    read: fn(&Record<'_>) -> Result<T, RecordReadError>,
+}
 
-impl<'a> Record<'a> {
-    /// Applies `read` to a row. An error names the record by its key.
-    pub(super) fn read<T>(
-        columns: &'a dyn Columns,
-        store: &'a Store,
-        table: EntityTable,
-        read: impl FnOnce(&Self) -> Result<T, RecordReadError>,
-    ) -> Result<T, StoreError> {
-        let record = Self { columns, keyring: store.keyring() };
-        read(&record).map_err(|source| {
-            let key = String::from_utf8_lossy(&record.text(table.key).unwrap_or_default()).into_owned();
-            StoreError::Unreadable { table: table.name, key, source }
-        })
+impl EntityTable {
+    /// A projection without columns yet.
+    pub(super) const fn read<T>(self, read: fn(&Record<'_>) -> Result<T, RecordReadError>) -> Projection<T> {
+        Projection { table: self, columns: &[], read }
+    }
+}
+
+impl<T> Projection<T> {
+    pub(super) const fn columns(self, columns: &'static [&'static str]) -> Self {
+        Self { columns, ..self }
     }
 
+    /// Reads a row. An error names the record by its key.
+    pub(super) fn record(&self, columns: &dyn Columns, keyring: &Keyring) -> Result<T, StoreError> {
+        let record = Record { columns, keyring };
+        (self.read)(&record).map_err(|source| {
+            let key = String::from_utf8_lossy(&record.text(self.table.key).unwrap_or_default()).into_owned();
+            StoreError::Unreadable { table: self.table.name, key, source }
+        })
+    }
+}
+
+impl Record<'_> {
     /// A text as bytes, which need not be UTF-8.
     pub(super) fn text(&self, column: &'static str) -> Result<Text, RecordReadError> {
         Ok(self.columns.bytes(column)?.unwrap_or_default().to_vec())

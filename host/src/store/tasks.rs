@@ -3,15 +3,14 @@
 use super::column_values::{ColumnValue, ColumnValues, Conflict, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
-use super::reader::Reader;
-use super::record::{Record, RecordReadError};
-use super::{EntityTable, StoreError, Writer};
+use super::record::{Projection, Record, RecordReadError};
+use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::task::{Task, TaskFilter};
 
 const TABLE: EntityTable =
     EntityTable { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
 
-const COLUMNS: [&str; 13] = [
+const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
     "guid",
     "domain",
     "updated_at",
@@ -25,24 +24,24 @@ const COLUMNS: [&str; 13] = [
     "task_definition",
     "rejection_count",
     "rejection_reason",
-];
+]);
 
 impl Reader {
     /// Lists tasks.
     pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Listed<Task>, StoreError> {
-        self.list(TABLE, &COLUMNS, &condition(filter), range, task).await
+        self.list(&WHOLE, &condition(filter), range).await
     }
 
     /// The task of a guid.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
-        self.get(TABLE, &COLUMNS, guid, task).await
+        self.get(&WHOLE, guid).await
     }
 }
 
 impl Writer {
     /// The task of a guid, locked until the transaction ends.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
-        self.get(TABLE, &COLUMNS, guid, task).await
+        self.get(&WHOLE, guid).await
     }
 
     /// Inserts a task.

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{COLUMNS, TABLE, actual_lrp};
+use super::{TABLE, WHOLE, actual_lrp};
 use crate::model::actual_lrp::{ActualLrp, Presence, State};
 use crate::model::slot::Slot;
 use crate::model::{Text, tags};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
-use crate::store::reader::Reader;
-use crate::store::record::{Record, RecordReadError};
-use crate::store::{StoreError, Writer};
+use crate::store::{Reader, StoreError, Writer};
 
 /// The readable rows of a slot.
 #[derive(Debug)]
@@ -26,7 +24,7 @@ impl Reader {
     pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<ReadableSlot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let (mut rows, mut damage) = (Vec::new(), None);
-        for row in self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await? {
+        for row in self.rows(&WHOLE, process_guid, filter).await? {
             match row {
                 Ok(row) => rows.push(row),
                 Err(fault) => damage = Some(fault),
@@ -43,14 +41,16 @@ impl Writer {
     /// If a row of it cannot be read.
     pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
-        let rows = self.rows(TABLE, &COLUMNS, process_guid, filter, actual_lrp).await?;
+        let rows = self.rows(&WHOLE, process_guid, filter).await?;
         Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Reads the slots of a process guid in order to change them, without those that have an unreadable row. The flag is
     /// true if all slots are included.
     pub async fn slots(&mut self, process_guid: &[u8]) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let rows = self.rows(TABLE, &COLUMNS, process_guid, Filter::everything(), with_index).await?;
+        let with_index = TABLE.read(|record| Ok((record.number::<i32>("instance_index")?, actual_lrp(record))));
+        let with_index = with_index.columns(WHOLE.columns);
+        let rows = self.rows(&with_index, process_guid, Filter::everything()).await?;
         let mut damaged = BTreeSet::new();
         let rows = rows.into_iter().map(|row| {
             let (index, row) = row?;
@@ -60,7 +60,7 @@ impl Writer {
                 StoreError::Unreadable { table: TABLE.name, key, source }
             })
         });
-        let mut slots = Slot::by_index(self.store.readable(rows)?);
+        let mut slots = Slot::by_index(self.session.store.readable(rows)?);
         slots.retain(|index, _| !damaged.contains(index));
         Ok((slots, damaged.is_empty()))
     }
@@ -68,9 +68,9 @@ impl Writer {
     /// The indices of a process guid that have an ordinary instance, including unreadable ones.
     pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
         let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
-        let columns = [TABLE.key, "instance_index", "presence"];
-        let rows = self.rows(TABLE, &columns, process_guid, ordinary, |record| record.number("instance_index"));
-        rows.await?.into_iter().collect()
+        let index = TABLE.read(|record| record.number("instance_index"));
+        let index = index.columns(&[TABLE.key, "instance_index", "presence"]);
+        self.rows(&index, process_guid, ordinary).await?.into_iter().collect()
     }
 
     /// Inserts rows of one process guid.
@@ -88,7 +88,8 @@ impl Writer {
         let running = Filter::everything()
             .is("presence", Presence::Ordinary as i32)
             .equals("state", State::Running.name().as_bytes());
-        Ok(self.rows(TABLE, &[TABLE.key, "presence", "state"], process_guid, running, |_| Ok(())).await?.len())
+        let columns = TABLE.read(|_| Ok(())).columns(&[TABLE.key, "presence", "state"]);
+        Ok(self.rows(&columns, process_guid, running).await?.len())
     }
 
     /// Writes the difference between two slots.
@@ -136,10 +137,6 @@ fn unchanged(row: &ActualLrp) -> Filter {
         0 => in_state,
         index => in_state.is("modification_tag_index", index),
     }
-}
-
-fn with_index(record: &Record<'_>) -> Result<(i32, Result<ActualLrp, RecordReadError>), RecordReadError> {
-    Ok((record.number("instance_index")?, actual_lrp(record)))
 }
 
 type TextOf = fn(&ActualLrp) -> &Text;

@@ -10,9 +10,9 @@ use crate::layout::schema::{Sealing, Table};
 use crate::layout::values::Value;
 use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
-use crate::store::page::{Key, PageEnd, Range};
-use crate::store::record::{Columns, ReadRecord, Record, RecordReadError};
-use crate::store::{EntityTable, Store, StoreError};
+use crate::store::page::{Key, Listed, PageEnd, Range};
+use crate::store::record::{Columns, Projection, RecordReadError};
+use crate::store::{EntityTable, Session, StoreError};
 
 /// The most units in memory at a time.
 const UNITS: u32 = 250;
@@ -24,7 +24,11 @@ pub(super) struct NativeRow<'a> {
     pub(super) row: usize,
 }
 
-impl NativeRow<'_> {
+impl<'a> NativeRow<'a> {
+    pub(super) fn all(table: &'a Table, rows: &'a TableRows) -> impl Iterator<Item = Self> {
+        (0..rows.count()).map(move |row| Self { table, rows, row })
+    }
+
     fn value(&self, column: &'static str) -> Value<'_> {
         self.rows.value(self.table, column, self.row).unwrap_or(Value::Null)
     }
@@ -65,78 +69,91 @@ impl Columns for NativeRow<'_> {
     }
 }
 
-/// The last key of a page after a key. Only the conditions that the database evaluates are taken into account, so the
-/// page may have fewer records than units.
-pub(in crate::store) async fn page_end(
-    lenses: &Lenses,
-    tx: &mut Transaction,
-    table: EntityTable,
-    filter: &Filter,
-    after: Option<&Key>,
-    units: u32,
-) -> Result<Option<Key>, StoreError> {
-    let beyond = Range { after: after.cloned(), ..Range::default() };
-    let mut end = PageEnd::new(units);
-    let found = keys::next(lenses, tx, table.name, filter, &beyond, units).await?;
-    Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
-}
-
-/// The records of a range in key order, including errors for the unreadable ones.
-pub(in crate::store) async fn list<T>(
-    store: &Store,
-    lenses: &Arc<Lenses>,
-    tx: &mut Transaction,
-    (table, columns): (EntityTable, &[&'static str]),
-    filter: &Filter,
-    range: &Range,
-    read: ReadRecord<T>,
-) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-    let mut range = range.clone();
-    let mut records = Vec::new();
-    loop {
-        let found = keys::next(lenses, tx, table.name, filter, &range, UNITS).await?;
-        let is_last = found.len() < UNITS as usize;
-        range.after = found.last().map(|(key, _)| key.clone());
-        let found = found.into_iter().map(|(key, _)| UnitKey::text(key)).collect();
-        records.extend(records_of(store, lenses, tx, (table, columns), filter, found, read).await?);
-        if is_last {
-            break;
-        }
+impl Lenses {
+    /// The last key of a page after a key. Only the conditions that the database evaluates are taken into account, so the
+    /// page may have fewer records than units.
+    pub(in crate::store) async fn page_end(
+        &self,
+        tx: &mut Transaction,
+        table: EntityTable,
+        filter: &Filter,
+        after: Option<&Key>,
+        units: u32,
+    ) -> Result<Option<Key>, StoreError> {
+        let beyond = Range { after: after.cloned(), ..Range::default() };
+        let mut end = PageEnd::new(units);
+        let found = keys::next(self, tx, table.name, filter, &beyond, units).await?;
+        Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
     }
-    Ok(records)
-}
 
-pub(in crate::store) async fn get<T>(
-    store: &Store,
-    lenses: &Arc<Lenses>,
-    tx: &mut Transaction,
-    (table, columns): (EntityTable, &[&'static str]),
-    key: &[u8],
-    read: ReadRecord<T>,
-) -> Result<Option<T>, StoreError> {
-    let filter = Filter::everything();
-    let found = records_of(store, lenses, tx, (table, columns), &filter, vec![UnitKey::text(key)], read).await?;
-    found.into_iter().next().transpose()
-}
+    /// The readable records of a range.
+    pub(in crate::store) async fn list<T>(
+        self: &Arc<Self>,
+        session: &mut Session,
+        projection: &Projection<T>,
+        filter: &Filter,
+        range: &Range,
+    ) -> Result<Listed<T>, StoreError> {
+        let mut range = range.clone();
+        if let Some(units) = range.most.take() {
+            let after = range.after.as_ref();
+            range.through = self.page_end(&mut session.tx, projection.table, filter, after, units).await?;
+        }
+        let records = self.records(session, projection, filter, &range).await?;
+        Ok(Listed { records: session.store.readable(records.into_iter())?, last: range.through })
+    }
 
-/// The records of some units, including errors for the unreadable ones.
-async fn records_of<T>(
-    store: &Store,
-    lenses: &Arc<Lenses>,
-    tx: &mut Transaction,
-    (table, columns): (EntityTable, &[&'static str]),
-    filter: &Filter,
-    units: Vec<UnitKey>,
-    read: ReadRecord<T>,
-) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-    let group = lenses.group(table.name);
-    let native = lenses.load(tx, store.keyring(), group, units, Some((table.name, columns))).await;
-    let native = native.map_err(failed("read records through the lens"))?;
-    let rows = &native.batch.tables[table.name];
-    let rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
-    let matching = rows.filter(|row| filter.holds(row)).map(|row| Record::read(&row, store, table, read));
-    let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
-    Ok(matching.chain(damaged).collect())
+    /// The records of a range in key order, including errors for the unreadable ones.
+    pub(in crate::store) async fn records<T>(
+        self: &Arc<Self>,
+        session: &mut Session,
+        projection: &Projection<T>,
+        filter: &Filter,
+        range: &Range,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let mut range = range.clone();
+        let mut records = Vec::new();
+        loop {
+            let found = keys::next(self, &mut session.tx, projection.table.name, filter, &range, UNITS).await?;
+            let is_last = found.len() < UNITS as usize;
+            range.after = found.last().map(|(key, _)| key.clone());
+            let found = found.into_iter().map(|(key, _)| UnitKey::text(key)).collect();
+            records.extend(self.records_of(session, projection, filter, found).await?);
+            if is_last {
+                break;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The record of a unit.
+    pub(in crate::store) async fn get<T>(
+        self: &Arc<Self>,
+        session: &mut Session,
+        projection: &Projection<T>,
+        key: &[u8],
+    ) -> Result<Option<T>, StoreError> {
+        let found = self.records_of(session, projection, &Filter::everything(), vec![UnitKey::text(key)]).await?;
+        found.into_iter().next().transpose()
+    }
+
+    /// The records of some units, including errors for the unreadable ones.
+    async fn records_of<T>(
+        self: &Arc<Self>,
+        Session { store, tx }: &mut Session,
+        projection: &Projection<T>,
+        filter: &Filter,
+        units: Vec<UnitKey>,
+    ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
+        let (table, keyring) = (projection.table, store.keyring());
+        let columns = Some((table.name, projection.columns));
+        let native = self.load(tx, keyring, self.group(table.name), units, columns).await;
+        let native = native.map_err(failed("read records through the lens"))?;
+        let rows = &native.batch.tables[table.name];
+        let matching = NativeRow::all(self.table(table.name), rows).filter(|row| filter.holds(row));
+        let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
+        Ok(matching.map(|row| projection.record(&row, keyring)).chain(damaged).collect())
+    }
 }
 
 pub(super) fn unreadable(table: EntityTable, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {

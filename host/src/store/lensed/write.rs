@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
-use crate::database::{Transaction, is_unique_violation};
+use crate::database::is_unique_violation;
+use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::ResidueEntry;
 use crate::rows::{self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
-use crate::store::record::{ReadRecord, Record};
-use crate::store::{EntityTable, Store, StoreError};
+use crate::store::record::Projection;
+use crate::store::{EntityTable, Session, StoreError};
 
 /// The units that one transaction has loaded.
-#[derive(Debug)]
-pub(in crate::store) struct LensSession {
-    lenses: Arc<Lenses>,
+#[derive(Debug, Default)]
+pub(in crate::store) struct LoadedUnits {
     /// By table group and key.
-    units: BTreeMap<(usize, Vec<u8>), SessionUnit>,
+    units: BTreeMap<(usize, Vec<u8>), LoadedUnit>,
     /// Whether a unique violation at commit is reported to the caller as [`StoreError::Exists`].
     reports_conflicts: bool,
 }
 
 /// One unit as it is stored, and at the native layout.
 #[derive(Debug)]
-struct SessionUnit {
+struct LoadedUnit {
     stored: UnitBatch,
     native: UnitState,
     changed: bool,
@@ -51,88 +51,61 @@ enum UnitState {
     Removed,
 }
 
-impl LensSession {
-    pub(in crate::store) fn new(lenses: Arc<Lenses>) -> Self {
-        Self { lenses, units: BTreeMap::new(), reports_conflicts: false }
-    }
-
+impl LoadedUnits {
     async fn unit(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
         table: EntityTable,
         key: &[u8],
-    ) -> Result<&mut SessionUnit, StoreError> {
-        let group = self.lenses.group(table.name);
+    ) -> Result<&mut LoadedUnit, StoreError> {
+        let group = lenses.group(table.name);
         let at = (group, key.to_vec());
         if !self.units.contains_key(&at) {
-            let unit = self.read(store, tx, group, key).await.map_err(failed("read a record to change it"))?;
-            self.units.insert(at.clone(), unit);
+            let unit = LoadedUnit::read(lenses, session, group, key).await;
+            self.units.insert(at.clone(), unit.map_err(failed("read a record to change it"))?);
         }
         Ok(self.units.get_mut(&at).expect("just inserted"))
     }
 
-    async fn read(
-        &self,
-        store: &Store,
-        tx: &mut Transaction,
-        group: usize,
-        key: &[u8],
-    ) -> Result<SessionUnit, RowsError> {
-        let (lenses, keyring) = (&self.lenses, store.keyring());
-        let (units, wanted) = ([UnitKey::text(key)], lenses.wanted(group, None));
-        let stored = rows::load(tx, &lenses.place, &wanted, &units, RowLock::Exclusive, ByteLimits::NONE).await?;
-        let residue_before = lenses.load_residue(tx, keyring, group, &stored).await?;
-        let had_residue = !residue_before.is_empty();
-        let mut native = lenses.transform_loaded(keyring, group, stored.clone(), residue_before).await?;
-        let native = match native.damaged.pop() {
-            Some((_, fault)) => UnitState::Damaged(Arc::new(fault)),
-            None => UnitState::Readable { before: native.batch.clone(), now: native.batch, residue: native.residue },
-        };
-        Ok(SessionUnit { stored, native, changed: false, had_residue })
-    }
-
     pub(in crate::store) async fn get<T>(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
-        table: EntityTable,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
+        projection: &Projection<T>,
         key: &[u8],
-        read: ReadRecord<T>,
     ) -> Result<Option<T>, StoreError> {
-        let lenses = Arc::clone(&self.lenses);
-        let rows = self.unit(store, tx, table, key).await?.rows(table, key)?;
-        let mut rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
-        rows.next().map(|row| Record::read(&row, store, table, read)).transpose()
+        let table = projection.table;
+        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
+        let mut rows = NativeRow::all(lenses.table(table.name), rows);
+        rows.next().map(|row| projection.record(&row, session.store.keyring())).transpose()
     }
 
     pub(in crate::store) async fn rows<T>(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
-        (table, key): (EntityTable, &[u8]),
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
+        projection: &Projection<T>,
+        key: &[u8],
         filter: &Filter,
-        read: ReadRecord<T>,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-        let lenses = Arc::clone(&self.lenses);
-        let rows = self.unit(store, tx, table, key).await?.rows(table, key)?;
-        let rows = (0..rows.count()).map(|row| NativeRow { table: lenses.table(table.name), rows, row });
-        let matching = rows.filter(|row| filter.holds(row));
-        Ok(matching.map(|row| Record::read(&row, store, table, read)).collect())
+        let table = projection.table;
+        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
+        let matching = NativeRow::all(lenses.table(table.name), rows).filter(|row| filter.holds(row));
+        Ok(matching.map(|row| projection.record(&row, session.store.keyring())).collect())
     }
 
     pub(in crate::store) async fn insert(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
         (table, key): (EntityTable, &[u8]),
         rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
-        let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
         self.reports_conflicts |= conflict == Conflict::Fails;
-        let unit = self.unit(store, tx, table, key).await?;
+        let unit = self.unit(lenses, session, table, key).await?;
         unit.changed = true;
         let held = unit.rows_mut(table, key)?;
         let mut new = Vec::with_capacity(rows.len());
@@ -140,12 +113,12 @@ impl LensSession {
             let row = |row| NativeRow { table: declared, rows: held, row };
             let taken = (0..held.count()).find(|at| is_same_row(table, &row(*at), &values));
             match (taken, conflict) {
-                (None, _) => new.push(row_of(declared, held, values, store)),
+                (None, _) => new.push(row_of(declared, held, values, session.store.keyring())),
                 (Some(_), Conflict::Fails) => return Err(StoreError::Exists),
                 (Some(at), Conflict::Updates(column)) => {
                     let value = values.into_iter().find(|(name, _)| *name == column);
                     let (_, value) = value.expect("the updated column is given");
-                    let value = held_in(held, column, value, store);
+                    let value = held_in(held, column, value, session.store.keyring());
                     held.set(declared, column, &[at], value.value());
                 }
             }
@@ -156,20 +129,19 @@ impl LensSession {
 
     pub(in crate::store) async fn update(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
         (table, key): (EntityTable, &[u8]),
         filter: &Filter,
         values: ColumnValues,
     ) -> Result<u64, StoreError> {
-        let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
-        let unit = self.unit(store, tx, table, key).await?;
+        let unit = self.unit(lenses, session, table, key).await?;
         let rows = unit.rows_mut(table, key)?;
-        let matching: Vec<_> =
-            (0..rows.count()).filter(|row| filter.holds(&NativeRow { table: declared, rows, row: *row })).collect();
+        let matching = NativeRow::all(declared, rows).filter(|row| filter.holds(row));
+        let matching: Vec<_> = matching.map(|row| row.row).collect();
         for (column, value) in values {
-            let value = held_in(rows, column, value, store);
+            let value = held_in(rows, column, value, session.store.keyring());
             rows.set(declared, column, &matching, value.value());
         }
         unit.changed |= !matching.is_empty();
@@ -178,36 +150,54 @@ impl LensSession {
 
     pub(in crate::store) async fn delete(
         &mut self,
-        store: &Store,
-        tx: &mut Transaction,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
         (table, key): (EntityTable, &[u8]),
         filter: &Filter,
     ) -> Result<u64, StoreError> {
-        let lenses = Arc::clone(&self.lenses);
         let declared = lenses.table(table.name);
         let alone = lenses.table_groups[lenses.group(table.name)].native.len() == 1;
-        let unit = self.unit(store, tx, table, key).await?;
+        let unit = self.unit(lenses, session, table, key).await?;
         if matches!(unit.native, UnitState::Damaged(_)) && alone && filter.conditions().count() == 0 {
             unit.native = UnitState::Removed;
             unit.changed = true;
             return Ok(1);
         }
         let rows = unit.rows_mut(table, key)?;
-        let is_deleted = |rows: &TableRows, row| filter.holds(&NativeRow { table: declared, rows, row });
-        let deleted: BTreeSet<_> = (0..rows.count()).filter(|row| is_deleted(rows, *row)).collect();
+        let deleted = NativeRow::all(declared, rows).filter(|row| filter.holds(row));
+        let deleted: BTreeSet<_> = deleted.map(|row| row.row).collect();
         rows.retain(declared, |row| !deleted.contains(&row));
         unit.changed |= !deleted.is_empty();
         Ok(deleted.len() as u64)
     }
 
+    /// Deletes the only record of a unit and returns it.
+    pub(in crate::store) async fn take<T>(
+        &mut self,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
+        projection: &Projection<T>,
+        key: &[u8],
+    ) -> Result<Option<Result<T, StoreError>>, StoreError> {
+        let taken = match self.get(lenses, session, projection, key).await {
+            Err(fault @ StoreError::Unreadable { .. }) => Err(fault),
+            found => match found? {
+                None => return Ok(None),
+                Some(record) => Ok(record),
+            },
+        };
+        self.delete(lenses, session, (projection.table, key), &Filter::everything()).await?;
+        Ok(Some(taken))
+    }
+
     /// Writes the changed units.
-    pub(in crate::store) async fn write(self, store: &Store, tx: &mut Transaction) -> Result<(), StoreError> {
+    pub(in crate::store) async fn write(self, lenses: &Arc<Lenses>, session: &mut Session) -> Result<(), StoreError> {
         let reports_conflicts = self.reports_conflicts;
         for ((group, _), unit) in self.units {
             if !unit.changed {
                 continue;
             }
-            let written = write_unit(&self.lenses, store, tx, group, unit).await;
+            let written = write_unit(lenses, session, group, unit).await;
             written.map_err(|fault| match fault {
                 StoreError::Units { source, .. } if is_conflict(&source) && reports_conflicts => StoreError::Exists,
                 StoreError::Units { source, .. } if is_conflict(&source) => StoreError::Raced,
@@ -220,10 +210,9 @@ impl LensSession {
 
 async fn write_unit(
     lenses: &Arc<Lenses>,
-    store: &Store,
-    tx: &mut Transaction,
+    Session { store, tx }: &mut Session,
     group: usize,
-    unit: SessionUnit,
+    unit: LoadedUnit,
 ) -> Result<(), StoreError> {
     let keyring = store.keyring();
     let (after, residue_entries) = match unit.native {
@@ -252,7 +241,25 @@ fn is_conflict(fault: &RowsError) -> bool {
     matches!(fault, RowsError::Rows { source, .. } if is_unique_violation(source))
 }
 
-impl SessionUnit {
+impl LoadedUnit {
+    async fn read(
+        lenses: &Arc<Lenses>,
+        Session { store, tx }: &mut Session,
+        group: usize,
+        key: &[u8],
+    ) -> Result<Self, RowsError> {
+        let (keyring, units, wanted) = (store.keyring(), [UnitKey::text(key)], lenses.wanted(group, None));
+        let stored = rows::load(tx, &lenses.place, &wanted, &units, RowLock::Exclusive, ByteLimits::NONE).await?;
+        let residue_before = lenses.load_residue(tx, keyring, group, &stored).await?;
+        let had_residue = !residue_before.is_empty();
+        let mut native = lenses.transform_loaded(keyring, group, stored.clone(), residue_before).await?;
+        let native = match native.damaged.pop() {
+            Some((_, fault)) => UnitState::Damaged(Arc::new(fault)),
+            None => UnitState::Readable { before: native.batch.clone(), now: native.batch, residue: native.residue },
+        };
+        Ok(Self { stored, native, changed: false, had_residue })
+    }
+
     fn rows(&mut self, table: EntityTable, key: &[u8]) -> Result<&TableRows, StoreError> {
         self.rows_mut(table, key).map(|rows| &*rows)
     }
@@ -276,10 +283,10 @@ fn is_same_row(table: EntityTable, row: &NativeRow<'_>, values: &ColumnValues) -
 }
 
 /// A complete row: the given values, and the defaults of the other columns.
-fn row_of(table: &Table, rows: &TableRows, values: ColumnValues, store: &Store) -> BTreeMap<String, OwnedValue> {
+fn row_of(table: &Table, rows: &TableRows, values: ColumnValues, keyring: &Keyring) -> BTreeMap<String, OwnedValue> {
     let mut row: BTreeMap<_, _> = table.columns.iter().map(|column| (column.name.clone(), absent(column))).collect();
     for (column, value) in values {
-        row.insert(column.to_owned(), held_in(rows, column, value, store));
+        row.insert(column.to_owned(), held_in(rows, column, value, keyring));
     }
     row
 }
@@ -298,12 +305,12 @@ fn absent(column: &Column) -> OwnedValue {
 }
 
 /// A value in the form that the loaded column has: sealed, or plain if the lens has opened it.
-fn held_in(rows: &TableRows, column: &str, value: ColumnValue, store: &Store) -> OwnedValue {
+fn held_in(rows: &TableRows, column: &str, value: ColumnValue, keyring: &Keyring) -> OwnedValue {
     match value {
         ColumnValue::Number(number) => OwnedValue::Integer(number),
         ColumnValue::Flag(flag) => OwnedValue::Boolean(flag),
         ColumnValue::Text(text) => OwnedValue::Text(text.into_bytes()),
         ColumnValue::Sealed(_, plain) if rows.columns[column].sealing == Sealing::Plain => OwnedValue::Text(plain),
-        ColumnValue::Sealed(sealing, plain) => OwnedValue::Text(store.keyring().seal(sealing, &plain)),
+        ColumnValue::Sealed(sealing, plain) => OwnedValue::Text(keyring.seal(sealing, &plain)),
     }
 }
