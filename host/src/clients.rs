@@ -6,7 +6,6 @@ pub mod callbacks;
 pub mod cells;
 pub mod loggregator;
 mod pool;
-mod reloading;
 pub mod reps;
 
 pub use auctioneer::Auctioneer;
@@ -18,7 +17,6 @@ pub use reps::Reps;
 
 use crate::config::{self, ClientTls};
 use crate::locket::ConnectError;
-use crate::tls::client::TlsFiles;
 use loggregator::LoggregatorError;
 
 /// The clients of all other components. One that is not configured does nothing.
@@ -80,10 +78,6 @@ impl Clients {
             loggregator: loggregator.transpose().map_err(ClientsError::Loggregator)?.unwrap_or_default(),
         })
     }
-}
-
-fn files(tls: &ClientTls) -> TlsFiles {
-    TlsFiles { ca: tls.ca_file.clone(), cert: tls.cert_file.clone(), key: tls.key_file.clone() }
 }
 
 /// Replaces invalid UTF-8, as Go does.

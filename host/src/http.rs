@@ -10,7 +10,6 @@ mod listener;
 mod refusal;
 mod request;
 mod stream;
-mod tls;
 
 use std::borrow::Cow;
 use std::error::Error as _;
@@ -31,7 +30,6 @@ pub use access::{AccessLog, AccessLogError, logged};
 pub use debug::serve_debug;
 pub use gate::Gate;
 pub use listener::serve_clients;
-pub use tls::{Certificates, TlsError};
 
 use crate::api::{self, Answer, Api, CallTarget, Stream};
 use crate::metrics::{self, Measures, Metrics};

@@ -6,7 +6,7 @@ pub mod messages;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use backon::{ConstantBuilder, Retryable};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -15,9 +15,10 @@ use tonic_prost::ProstCodec;
 
 use crate::config;
 
-/// For how long a host that starts waits for Locket to accept connections.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
+pub const CONNECT_RETRIES: usize = 40;
 const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -36,24 +37,16 @@ fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     std::fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
-/// Connects to Locket. Retries for up to `patience` while the connection is refused.
+/// Connects to Locket. Retries while the connection is refused.
 ///
 /// # Errors
 /// Files cannot be read, the address is malformed, or the connection fails.
-pub async fn connect(locket: &config::LocketConfig, patience: Duration) -> Result<Channel, ConnectError> {
+pub async fn connect(locket: &config::LocketConfig, retries: usize) -> Result<Channel, ConnectError> {
     let endpoint = endpoint(locket)?;
-    let deadline = Instant::now() + patience;
-    loop {
-        match endpoint.connect().await {
-            Err(error) if is_refused(&error) && Instant::now() < deadline => {
-                tokio::time::sleep(CONNECT_INTERVAL).await;
-            }
-            connected => {
-                let failed = |source| ConnectError::Connect { address: locket.address.clone(), source };
-                return connected.map_err(failed);
-            }
-        }
-    }
+    let connected = (|| endpoint.connect())
+        .retry(ConstantBuilder::new().with_delay(CONNECT_INTERVAL).with_max_times(retries))
+        .when(is_refused);
+    connected.await.map_err(|source| ConnectError::Connect { address: locket.address.clone(), source })
 }
 
 /// Whether nothing listens at the address, or not yet.

@@ -48,7 +48,7 @@ pub mod events {
 
 /// The API's port.
 pub mod http {
-    pub use crate::http::{Certificates, Gate, LARGEST_BODY, router, serve, serve_clients};
+    pub use crate::http::{Gate, LARGEST_BODY, router, serve, serve_clients};
 }
 
 /// Key rotation.
@@ -120,4 +120,9 @@ pub mod store {
 /// The rate of a migration.
 pub mod throttle {
     pub use crate::throttle::Throttle;
+}
+
+/// TLS of servers.
+pub mod tls {
+    pub use crate::tls::Certificates;
 }

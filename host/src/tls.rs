@@ -1,9 +1,64 @@
-//! Shared by all TLS of this process: one cryptography provider. A leaf.
+//! TLS of this process: certificates and their reload, and the configuration of the server and of clients. Owns the errors
+//! of the files and the one cryptography provider; connections are made by `http` and `clients`.
 
 pub mod client;
+pub mod reloading;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
+
+pub use server::Certificates;
+
+/// Why certificates cannot be used; each names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
+    NoCertificate { path: PathBuf },
+    #[error("what is in {} cannot be read; it has to be PEM", .path.display())]
+    Pem { path: PathBuf, source: pem::Error },
+    #[error("there is no certificate that can be read in {}; have it made again", .path.display())]
+    NotACertificate { path: PathBuf },
+    #[error("the certificate in {} is valid from {from} to {to}, and that is not now; have it made again", .path.display())]
+    NotNow { path: PathBuf, from: String, to: String },
+    #[error("an authority in {} cannot be used; have it made again", .path.display())]
+    Authority { path: PathBuf, source: rustls::Error },
+    #[error("the authorities in {} cannot verify client certificates; it has to hold a certificate authority", .path.display())]
+    Authorities { path: PathBuf, source: VerifierBuilderError },
+    #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
+    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
+}
 
 /// Installs the provider as the process default, for libraries that use the default. Idempotent.
 pub fn choose_cryptography() {
     // An error means that it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}
+
+fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let found = found.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+}
+
+fn authorities(path: &Path, text: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path, text)? {
+        roots.add(authority).map_err(|source| TlsError::Authority { path: path.to_owned(), source })?;
+    }
+    Ok(roots)
+}
+
+fn key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|source| TlsError::Pem { path: path.to_owned(), source })
 }

@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lock", &["config", "database", "layout", "locket"]),
     ("locket", &["config"]),
     ("modules", &["layout", "lens", "progress", "log_sampling"]),
-    ("tls", &[]),
+    ("tls", &["clock", "config"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
     ("store", &["clock", "database", "layout", "lens", "lock", "model", "log_sampling", "encryption", "rows"]),
     (

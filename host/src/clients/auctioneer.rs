@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::pool::{Pool, RequestToSend};
-use super::{ClientError, ClientsError, files, text};
+use super::{ClientError, ClientsError, text};
 use crate::config;
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::task::Task;
@@ -63,7 +63,7 @@ impl Auctioneer {
         if !address.has_host() {
             return Err(malformed());
         }
-        let pool = Pool::new(auctioneer.tls.as_ref().map(files), None, timeout)
+        let pool = Pool::new(auctioneer.tls.clone(), None, timeout)
             .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source: Box::new(source) })?;
         Ok(Self(Some(Arc::new(AuctioneerConnection { pool, address, require_tls: auctioneer.require_tls }))))
     }

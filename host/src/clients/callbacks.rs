@@ -6,7 +6,7 @@ use reqwest::{Method, Url};
 use serde_json::json;
 
 use super::pool::{Pool, RequestToSend};
-use super::{ClientError, ClientsError, files, text};
+use super::{ClientError, ClientsError, text};
 use crate::config::ClientTls;
 use crate::model::task::Task;
 
@@ -17,7 +17,7 @@ pub struct Callbacks(Option<Pool>);
 impl Callbacks {
     /// `identity` is the certificate that the API presents to its clients, too.
     pub(super) fn new(identity: Option<&ClientTls>, timeout: Duration) -> Result<Self, ClientsError> {
-        let pool = Pool::new(identity.map(files), None, timeout);
+        let pool = Pool::new(identity.cloned(), None, timeout);
         Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "*_file", source: Box::new(source) })?)))
     }
 

@@ -9,11 +9,11 @@ use bbs_proto::models::CellPresence;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::reloading::Reloading;
 use super::{ClientsError, text};
 use crate::config;
 use crate::locket::messages::{FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, Resource, TypeCode};
 use crate::locket::{self, ConnectError};
+use crate::tls::reloading::Reloading;
 
 const FETCH: &str = "/models.Locket/Fetch";
 const FETCH_ALL: &str = "/models.Locket/FetchAll";

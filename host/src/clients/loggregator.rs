@@ -12,13 +12,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
-use super::files;
-use super::reloading::Reloading;
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::log_sampling::is_sampled;
 use crate::metrics::{Point, Quantity};
-use crate::tls::client::FilesError;
+use crate::tls::reloading::Reloading;
+use crate::tls::{TlsError, client};
 use messages::{Counter, Envelope, Gauge, GaugeValue, Log, LogType, envelope};
 
 /// Envelopes in the queue. A report of a large Diego has a few hundred.
@@ -48,7 +47,7 @@ struct Agent {
 #[derive(Debug, thiserror::Error)]
 pub enum LoggregatorError {
     #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
-    Files(#[from] FilesError),
+    Files(#[from] TlsError),
     #[error(
         "`loggregator_api_host` and `loggregator_api_port` make {address:?}, which is not an address; correct them"
     )]
@@ -60,9 +59,8 @@ pub enum LoggregatorError {
 impl Loggregator {
     /// Connects when there is something to send, and reconnects as needed. Sending ends with the runtime.
     pub(super) fn new(config: &config::LoggregatorConfig) -> Result<Self, LoggregatorError> {
-        let files = [&config.tls.ca_file, &config.tls.cert_file, &config.tls.key_file];
         let (tls, address) = (config.tls.clone(), format!("{}:{}", config.api_host, config.api_port));
-        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || connect_later(&tls, &address))?;
+        let channel = Reloading::new(client::paths(&config.tls), move || connect_later(&tls, &address))?;
         let (queue, waiting) = mpsc::channel(QUEUE);
         let batches = sender::Batches::new(waiting, config.batch_max_size, config.batch_flush_interval);
         tokio::spawn(sender::send(channel, batches));
@@ -139,7 +137,7 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
-    let config = files(tls).grpc_config()?.domain_name(AGENT);
+    let config = client::grpc_config(tls)?.domain_name(AGENT);
     let refused = |source| LoggregatorError::Address { address: address.to_owned(), source };
     let endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
     let endpoint =

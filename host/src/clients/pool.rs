@@ -7,9 +7,10 @@ use std::time::Duration;
 use reqwest::{Client, Method, Response, Url};
 
 use super::ClientError;
-use super::reloading::Reloading;
+use crate::config::ClientTls;
 use crate::model::TraceId;
-use crate::tls::client::{FilesError, TlsFiles};
+use crate::tls::reloading::Reloading;
+use crate::tls::{self, TlsError};
 
 /// Diego's header for the trace id.
 const TRACE_ID: &str = "X-Vcap-Request-Id";
@@ -31,7 +32,7 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     #[error(transparent)]
-    Files(#[from] FilesError),
+    Files(#[from] TlsError),
     #[error("no connections can be made in this process")]
     Client(#[source] reqwest::Error),
 }
@@ -50,13 +51,13 @@ pub(super) struct RequestToSend<'a> {
 
 impl Pool {
     /// `timeout` covers a whole request. Without files, no client certificate is presented.
-    pub(super) fn new(files: Option<TlsFiles>, sessions: Option<usize>, timeout: Duration) -> Result<Self, PoolError> {
-        crate::tls::choose_cryptography();
-        let paths = files.iter().flat_map(TlsFiles::paths).map(ToOwned::to_owned).collect();
+    pub(super) fn new(files: Option<ClientTls>, sessions: Option<usize>, timeout: Duration) -> Result<Self, PoolError> {
+        tls::choose_cryptography();
+        let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
             let client = Client::builder().http1_only();
             let client = match &files {
-                Some(files) => client.tls_backend_preconfigured(files.config(sessions)?),
+                Some(files) => client.tls_backend_preconfigured(tls::client::config(files, sessions)?),
                 None => client,
             };
             client.build().map_err(PoolError::Client)

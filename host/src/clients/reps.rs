@@ -8,7 +8,7 @@ use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
 use super::pool::{Pool, RequestToSend};
-use super::{ClientError, ClientsError, files, text};
+use super::{ClientError, ClientsError, text};
 use crate::config;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::{Text, TraceId};
@@ -29,7 +29,7 @@ pub struct InstanceUpdate {
 
 impl Reps {
     pub(super) fn new(rep: &config::RepConfig, timeout: Duration) -> Result<Self, ClientsError> {
-        let pool = Pool::new(rep.tls.as_ref().map(files), rep.session_cache_size, timeout);
+        let pool = Pool::new(rep.tls.clone(), rep.session_cache_size, timeout);
         Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?)))
     }
 

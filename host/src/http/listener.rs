@@ -10,20 +10,21 @@ use std::time::Duration;
 use axum::middleware::AddExtension;
 use axum::{Extension, Router};
 use axum_server::accept::Accept;
-use axum_server::tls_rustls::RustlsAcceptor;
 use axum_server::{Handle, Server};
 use futures_util::future::BoxFuture;
+use rustls::ServerConfig;
 use serde_json::{Map, Value};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_rustls::server::TlsStream;
 use tower::Layer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
 use super::in_flight::InFlight;
-use super::tls::Certificates;
 use crate::log_sampling::is_sampled;
+use crate::tls::Certificates;
 
 /// TCP keep-alive time: a peer that vanished is detected after about this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
@@ -103,14 +104,13 @@ impl<S> Accept<TcpStream, S> for PlainAcceptor {
 /// Accepts clients that have a certificate of the configured authority.
 #[derive(Clone)]
 struct TlsAcceptor {
-    handshake: RustlsAcceptor,
+    config: watch::Receiver<Arc<ServerConfig>>,
     refused: Arc<AtomicU64>,
 }
 
 impl TlsAcceptor {
     fn new(certificates: &Certificates) -> Self {
-        let handshake = RustlsAcceptor::new(certificates.config()).handshake_timeout(HANDSHAKE_TIMEOUT);
-        Self { handshake, refused: Arc::default() }
+        Self { config: certificates.config(), refused: Arc::default() }
     }
 
     /// Any client that reaches the port can cause failures, so the log is sampled.
@@ -132,8 +132,11 @@ impl<S: Send + 'static> Accept<TcpStream, S> for TlsAcceptor {
         let acceptor = self.clone();
         Box::pin(async move {
             let address = stream.peer_addr()?;
-            let shaken = acceptor.handshake.accept(stream, service).await;
-            let (stream, service) = shaken.inspect_err(|error| acceptor.log_rejection(address, error))?;
+            let config = Arc::clone(&acceptor.config.borrow());
+            let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
+            let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
+            let shaken = shaken.unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
+            let stream = shaken.inspect_err(|error| acceptor.log_rejection(address, error))?;
             let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| names(chain.first()?));
             let peer = Peer { address, certificate: Arc::new(certificate.unwrap_or_default()) };
             Ok((stream, Extension(peer).layer(service)))

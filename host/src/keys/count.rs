@@ -34,7 +34,7 @@ async fn in_table(
     let failed = || KeysError::sql(&table.name);
     let mut counted = LabelCounts::new(&table.name);
     let dialect = tx.dialect();
-    let row = tx.fetch_one(statement::count_labels(dialect, table, prefixes)).await.map_err(failed())?;
+    let row = tx.fetch_one(&statement::count_labels(dialect, table, prefixes)).await.map_err(failed())?;
     let number = |at: usize| row.integer(at).map(|count| count.unwrap_or_default().unsigned_abs()).map_err(failed());
     for (at, column) in table.columns.iter().enumerate() {
         let first = at * (expected.len() + 1);
@@ -47,7 +47,7 @@ async fn in_table(
             }
         }
         if others > 0 {
-            let mut texts = tx.stream(statement::fetch_others(dialect, table, column, prefixes));
+            let mut texts = tx.stream(&statement::fetch_others(dialect, table, column, prefixes));
             while let Some(row) = texts.try_next().await.map_err(failed())? {
                 counted.add(row.bytes(0).map_err(failed())?.unwrap_or_default());
             }
@@ -63,7 +63,7 @@ pub(super) async fn stale(database: &Database, scope: &SealedScope, active: &str
     for table in &scope.tables {
         let mut tx = database.read().await?;
         let count = statement::count_stale(tx.dialect(), table, &prefixes);
-        let row = tx.fetch_one(count).await.map_err(KeysError::sql(&table.name))?;
+        let row = tx.fetch_one(&count).await.map_err(KeysError::sql(&table.name))?;
         stale += row.integer(0).map_err(KeysError::sql(&table.name))?.unwrap_or_default().unsigned_abs();
     }
     Ok(stale)

@@ -119,7 +119,7 @@ async fn fetch(
     let failed = || KeysError::sql(&table.name);
     let mut tx = context.database.read().await?;
     let dialect = tx.dialect();
-    let mut found = tx.stream(statement::fetch_stale(dialect, table, active, after, most));
+    let mut found = tx.stream(&statement::fetch_stale(dialect, table, active, after, most));
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while bytes < BATCH_BYTES {
         let Some(row) = found.try_next().await.map_err(failed())? else { break };
@@ -225,7 +225,7 @@ async fn try_write_batch(
         tx.fetch(statement::force_index_lookups()).await.map_err(KeysError::sql(&table.name))?;
     }
     for update in statement::updates(dialect, table, &batch.rows) {
-        rewritten += tx.execute(update).await.map_err(KeysError::sql(&table.name))?;
+        rewritten += tx.execute(&update).await.map_err(KeysError::sql(&table.name))?;
     }
     state::advance(&mut tx, table, &batch.last, rewritten, context.clock.now_ns()).await?;
     fault::point(fault::BEFORE_ROTATION_BATCH);

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt;
+use sea_query::Order;
 use serde::Serialize;
 
 use super::tables::SealedTable;
@@ -62,8 +63,9 @@ pub async fn wrong_keys(
     let mut tried: BTreeMap<String, LabelSample> = BTreeMap::new();
     for table in &scope.tables {
         let Some(table) = with_existing_columns(&mut tx, table).await? else { continue };
-        for is_first in [true, false] {
-            try_rows(&mut tx, keyring, &table, is_first, &mut tried).await?;
+        // The first rows and the last by primary key.
+        for order in [Order::Asc, Order::Desc] {
+            try_rows(&mut tx, keyring, &table, &order, &mut tried).await?;
         }
     }
     let counts = |label: &String, tried: &LabelSample| {
@@ -94,11 +96,10 @@ async fn try_rows(
     tx: &mut Transaction,
     keyring: &Keyring,
     table: &SealedTable,
-    is_first: bool,
+    order: &Order,
     tried: &mut BTreeMap<String, LabelSample>,
 ) -> Result<(), KeysError> {
-    let query = statement::fetch_end(tx.dialect(), table, is_first, ROWS);
-    let mut rows = tx.stream(query);
+    let mut rows = tx.stream(&statement::fetch_end(table, order, ROWS));
     // Streamed: a unit in quarantine may be large.
     while let Some(row) = rows.try_next().await.map_err(KeysError::sql(&table.name))? {
         for at in 0..table.columns.len() {

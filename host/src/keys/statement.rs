@@ -1,7 +1,12 @@
 //! The SQL of a rotation in each dialect: rows with a text that is not under the active key, counts of texts by label, and
 //! the update of many rows. Owns the statements; identifiers come from the layout and values are always bound.
 
-use sea_query::Value;
+use std::iter::repeat;
+
+use sea_query::{
+    Alias, ArrayType, Asterisk, CaseStatement, CommonTableExpression, Cond, Expr, ExprTrait, Func, FunctionCall, Order,
+    SelectStatement, UpdateStatement, Value, Values,
+};
 
 use super::row::{ResealedRow, RowKey, RowKeyPart};
 use super::tables::SealedTable;
@@ -9,95 +14,53 @@ use crate::database::{Dialect, Sql, sql};
 use crate::encryption::header::{HEADER_LENGTH, LabelPrefixes};
 use crate::layout::values::Encoding;
 
-/// A statement under construction. Each `?` of the text has its value at the same position.
-#[derive(Default)]
-struct SqlBuilder {
-    text: String,
-    values: Vec<Value>,
+fn column(name: &str) -> Expr {
+    Expr::col(Alias::new(name))
 }
 
-impl SqlBuilder {
-    fn add(&mut self, text: impl AsRef<str>) -> &mut Self {
-        self.text.push_str(text.as_ref());
-        self
-    }
-
-    fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
-        self.text.push('?');
-        self.values.push(value.into());
-        self
-    }
-
-    /// Appends parts with a separator.
-    fn list<T>(
-        &mut self,
-        between: &str,
-        parts: impl IntoIterator<Item = T>,
-        mut add: impl FnMut(&mut Self, T),
-    ) -> &mut Self {
-        for (at, part) in parts.into_iter().enumerate() {
-            if at > 0 {
-                self.add(between);
-            }
-            add(self, part);
-        }
-        self
-    }
-
-    fn finish(self) -> Sql {
-        self.values.into_iter().fold(sql(self.text), Sql::bind)
-    }
+/// A value in the text of the statement. Not for data.
+fn literal(value: impl Into<Value>) -> Expr {
+    Expr::Constant(value.into())
 }
 
-pub(super) fn quoted(dialect: Dialect, name: &str) -> String {
+fn substr(text: Expr, length: impl Into<Expr>) -> FunctionCall {
+    Func::cust("substr").args([text, literal(1), length.into()])
+}
+
+/// The first characters of a text. Compared as bytes, since base64 is case-sensitive and a collation may not be.
+fn prefix(dialect: Dialect, text: Expr, length: Expr) -> Expr {
     match dialect {
-        Dialect::Sqlite | Dialect::Postgres => format!("\"{}\"", name.replace('"', "\"\"")),
-        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        Dialect::Sqlite | Dialect::Postgres => substr(text, length).into(),
+        Dialect::Mysql => Func::cust("LEFT").args([text, length]).cast_as("BINARY"),
     }
 }
 
-/// Condition: the column has one of these prefixes. Compared as bytes, since base64 is case-sensitive and a collation may
-/// not be.
-fn has_prefix(query: &mut SqlBuilder, dialect: Dialect, column: &str, prefixes: &LabelPrefixes) {
-    let column = quoted(dialect, column);
-    match dialect {
-        Dialect::Sqlite | Dialect::Postgres => query.add(format!("substr({column}, 1, {})", prefixes.length)),
-        Dialect::Mysql => query.add(format!("CAST(LEFT({column}, {}) AS BINARY)", prefixes.length)),
-    };
-    query.add(" IN (");
-    query.list(", ", &prefixes.texts, |query, text| {
-        query.bind(text.as_str());
-    });
-    query.add(")");
+fn has_prefix(dialect: Dialect, name: &str, prefixes: &LabelPrefixes) -> Expr {
+    prefix(dialect, column(name), literal(prefixes.length as u64)).is_in(prefixes.texts.iter().map(String::as_str))
 }
 
-fn not_empty(query: &mut SqlBuilder, dialect: Dialect, column: &str) {
+fn not_empty(dialect: Dialect, name: &str) -> Expr {
     // Not `<> ''`, which is false for blanks on MySQL.
     let length = if dialect == Dialect::Sqlite { "length" } else { "octet_length" };
-    query.add(format!("{length}({}) > 0", quoted(dialect, column)));
+    Func::cust(length).arg(column(name)).gt(literal(0))
 }
 
-/// Condition: one of the columns has a text that is under none of these labels.
-fn any_under_none(query: &mut SqlBuilder, dialect: Dialect, columns: &[String], known: &[LabelPrefixes]) {
-    query.add("(").list(" OR ", columns, |query, column| under_none(query, dialect, column, known)).add(")");
+/// Condition: the column has a text that is under none of these labels.
+fn under_none(dialect: Dialect, name: &str, known: &[LabelPrefixes]) -> Expr {
+    known.iter().fold(not_empty(dialect, name), |none, prefixes| none.and(has_prefix(dialect, name, prefixes).not()))
 }
 
-fn under_none(query: &mut SqlBuilder, dialect: Dialect, column: &str, known: &[LabelPrefixes]) {
-    query.add("(");
-    not_empty(query, dialect, column);
-    for prefixes in known {
-        query.add(" AND NOT ");
-        has_prefix(query, dialect, column, prefixes);
-    }
-    query.add(")");
+/// Condition: one of the columns has a text that is not under the active key.
+fn is_stale(dialect: Dialect, table: &SealedTable, active: &LabelPrefixes) -> Cond {
+    let stale = table.columns.iter().map(|name| under_none(dialect, name, std::slice::from_ref(active)));
+    stale.fold(Cond::any(), Cond::add)
 }
 
 /// Counts the rows with a text that is not under the active key.
-pub(super) fn count_stale(dialect: Dialect, table: &SealedTable, active: &LabelPrefixes) -> Sql {
-    let mut query = SqlBuilder::default();
-    query.add(format!("SELECT COUNT(*) FROM {} WHERE ", quoted(dialect, &table.name)));
-    any_under_none(&mut query, dialect, &table.columns, std::slice::from_ref(active));
-    query.finish()
+pub(super) fn count_stale(dialect: Dialect, table: &SealedTable, active: &LabelPrefixes) -> SelectStatement {
+    let mut query = SelectStatement::new();
+    query.expr(Func::count(Expr::col(Asterisk))).from(Alias::new(&table.name));
+    query.cond_where(is_stale(dialect, table, active)).take()
 }
 
 /// Selects the next rows with a text that is not under the active key, in key order: key columns, then texts.
@@ -107,88 +70,80 @@ pub(super) fn fetch_stale(
     active: &LabelPrefixes,
     after: Option<&RowKey>,
     most: usize,
-) -> Sql {
-    let key: Vec<_> = table.key.iter().map(|column| quoted(dialect, &column.name)).collect();
-    let columns = table.columns.iter().map(|column| quoted(dialect, column));
-    let selected: Vec<_> = key.iter().cloned().chain(columns).collect();
-    let mut query = SqlBuilder::default();
-    query.add(format!("SELECT {} FROM {} WHERE ", selected.join(", "), quoted(dialect, &table.name)));
-    any_under_none(&mut query, dialect, &table.columns, std::slice::from_ref(active));
+) -> SelectStatement {
+    let mut query = SelectStatement::new();
+    let key = || table.key.iter().map(|column| Alias::new(&column.name));
+    query.columns(key()).columns(table.columns.iter().map(Alias::new)).from(Alias::new(&table.name));
+    query.cond_where(is_stale(dialect, table, active));
     if let Some(after) = after {
-        query.add(" AND ");
-        is_after(&mut query, dialect, &key, &after.0);
+        query.and_where(is_after(dialect, table, after));
     }
-    query.add(format!(" ORDER BY {} LIMIT {most}", key.join(", ")));
-    query.finish()
+    query.order_by_columns(key().map(|name| (name, Order::Asc))).limit(most as u64).take()
 }
 
 /// Selects the sealed texts of the first or the last rows by primary key.
-pub(super) fn fetch_end(dialect: Dialect, table: &SealedTable, is_first: bool, most: usize) -> Sql {
-    let columns: Vec<_> = table.columns.iter().map(|column| quoted(dialect, column)).collect();
-    let order = if is_first { "ASC" } else { "DESC" };
-    let key: Vec<_> = table.key.iter().map(|column| format!("{} {order}", quoted(dialect, &column.name))).collect();
-    let name = quoted(dialect, &table.name);
-    sql(format!("SELECT {} FROM {name} ORDER BY {} LIMIT {most}", columns.join(", "), key.join(", ")))
+pub(super) fn fetch_end(table: &SealedTable, order: &Order, most: usize) -> SelectStatement {
+    let key = table.key.iter().map(|column| (Alias::new(&column.name), order.clone()));
+    let mut query = SelectStatement::new();
+    query.columns(table.columns.iter().map(Alias::new)).from(Alias::new(&table.name));
+    query.order_by_columns(key).limit(most as u64).take()
 }
 
 /// Condition: `(a, b) > (x, y)`. Expanded for MySQL, which does not use an index for the row comparison.
-fn is_after(query: &mut SqlBuilder, dialect: Dialect, key: &[String], after: &[RowKeyPart]) {
+fn is_after(dialect: Dialect, table: &SealedTable, after: &RowKey) -> Expr {
+    let pairs = table.key.iter().zip(&after.0).map(|(key, part)| (column(&key.name), operand(dialect, part)));
     if dialect != Dialect::Mysql {
-        query.add(format!("({}) > (", key.join(", ")));
-        query.list(", ", after, |query, part| bind_part(query, dialect, part)).add(")");
-        return;
+        let (columns, parts): (Vec<_>, Vec<_>) = pairs.unzip();
+        return Expr::tuple(columns).gt(Expr::tuple(parts));
     }
-    let (Some((column, columns)), Some((part, parts))) = (key.split_first(), after.split_first()) else { return };
-    query.add(format!("({column} > "));
-    bind_part(query, dialect, part);
-    if !columns.is_empty() {
-        query.add(format!(" OR ({column} = "));
-        bind_part(query, dialect, part);
-        query.add(" AND ");
-        is_after(query, dialect, columns, parts);
-        query.add(")");
-    }
-    query.add(")");
+    let expanded = pairs.rev().fold(None, |rest: Option<Expr>, (column, part)| {
+        let is_greater = column.clone().gt(part.clone());
+        Some(match rest {
+            Some(rest) => is_greater.or(column.eq(part).and(rest)),
+            None => is_greater,
+        })
+    });
+    expanded.expect("a key has columns")
 }
 
-fn bind_part(query: &mut SqlBuilder, dialect: Dialect, part: &RowKeyPart) {
+fn operand(dialect: Dialect, part: &RowKeyPart) -> Expr {
+    match key_value(part) {
+        // Only SQLite stores text that is not UTF-8; bound as a blob it would equal no text.
+        value @ Value::Bytes(_) if dialect == Dialect::Sqlite => Expr::val(value).cast_as("TEXT"),
+        value => Expr::val(value),
+    }
+}
+
+/// Text that is not UTF-8 is bound as bytes.
+fn key_value(part: &RowKeyPart) -> Value {
     match part {
-        RowKeyPart::Flag(flag) => query.bind(*flag),
-        RowKeyPart::Number(number) => query.bind(*number),
-        RowKeyPart::Text(bytes) => match String::from_utf8(bytes.clone()) {
-            Ok(text) => query.bind(text),
-            // Only SQLite stores text that is not UTF-8; bound as a blob it would equal no text.
-            Err(bytes) if dialect == Dialect::Sqlite => query.add("CAST(").bind(bytes.into_bytes()).add(" AS TEXT)"),
-            Err(bytes) => query.bind(bytes.into_bytes()),
-        },
-    };
+        RowKeyPart::Flag(flag) => (*flag).into(),
+        RowKeyPart::Number(number) => (*number).into(),
+        RowKeyPart::Text(bytes) => str::from_utf8(bytes).map_or_else(|_| bytes.as_slice().into(), Value::from),
+    }
 }
 
 /// Selects one row: for each column, the number of texts under each label, then the number of all texts.
-pub(super) fn count_labels(dialect: Dialect, table: &SealedTable, labels: &[LabelPrefixes]) -> Sql {
-    let mut query = SqlBuilder::default();
-    query.add("SELECT ");
-    query.list(", ", &table.columns, |query, column| {
-        for prefixes in labels {
-            query.add("COUNT(CASE WHEN ");
-            has_prefix(query, dialect, column, prefixes);
-            query.add(" THEN 1 END), ");
-        }
-        query.add("COUNT(CASE WHEN ");
-        not_empty(query, dialect, column);
-        query.add(" THEN 1 END)");
-    });
-    query.add(format!(" FROM {}", quoted(dialect, &table.name)));
-    query.finish()
+pub(super) fn count_labels(dialect: Dialect, table: &SealedTable, labels: &[LabelPrefixes]) -> SelectStatement {
+    let count = |condition: Expr| Func::count(CaseStatement::new().case(condition, literal(1)));
+    let mut query = SelectStatement::new();
+    for name in &table.columns {
+        query.exprs(labels.iter().map(|prefixes| count(has_prefix(dialect, name, prefixes))));
+        query.expr(count(not_empty(dialect, name)));
+    }
+    query.from(Alias::new(&table.name)).take()
 }
 
 /// Selects the headers of a column's texts that are under none of these labels.
-pub(super) fn fetch_others(dialect: Dialect, table: &SealedTable, column: &str, known: &[LabelPrefixes]) -> Sql {
-    let mut query = SqlBuilder::default();
-    let (name, text) = (quoted(dialect, &table.name), quoted(dialect, column));
-    query.add(format!("SELECT substr({text}, 1, {HEADER_LENGTH}) FROM {name} WHERE "));
-    under_none(&mut query, dialect, column, known);
-    query.finish()
+pub(super) fn fetch_others(
+    dialect: Dialect,
+    table: &SealedTable,
+    name: &str,
+    known: &[LabelPrefixes],
+) -> SelectStatement {
+    let mut query = SelectStatement::new();
+    query.expr(substr(column(name), literal(HEADER_LENGTH as u64))).from(Alias::new(&table.name));
+    query.and_where(under_none(dialect, name, known)).take()
 }
 
 /// SQLite's limit of bound values in a statement.
@@ -202,7 +157,7 @@ pub(super) fn updates<'a>(
     dialect: Dialect,
     table: &'a SealedTable,
     rows: &'a [ResealedRow],
-) -> Box<dyn Iterator<Item = Sql> + Send + 'a> {
+) -> Box<dyn Iterator<Item = UpdateStatement> + Send + 'a> {
     match dialect {
         // One array for each column, so that the statement is the same for any number of rows.
         Dialect::Postgres => Box::new((!rows.is_empty()).then(|| update_many(dialect, table, rows)).into_iter()),
@@ -210,7 +165,7 @@ pub(super) fn updates<'a>(
             Box::new(portions(table, rows).into_iter().map(move |rows| update_many(dialect, table, rows)))
         }
         // On MySQL, a derived table of many rows is slower than as many executions of one prepared statement.
-        Dialect::Mysql => Box::new(rows.iter().map(move |row| update_one(dialect, table, row))),
+        Dialect::Mysql => Box::new(rows.iter().map(move |row| update_one(table, row))),
     }
 }
 
@@ -242,119 +197,89 @@ pub(super) fn force_index_lookups() -> Sql {
     sql(format!("SELECT {}", set.join(", ")))
 }
 
-fn update_many(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> Sql {
-    let quote = |name: &str| quoted(dialect, name);
-    let target = quote(&table.name);
-    let mut query = SqlBuilder::default();
-    query.add(format!("UPDATE {target} SET "));
-    query.list(", ", table.columns.iter().enumerate(), |query, (at, column)| {
-        let column = quote(column);
-        query.add(format!("{column} = CASE WHEN v.n{at} = '' THEN {target}.{column} ELSE v.n{at} END"));
-    });
-    query.add(" FROM ");
-    if dialect == Dialect::Postgres {
-        unnested(&mut query, table, rows)
-    } else {
-        listed(&mut query, table, rows)
-    }
-    query.add(" WHERE ");
-    match_rows(&mut query, dialect, &target, table);
-    query.finish()
+/// The name of the joined rows, in the statement, and of each joined column: `k` for key columns, `o` for the prefix of the
+/// old text, `n` for the new text.
+const JOINED: &str = "v";
+
+fn joined(kind: char, at: usize) -> Expr {
+    Expr::col((JOINED, format!("{kind}{at}")))
 }
 
-/// The names of the joined columns: `k` for key columns, `o` for the prefix of the old text, `n` for the new text.
-fn names(table: &SealedTable) -> Vec<String> {
+fn update_many(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> UpdateStatement {
+    let target = |name: &str| Expr::col((Alias::new(&table.name), Alias::new(name)));
+    let mut update = UpdateStatement::new();
+    update.with_cte(joined_rows(dialect, table, rows)).table(Alias::new(&table.name)).from(JOINED);
+    for (at, column) in table.key.iter().enumerate() {
+        // As in `operand`: the list of values has no place for a cast.
+        let is_cast = dialect == Dialect::Sqlite && column.encoding == Encoding::Text;
+        let part = if is_cast { joined('k', at).cast_as("TEXT") } else { joined('k', at) };
+        update.and_where(target(&column.name).eq(part));
+    }
+    for (at, name) in table.columns.iter().enumerate() {
+        let (current, old, new) = (target(name), joined('o', at), joined('n', at));
+        let text = CaseStatement::new().case(new.clone().eq(literal("")), current.clone()).finally(new);
+        update.value(Alias::new(name), text);
+        let has_old = substr(current, Func::cust("length").arg(old.clone())).eq(old.clone());
+        update.and_where(old.eq(literal("")).or(has_old));
+    }
+    update
+}
+
+/// The rows to join: as `VALUES` on SQLite; on PostgreSQL as one array for each column.
+fn joined_rows(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> CommonTableExpression {
     let keys = (0..table.key.len()).map(|at| format!("k{at}"));
-    keys.chain((0..table.columns.len()).flat_map(|at| [format!("o{at}"), format!("n{at}")])).collect()
+    let names: Vec<_> =
+        keys.chain((0..table.columns.len()).flat_map(|at| [format!("o{at}"), format!("n{at}")])).collect();
+    let rows = rows.iter().map(row_values);
+    let mut joined = CommonTableExpression::new();
+    if dialect == Dialect::Postgres {
+        let encodings = table.key.iter().map(|column| column.encoding).chain(repeat(Encoding::Text));
+        let mut rows: Vec<_> = rows.map(Vec::into_iter).collect();
+        let arrays =
+            encodings.take(names.len()).map(|encoding| array(encoding, rows.iter_mut().flat_map(Iterator::next)));
+        let unnested = Func::cust("UNNEST").args(arrays);
+        joined.query(SelectStatement::new().column(Asterisk).from_function(unnested, JOINED).take());
+    } else {
+        joined.values(rows.map(Values).collect());
+    }
+    joined.table_name(JOINED).columns(names).to_owned()
 }
 
-fn match_rows(query: &mut SqlBuilder, dialect: Dialect, target: &str, table: &SealedTable) {
-    query.list(" AND ", table.key.iter().enumerate(), |query, (at, column)| {
-        query.add(format!("{target}.{} = v.k{at}", quoted(dialect, &column.name)));
+/// Key, then the prefix of the old text and the new text of each column; both are empty for a text that stays as it is.
+fn row_values(row: &ResealedRow) -> Vec<Value> {
+    let texts = row.changes.iter().flat_map(|change| {
+        change.as_ref().map_or(["", ""], |change| [&change.identity, &change.text]).map(Value::from)
     });
-    for (at, column) in table.columns.iter().enumerate() {
-        let column = format!("{target}.{}", quoted(dialect, column));
-        query.add(format!(" AND (v.o{at} = '' OR substr({column}, 1, length(v.o{at})) = v.o{at})"));
-    }
-}
-
-/// PostgreSQL: rows as one array for each column.
-fn unnested(query: &mut SqlBuilder, table: &SealedTable, rows: &[ResealedRow]) {
-    query.add("UNNEST(");
-    query.list(", ", table.key.iter().enumerate(), |query, (at, column)| {
-        let parts = rows.iter().map(|row| &row.key.0[at]);
-        match column.encoding {
-            Encoding::Text => query.bind(parts.map(as_text).collect::<Vec<_>>()).add("::text[]"),
-            Encoding::Integer => query.bind(parts.map(as_number).collect::<Vec<_>>()).add("::bigint[]"),
-            Encoding::Boolean => {
-                query.bind(parts.map(|part| *part == RowKeyPart::Flag(true)).collect::<Vec<_>>()).add("::boolean[]")
-            }
-        };
-    });
-    for at in 0..table.columns.len() {
-        let changes = rows.iter().map(|row| row.changes[at].as_ref());
-        let (old, new): (Vec<_>, Vec<_>) = changes
-            .map(|change| change.map_or_else(Default::default, |change| (change.identity.clone(), change.text.clone())))
-            .unzip();
-        query.add(", ").bind(old).add("::text[], ").bind(new).add("::text[]");
-    }
-    query.add(format!(") AS v({})", names(table).join(", ")));
+    row.key.0.iter().map(key_value).chain(texts).collect()
 }
 
 /// All values of a column have the encoding that they were read with.
-fn as_text(part: &RowKeyPart) -> String {
-    match part {
-        RowKeyPart::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        RowKeyPart::Flag(_) | RowKeyPart::Number(_) => unreachable!("read as text"),
-    }
-}
-
-fn as_number(part: &RowKeyPart) -> i64 {
-    match part {
-        RowKeyPart::Number(number) => *number,
-        RowKeyPart::Flag(_) | RowKeyPart::Text(_) => unreachable!("read as a number"),
-    }
-}
-
-/// SQLite: rows as `VALUES`.
-fn listed(query: &mut SqlBuilder, table: &SealedTable, rows: &[ResealedRow]) {
-    let named = names(table).into_iter().enumerate().map(|(at, name)| format!("column{} AS {name}", at + 1));
-    query.add(format!("(SELECT {} FROM (VALUES ", named.collect::<Vec<_>>().join(", ")));
-    query.list(", ", rows, |query, row| {
-        query.add("(");
-        bind_row(query, Dialect::Sqlite, row);
-        query.add(")");
+fn array(encoding: Encoding, values: impl Iterator<Item = Value>) -> Expr {
+    let (element, name) = match encoding {
+        Encoding::Text => (ArrayType::String, "text[]"),
+        Encoding::Integer => (ArrayType::BigInt, "bigint[]"),
+        Encoding::Boolean => (ArrayType::Bool, "boolean[]"),
+    };
+    let values = values.map(|value| match value {
+        // An array has one type. Text that is not UTF-8 becomes NULL, which equals no key.
+        Value::Bytes(_) => Value::String(None),
+        value => value,
     });
-    query.add(")) AS v");
+    Expr::val(Value::Array(element, Some(Box::new(values.collect())))).cast_as(name)
 }
 
-fn update_one(dialect: Dialect, table: &SealedTable, row: &ResealedRow) -> Sql {
-    let columns = table.columns.iter().map(|column| quoted(dialect, column));
-    let changes: Vec<_> =
-        columns.zip(&row.changes).filter_map(|(name, change)| Some((name, change.as_ref()?))).collect();
-    let mut query = SqlBuilder::default();
-    query.add(format!("UPDATE {} SET ", quoted(dialect, &table.name)));
-    query.list(", ", &changes, |query, (name, change)| {
-        query.add(format!("{name} = ")).bind(change.text.as_str());
-    });
-    query.add(" WHERE ");
-    query.list(" AND ", table.key.iter().zip(&row.key.0), |query, (column, part)| {
-        query.add(format!("{} = ", quoted(dialect, &column.name)));
-        bind_part(query, dialect, part);
-    });
-    for (name, change) in &changes {
-        query.add(format!(" AND CAST(LEFT({name}, {}) AS BINARY) = ", change.identity.len()));
-        query.bind(change.identity.as_str());
+fn update_one(table: &SealedTable, row: &ResealedRow) -> UpdateStatement {
+    let mut update = UpdateStatement::new();
+    update.table(Alias::new(&table.name));
+    for (key, part) in table.key.iter().zip(&row.key.0) {
+        update.and_where(column(&key.name).eq(key_value(part)));
     }
-    query.finish()
-}
-
-fn bind_row(query: &mut SqlBuilder, dialect: Dialect, row: &ResealedRow) {
-    query.list(", ", &row.key.0, |query, part| bind_part(query, dialect, part));
-    for change in &row.changes {
-        let (old, new) = change.as_ref().map_or(("", ""), |change| (&change.identity, &change.text));
-        query.add(", ").bind(old).add(", ").bind(new);
+    for (name, change) in table.columns.iter().zip(&row.changes) {
+        let Some(change) = change else { continue };
+        let old = prefix(Dialect::Mysql, column(name), literal(change.identity.len() as u64));
+        update.value(Alias::new(name), change.text.as_str()).and_where(old.eq(change.identity.as_str()));
     }
+    update
 }
 
 #[cfg(test)]
@@ -362,6 +287,7 @@ mod tests {
     use super::super::row::ResealedText;
     use super::super::tables::KeyColumn;
     use super::*;
+    use crate::database::IntoStatement;
 
     const DIALECTS: [Dialect; 3] = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql];
 
@@ -380,7 +306,7 @@ mod tests {
     }
 
     fn all_updates(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> Vec<String> {
-        updates(dialect, table, rows).map(|statement| format!("{statement:?}")).collect()
+        updates(dialect, table, rows).map(|statement| format!("{:?}", (&statement).into_statement(dialect))).collect()
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -116,19 +117,17 @@ impl Fence {
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
         let in_cluster = is_in_cluster(database).await?;
-        loop {
-            match raised(database, in_cluster).await {
-                Ok(token) => return Ok(Self::of(database, in_cluster, token)),
-                Err(fault) if fault.is_transient() => {
-                    tracing::warn!(
-                        fault = &fault as &dyn std::error::Error,
-                        "a transaction of the previous master is still open; waiting for it to end"
-                    );
-                    tokio::time::sleep(RAISE_RETRY_INTERVAL).await;
-                }
-                Err(fault) => return Err(fault),
-            }
-        }
+        let token = (|| raised(database, in_cluster))
+            .retry(ConstantBuilder::new().with_delay(RAISE_RETRY_INTERVAL).without_max_times())
+            .when(FenceError::is_transient)
+            .notify(|fault, _| {
+                tracing::warn!(
+                    fault = fault as &dyn std::error::Error,
+                    "a transaction of the previous master is still open; waiting for it to end"
+                );
+            })
+            .await?;
+        Ok(Self::of(database, in_cluster, token))
     }
 
     /// The fence of the current master, for a command that writes besides a serving host: its transactions commit only

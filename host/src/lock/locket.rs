@@ -82,12 +82,12 @@ impl LocketLock {
         // Locket's TTL has a resolution of one second.
         let ttl = Duration::from_secs(config.ttl.as_secs().max(1));
         let ttl_s = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let patience = match purpose {
+        let retries = match purpose {
             // Locket may be starting at the same time.
-            LockPurpose::Serve => locket::CONNECT_TIMEOUT,
-            LockPurpose::Command => Duration::ZERO,
+            LockPurpose::Serve => locket::CONNECT_RETRIES,
+            LockPurpose::Command => 0,
         };
-        let channel = locket::connect(locket, patience).await?;
+        let channel = locket::connect(locket, retries).await?;
         let connection = LocketConnection { channel, resource, uuid, ttl_s };
         Ok(Self { connection, ttl, retry_interval: config.retry_interval })
     }

@@ -8,7 +8,7 @@ use crate::api;
 use crate::clients::ClientsError;
 use crate::database::DatabaseError;
 use crate::encryption::KeyringError;
-use crate::http::{AccessLogError, TlsError};
+use crate::http::AccessLogError;
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
@@ -17,6 +17,7 @@ use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
 use crate::modules::catalog::CatalogError;
 use crate::modules::sandbox::SandboxError;
+use crate::tls::TlsError;
 
 /// Why a host did not start, or stopped serving.
 #[derive(Debug, thiserror::Error)]

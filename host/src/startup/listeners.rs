@@ -4,8 +4,9 @@
 use super::{Prepared, StartupError, bind};
 use crate::clients::Clients;
 use crate::config::{ClientTls, Config};
-use crate::http::{self, AccessLog, Certificates};
+use crate::http::{self, AccessLog};
 use crate::logs::LevelHandle;
+use crate::tls::Certificates;
 
 /// What the API needs, read before any wait, so that a fault in it is reported at once.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use backon::{ConstantBuilder, Retryable};
 use tracing::Instrument;
 
 use super::{Prepared, StartupError};
@@ -128,18 +129,16 @@ impl Prepared {
 
 /// Removes the replaced tables; retries while clients or others hold locks on them.
 async fn clean_up(context: &Context, fence: &Fence, online: &Online) -> Result<(), MigrateError> {
-    loop {
-        match online.clean_up(context, fence).await {
-            Err(fault) if fault.is_transient() => {
-                tracing::info!(
-                    name: "clean-up-waits",
-                    reason = %fault, "the clean-up met another transaction's lock and is retried"
-                );
-                tokio::time::sleep(RETRY_INTERVAL).await;
-            }
-            done => return done,
-        }
-    }
+    (|| online.clean_up(context, fence))
+        .retry(ConstantBuilder::new().with_delay(RETRY_INTERVAL).without_max_times())
+        .when(MigrateError::is_transient)
+        .notify(|fault, _| {
+            tracing::info!(
+                name: "clean-up-waits",
+                reason = %fault, "the clean-up met another transaction's lock and is retried"
+            );
+        })
+        .await
 }
 
 fn with_sources(error: &dyn std::error::Error) -> String {

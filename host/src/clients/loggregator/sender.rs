@@ -15,8 +15,8 @@ use tonic_prost::ProstCodec;
 
 use super::LoggregatorError;
 use super::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
-use crate::clients::reloading::Reloading;
 use crate::log_sampling::is_sampled;
+use crate::tls::reloading::Reloading;
 
 /// The defaults of Loggregator's own client.
 const BATCH_SIZE: usize = 100;

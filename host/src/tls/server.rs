@@ -1,17 +1,17 @@
 //! Server-side TLS: loads the host's certificate and the authority of its clients, reloads them when the files change, and
 //! rejects files that cannot work. Authorization of what a connected client does is not its concern.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum_server::tls_rustls::RustlsConfig;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{CipherSuite, RootCertStore, ServerConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{CipherSuite, ServerConfig};
+use tokio::sync::watch;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::{TlsError, authorities, certificates, key, read};
 use crate::clock::{Clock, SystemClock};
 use crate::config::ServerTls;
 
@@ -27,33 +27,12 @@ const TLS12_SUITES: [CipherSuite; 4] = [
     CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 ];
 
-/// Why certificates cannot be used; each names the file.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
-    NoCertificate { path: PathBuf },
-    #[error("what is in {} cannot be read; it has to be PEM", .path.display())]
-    Pem { path: PathBuf, source: pem::Error },
-    #[error("there is no certificate that can be read in {}; have it made again", .path.display())]
-    NotACertificate { path: PathBuf },
-    #[error("the certificate in {} is valid from {from} to {to}, and that is not now; have it made again", .path.display())]
-    NotNow { path: PathBuf, from: String, to: String },
-    #[error("an authority in {} cannot be used; have it made again", .path.display())]
-    Authority { path: PathBuf, source: rustls::Error },
-    #[error("the authorities in {} cannot verify client certificates; it has to hold a certificate authority", .path.display())]
-    Authorities { path: PathBuf, source: VerifierBuilderError },
-    #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
-    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
-}
-
 /// The certificates in use. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     files: ServerTls,
     read: Vec<Vec<u8>>,
-    config: RustlsConfig,
+    config: watch::Sender<Arc<ServerConfig>>,
 }
 
 impl Certificates {
@@ -63,12 +42,13 @@ impl Certificates {
     /// A file cannot be read or parsed, the certificate is not valid now, or certificate and key do not match.
     pub fn read(files: &ServerTls) -> Result<Self, TlsError> {
         let read = contents(files)?;
-        let config = RustlsConfig::from_config(Arc::new(server_config(files, &read)?));
+        let config = watch::Sender::new(Arc::new(server_config(files, &read)?));
         Ok(Self { files: files.clone(), read, config })
     }
 
-    pub(super) fn config(&self) -> RustlsConfig {
-        self.config.clone()
+    /// The configuration of new connections.
+    pub fn config(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.config.subscribe()
     }
 
     /// Reloads the certificates whenever the files change; does not return. Files that cannot be used are logged once, and
@@ -85,7 +65,7 @@ impl Certificates {
             }
             match server_config(&self.files, &read) {
                 Ok(config) => {
-                    self.config.reload_from_config(Arc::new(config));
+                    self.config.send_replace(Arc::new(config));
                     tracing::info!(name: "tls.reloaded", cert_file = %self.files.cert_file.display(),
                         "new connections use the new certificates");
                     self.read = read;
@@ -103,19 +83,14 @@ impl Certificates {
 }
 
 fn contents(files: &ServerTls) -> Result<Vec<Vec<u8>>, TlsError> {
-    let read = |path: &PathBuf| std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source });
-    [&files.cert_file, &files.key_file, &files.ca_file].into_iter().map(read).collect()
+    [&files.cert_file, &files.key_file, &files.ca_file].into_iter().map(|path| read(path)).collect()
 }
 
 fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.cert_file, &read[0])?;
     check_time(&files.cert_file, &chain[0])?;
-    let key = PrivateKeyDer::from_pem_slice(&read[1])
-        .map_err(|source| TlsError::Pem { path: files.key_file.clone(), source })?;
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(&files.ca_file, &read[2])? {
-        roots.add(authority).map_err(|source| TlsError::Authority { path: files.ca_file.clone(), source })?;
-    }
+    let key = key(&files.key_file, &read[1])?;
+    let roots = authorities(&files.ca_file, &read[2])?;
     let mut provider = rustls::crypto::ring::default_provider();
     let is_allowed =
         |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite());
@@ -131,12 +106,6 @@ fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, Tl
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(pair)
-}
-
-fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
-    if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
 }
 
 /// Rejects an expired or not yet valid certificate at load time, while an operator is watching: clients would reject it.

@@ -13,7 +13,8 @@ type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
 /// Modification time and length of each file; `None` for one that is absent at the moment.
 type Stamps = Vec<Option<(SystemTime, u64)>>;
 
-pub(super) struct Reloading<T, E> {
+/// A value made of files. [`get`](Self::get) makes it again when they have changed.
+pub struct Reloading<T, E> {
     files: Vec<PathBuf>,
     make: Make<T, E>,
     loaded: Mutex<LoadedFiles<T>>,
@@ -33,7 +34,11 @@ impl<T, E> fmt::Debug for Reloading<T, E> {
 }
 
 impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
-    pub(super) fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
+    /// Makes the first value.
+    ///
+    /// # Errors
+    /// The value cannot be made of the files.
+    pub fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
         // Taken before the files are read, so that a change in between is not missed.
         let stamps = stamps(&files);
         let loaded = LoadedFiles { made: make()?, stamps, checked_at: Instant::now() };
@@ -41,7 +46,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
     }
 
     /// The value made of the current files, or of the last ones that could be used.
-    pub(super) fn get(&self) -> T {
+    pub fn get(&self) -> T {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.checked_at.elapsed() >= CHECK_INTERVAL {
             loaded.checked_at = Instant::now();

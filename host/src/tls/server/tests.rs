@@ -1,6 +1,6 @@
 //! Certificate files that cannot be used, and the error of each.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 
@@ -51,8 +51,8 @@ impl CertificateFolder {
 
 #[test]
 fn matching_files_are_used() {
-    let config = CertificateFolder::new().read().unwrap().config().get_inner();
-    assert!(config.alpn_protocols.is_empty(), "HTTP/2 is not offered");
+    let config = CertificateFolder::new().read().unwrap().config();
+    assert!(config.borrow().alpn_protocols.is_empty(), "HTTP/2 is not offered");
 }
 
 #[test]
@@ -80,5 +80,5 @@ fn unusable_files_are_rejected_by_name() {
     let folder = CertificateFolder::new();
     folder.put("server.key", &KeyPair::generate().unwrap().serialize_pem());
     assert!(matches!(folder.read().unwrap_err(), TlsError::Pair { .. }));
-    assert!(Path::new(&folder.path("server.key")).exists());
+    assert!(folder.path("server.key").exists());
 }
