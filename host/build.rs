@@ -23,7 +23,7 @@ fn main() -> Outcome<()> {
 fn embed_sdk(root: &Path) -> Outcome<()> {
     let sdk = root.join("sdk");
     let mut files = vec![sdk.join("README.md")];
-    for folder in ["src", "wit"] {
+    for folder in ["go-json/src", "src", "wit"] {
         println!("cargo::rerun-if-changed={}", sdk.join(folder).display());
         files_below(&sdk.join(folder), &mut files)?;
     }
@@ -37,7 +37,12 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
         writeln!(code, "    ({name:?}, include_str!({file:?})),")?;
     }
     code += "];\n";
-    for (name, file) in [("MANIFEST", "sdk/Cargo.toml"), ("WORKSPACE", "Cargo.toml"), ("LOCK", "Cargo.lock")] {
+    for (name, file) in [
+        ("MANIFEST", "sdk/Cargo.toml"),
+        ("GO_JSON_MANIFEST", "sdk/go-json/Cargo.toml"),
+        ("WORKSPACE", "Cargo.toml"),
+        ("LOCK", "Cargo.lock"),
+    ] {
         writeln!(code, "pub(super) const {name}: &str = include_str!({:?});", root.join(file))?;
     }
     std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("sdk.rs"), code)?;
@@ -78,7 +83,7 @@ fn checked_out(root: &Path) -> Option<String> {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    for source in ["host/src", "host/encryption", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"] {
+    for source in ["host/src", "host/encryption", "sdk/go-json", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
     let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;

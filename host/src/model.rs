@@ -9,12 +9,13 @@ pub mod cell;
 pub mod change;
 pub mod convergence;
 pub mod desired_lrp;
-pub mod json;
 pub mod restart;
 pub mod routes;
 pub mod slot;
 pub mod tags;
 pub mod task;
+
+pub use bbs_go_json as json;
 
 /// Text as clients send it: mostly UTF-8, not guaranteed to be.
 pub type Text = Vec<u8>;

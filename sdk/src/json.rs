@@ -1,10 +1,13 @@
 //! JSON as Diego reads and writes it: keys sorted, no white space, and `<`, `>`, `&`, U+2028 and U+2029 escaped, because
 //! Go's encoder wrote Diego's columns and they have to stay the same byte for byte. Small, because it becomes a part of
-//! components; there is no mapping to types.
-
-mod read;
+//! components; there is no mapping to types. Owns the tree of values; syntax and escapes are those of `bbs_go_json`.
 
 use std::collections::BTreeMap;
+
+use bbs_go_json::{Malformed, Scanner, Token};
+
+/// Deepest nesting of a value. The input is untrusted, and parsing is recursive.
+const DEPTH: usize = 128;
 
 /// A JSON value. Of several members with the same name, the last one counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +73,40 @@ pub struct JsonError {
 /// # Errors
 /// If it is not valid JSON, or nests deeper than 128 levels.
 pub fn parse(text: &[u8]) -> Result<JsonValue, JsonError> {
-    read::read(text)
+    let mut scanner = Scanner::new(text);
+    let value = read_value(&mut scanner, 0);
+    value.and_then(|value| scanner.end().map(|()| value)).map_err(|Malformed { at }| {
+        let before = &text[..at];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
+        JsonError { line, column }
+    })
+}
+
+fn read_value(scanner: &mut Scanner<'_>, depth: usize) -> Result<JsonValue, Malformed> {
+    if depth > DEPTH {
+        return Err(scanner.malformed());
+    }
+    Ok(match scanner.token()? {
+        Token::Null => JsonValue::Null,
+        Token::Bool(value) => JsonValue::Bool(value),
+        Token::Number(spelling) => JsonValue::Number(String::from_utf8_lossy(spelling).into_owned()),
+        Token::String(quoted) => JsonValue::String(quoted.decode()),
+        Token::Array => {
+            let mut items = Vec::new();
+            while scanner.element()? {
+                items.push(read_value(scanner, depth + 1)?);
+            }
+            JsonValue::Array(items)
+        }
+        Token::Object => {
+            let mut members = BTreeMap::new();
+            while let Some(name) = scanner.key()? {
+                members.insert(name.decode(), read_value(scanner, depth + 1)?);
+            }
+            JsonValue::Object(members)
+        }
+    })
 }
 
 /// Encodes a value as Go does.
@@ -83,27 +119,7 @@ pub fn to_go_string(value: &JsonValue) -> String {
 
 /// Appends a string in quotes, escaped as Go does.
 pub fn write_go_string(out: &mut String, value: &str) {
-    out.push('"');
-    for character in value.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                out.push_str("\\u");
-                for shift in [12, 8, 4, 0] {
-                    let digit = (character as u32) >> shift & 0xf;
-                    out.extend(char::from_digit(digit, 16));
-                }
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
+    bbs_go_json::quote_str(value, out);
 }
 
 fn write_value(out: &mut String, value: &JsonValue) {

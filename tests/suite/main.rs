@@ -29,6 +29,7 @@ mod load;
 mod lock;
 mod migrate;
 mod modules;
+mod mutations;
 mod online;
 mod quarantine;
 mod random;

@@ -1,29 +1,6 @@
-//! JSON against the behaviour of Go's encoder and decoder.
+//! The tree of values; `bbs_go_json` has the cases of syntax and escapes.
 
 use super::*;
-
-fn string(text: &[u8]) -> String {
-    match parse(text) {
-        Ok(JsonValue::String(string)) => string,
-        other => panic!("{}: {other:?}", text.escape_ascii()),
-    }
-}
-
-#[test]
-fn strings_are_escaped_as_in_go() {
-    let cases = [
-        ("<a&b>", r#""\u003ca\u0026b\u003e""#),
-        ("\u{2028}\u{2029}\u{2027}", "\"\\u2028\\u2029\u{2027}\""),
-        ("\"\\/\n\r\t", r#""\"\\/\n\r\t""#),
-        ("\u{8}\u{c}\u{0}\u{1f}\u{7f}", "\"\\b\\f\\u0000\\u001f\u{7f}\""),
-        ("é🚀", "\"é🚀\""),
-        ("", "\"\""),
-    ];
-    for (plain, written) in cases {
-        assert_eq!(to_go_string(&JsonValue::from(plain)), written);
-        assert_eq!(string(written.as_bytes()), plain);
-    }
-}
 
 #[test]
 fn keys_are_sorted_without_white_space() {
@@ -38,22 +15,15 @@ fn numbers_keep_their_spelling() {
     for spelling in ["0", "-0", "10", "1.0", "1e5", "1E-05", "123456789012345678901234567890", "0.1e+2"] {
         assert_eq!(parse(spelling.as_bytes()), Ok(JsonValue::Number(spelling.to_owned())));
     }
-    for wrong in ["01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "0x1", "1.e3"] {
-        assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
-    }
+    assert!(parse(b"01").is_err());
 }
 
 #[test]
-fn escapes_are_parsed_as_in_go() {
-    assert_eq!(string(br#""\/\b\f\u00e9\uD83D\uDE80""#), "/\u{8}\u{c}é🚀");
-    assert_eq!(string(br#""\ud83d""#), "\u{fffd}", "half a character");
-    assert_eq!(string(br#""\ude80x""#), "\u{fffd}x", "the other half");
-    assert_eq!(string(br#""\ud83d\u0041""#), "\u{fffd}A", "half a character before a whole one");
-    assert_eq!(string(br#""\ud83d\ud83d\ude80""#), "\u{fffd}🚀");
-    assert_eq!(string(b"\"a\xffb\""), "a\u{fffd}b");
-    for wrong in [&br#""\x""#[..], br#""\u12g4""#, br#""\u12"#, br#""\"#, b"\"\n\"", b"\"\x1f\"", br#""\ud83d\u""#] {
-        assert!(parse(wrong).is_err(), "{}", wrong.escape_ascii());
-    }
+fn strings_are_parsed_and_written_as_in_go() {
+    let value = JsonValue::from("<é🚀>\u{2028}\n");
+    assert_eq!(to_go_string(&value), r#""\u003cé🚀\u003e\u2028\n""#);
+    assert_eq!(parse(br#" "\u003c\u00e9\ud83d\ude80>\u2028\n" "#), Ok(value));
+    assert_eq!(parse(b"\"\xe2\x80\""), Ok(JsonValue::from("\u{fffd}\u{fffd}")), "one for each byte");
 }
 
 #[test]

@@ -70,11 +70,14 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
     if folder.exists() {
         bail!("{} exists and is not the SDK; move it away, or name the SDK's folder with --sdk", folder.display());
     }
-    let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE)?;
+    let mut manifest = standalone(embedded::MANIFEST)?;
+    // The folder may lie inside another workspace. The crate in `go-json` belongs to this one as a path dependency.
+    manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
+    let (manifest, go_json) = (manifest.to_string(), standalone(embedded::GO_JSON_MANIFEST)?.to_string());
     // Under a temporary name until it is complete, so that no later command uses a partial SDK.
     let parent = folder.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(parent).with_context(|| format!("cannot write to {}", parent.display()))?;
-    let own = [("Cargo.toml", manifest.as_str()), ("Cargo.lock", embedded::LOCK)];
+    let own = [("Cargo.toml", &*manifest), ("go-json/Cargo.toml", &*go_json), ("Cargo.lock", embedded::LOCK)];
     for (name, text) in own.iter().chain(embedded::FILES) {
         let path = unfinished.path().join(name);
         let written = std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
@@ -94,10 +97,10 @@ fn make_readable(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot change the mode of {}", folder.display()))
 }
 
-/// Returns the manifest with everything that it inherits from the workspace written out.
-fn standalone(manifest: &str, workspace: &str) -> anyhow::Result<String> {
+/// Returns the manifest with everything that it inherits from the repository's workspace written out.
+fn standalone(manifest: &str) -> anyhow::Result<Table> {
     let mut manifest: Table = manifest.parse().context("the SDK's manifest is not TOML")?;
-    let workspace: Table = workspace.parse().context("the workspace's manifest is not TOML")?;
+    let workspace: Table = embedded::WORKSPACE.parse().context("the workspace's manifest is not TOML")?;
     let inherited = |section: &str| workspace["workspace"][section].as_table().cloned().unwrap_or_default();
     write_out(&mut manifest, "package", &inherited("package"));
     let dependencies = inherited("dependencies");
@@ -110,9 +113,7 @@ fn standalone(manifest: &str, workspace: &str) -> anyhow::Result<String> {
         }
     }
     manifest.remove("lints");
-    // The folder may lie inside another workspace.
-    manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
-    Ok(manifest.to_string())
+    Ok(manifest)
 }
 
 /// Replaces each `key.workspace = true` of a section with the workspace's value.

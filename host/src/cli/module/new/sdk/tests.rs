@@ -38,13 +38,17 @@ fn unrelated_folder_of_that_name_is_left_untouched() {
 }
 
 #[test]
-fn written_manifest_inherits_nothing() {
-    let manifest = standalone(embedded::MANIFEST, embedded::WORKSPACE).unwrap();
-    assert!(!manifest.contains("workspace = true"), "{manifest}");
-    let manifest: Table = manifest.parse().unwrap();
-    assert_eq!(manifest["package"]["edition"].as_str(), Some("2024"));
-    assert_eq!(manifest["dependencies"]["thiserror"].as_str(), Some("2"));
-    assert!(manifest.contains_key("workspace") && !manifest.contains_key("lints"));
+fn written_manifests_inherit_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let written = Sdk::find_or_write(None, work.path()).unwrap();
+    for (file, is_root) in [("Cargo.toml", true), ("go-json/Cargo.toml", false)] {
+        let manifest = std::fs::read_to_string(written.folder.join(file)).unwrap();
+        assert!(!manifest.contains("workspace = true"), "{manifest}");
+        let manifest: Table = manifest.parse().unwrap();
+        assert_eq!(manifest["package"]["edition"].as_str(), Some("2024"));
+        assert_eq!(manifest["dependencies"]["thiserror"].as_str(), Some("2"));
+        assert!(manifest.contains_key("workspace") == is_root && !manifest.contains_key("lints"));
+    }
 }
 
 #[test]

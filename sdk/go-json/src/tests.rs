@@ -8,10 +8,21 @@ fn compacted(text: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// Quoted as bytes, and as text if it is valid.
 fn quoted(text: &[u8]) -> String {
     let mut out = Vec::new();
     quote(text, &mut out);
-    String::from_utf8(out).unwrap()
+    let out = String::from_utf8(out).unwrap();
+    if let Ok(text) = str::from_utf8(text) {
+        let mut again = String::new();
+        quote_str(text, &mut again);
+        assert_eq!(again, out);
+    }
+    out
+}
+
+fn decoded(text: &[u8]) -> String {
+    String::from_utf8(string(text).unwrap().unwrap()).unwrap()
 }
 
 #[test]
@@ -39,21 +50,42 @@ fn invalid_utf8_passes_compaction_and_is_replaced_byte_by_byte_in_quoting() {
     compact(b"[ \"\xff\xe2\x80\" ]", &mut out).unwrap();
     assert_eq!(out, b"[\"\xff\xe2\x80\"]");
     assert_eq!(quoted(b"a\xff\xe2\x80z"), r#""a\ufffd\ufffd\ufffdz""#);
-    assert_eq!(string(b"\"\xff\xe2\"").unwrap().unwrap(), "\u{fffd}\u{fffd}".as_bytes());
+    assert_eq!(decoded(b"\"\xff\xe2\x80\""), "\u{fffd}\u{fffd}\u{fffd}");
+    assert_eq!(decoded(b"\"a\xffb\""), "a\u{fffd}b");
 }
 
 #[test]
 fn control_characters_are_escaped_as_in_go() {
+    for (plain, written) in [("\"\\/\n\r\t", r#""\"\\/\n\r\t""#), ("é🚀", "\"é🚀\""), ("", "\"\"")] {
+        assert_eq!(quoted(plain.as_bytes()), written);
+        assert_eq!(decoded(written.as_bytes()), plain);
+    }
     assert_eq!(quoted(b"\0\x08\x0c\n\r\t\x1f\x7f\"\\/"), "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f\\\"\\\\/\"");
 }
 
 #[test]
 fn escapes_decode_with_surrogate_pairs_and_lone_halves() {
-    let decoded = |text: &str| String::from_utf8(string(text.as_bytes()).unwrap().unwrap()).unwrap();
-    assert_eq!(decoded(r#""\b\f\n\r\t\"\\\/""#), "\u{8}\u{c}\n\r\t\"\\/");
-    assert_eq!(decoded(r#""\u00e9\ud83d\ude00""#), "é😀");
-    assert_eq!(decoded(r#""\ud83dx\ude00""#), "\u{fffd}x\u{fffd}");
-    assert_eq!(decoded(r#""\ud83d\u0041""#), "\u{fffd}A");
+    assert_eq!(decoded(br#""\b\f\n\r\t\"\\\/""#), "\u{8}\u{c}\n\r\t\"\\/");
+    assert_eq!(decoded(br#""\u00e9\uD83D\uDE80""#), "é🚀");
+    assert_eq!(decoded(br#""\ud83dx\ude00""#), "\u{fffd}x\u{fffd}");
+    assert_eq!(decoded(br#""\ud83d""#), "\u{fffd}", "half a character");
+    assert_eq!(decoded(br#""\ude80x""#), "\u{fffd}x", "the other half");
+    assert_eq!(decoded(br#""\ud83d\u0041""#), "\u{fffd}A", "half a character before a whole one");
+    assert_eq!(decoded(br#""\ud83d\ud83d\ude80""#), "\u{fffd}🚀");
+    for wrong in [&br#""\x""#[..], br#""\u12g4""#, br#""\u12"#, br#""\"#, b"\"\n\"", b"\"\x1f\"", br#""\ud83d\u""#] {
+        assert!(string(wrong).is_err(), "{}", wrong.escape_ascii());
+    }
+}
+
+#[test]
+fn numbers_keep_their_spelling() {
+    for spelling in ["0", "-0", "10", "1.0", "1e5", "1E-05", "123456789012345678901234567890", "0.1e+2"] {
+        assert_eq!(Scanner::new(spelling.as_bytes()).token(), Ok(Token::Number(spelling.as_bytes())));
+        assert_eq!(compacted(spelling), spelling);
+    }
+    for wrong in ["01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "0x1", "1.e3"] {
+        assert!(compact(wrong.as_bytes(), &mut Vec::new()).is_err(), "{wrong}");
+    }
 }
 
 #[test]

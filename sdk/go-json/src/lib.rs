@@ -1,0 +1,150 @@
+//! JSON as Go's `encoding/json` reads and writes it, because Go's encoder wrote Diego's columns and they have to stay the
+//! same byte for byte. The host and the SDK share it; it compiles to WebAssembly.
+//!
+//! # Rules
+//!
+//! - Written JSON is compact. In strings, `<`, `>`, `&`, U+2028 and U+2029 are escaped besides what JSON requires.
+//! - Numbers and raw values keep their spelling.
+//! - The structure is checked strictly, Unicode is not: each byte that is not UTF-8, and each half of a surrogate pair
+//!   without the other, is read as U+FFFD.
+//! - Arrays and objects nest at most 10,000 deep.
+//!
+//! The order of keys, and which of two equal keys counts, is up to the caller, as is the mapping to types.
+//!
+//! # Use
+//!
+//! [`members`], [`elements`] and [`string`] split a text one level at a time and leave the parts as they are; [`compact`] and
+//! [`quote`] write such parts. [`Scanner`] is below them, for a caller that builds values of its own.
+//!
+//! ```
+//! let mut out = Vec::new();
+//! for (name, value) in bbs_go_json::members(br#"{ "a<b" : [ 1.50 ] }"#)?.unwrap_or_default() {
+//!     bbs_go_json::quote(&name, &mut out);
+//!     bbs_go_json::compact(value, &mut out)?;
+//! }
+//! assert_eq!(out, br#""a\u003cb"[1.50]"#);
+//! # Ok::<(), bbs_go_json::Malformed>(())
+//! ```
+
+#![warn(missing_docs)]
+
+mod scanner;
+mod strings;
+
+pub use scanner::{Scanner, Token};
+pub use strings::{Quoted, quote, quote_str};
+
+/// A text is not valid JSON, or not of the expected type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the expected JSON: the error is at byte {at}")]
+pub struct Malformed {
+    /// Offset of the error in bytes.
+    pub at: usize,
+}
+
+/// A decoded key and the raw text of its value.
+pub type Member<'a> = (Vec<u8>, &'a [u8]);
+
+/// Returns the members of an object in their order; `None` for `null`.
+///
+/// # Errors
+/// If the text is not valid JSON of this type.
+pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
+    let mut scanner = Scanner::new(text);
+    let mut members = Vec::new();
+    match scanner.token()? {
+        Token::Null => return scanner.end().map(|()| None),
+        Token::Object => {}
+        _ => return Err(Malformed { at: 0 }),
+    }
+    while let Some(key) = scanner.key()? {
+        members.push((key.decode().into_bytes(), scanner.value()?));
+    }
+    scanner.end()?;
+    Ok(Some(members))
+}
+
+/// Returns the raw elements of an array; `None` for `null`.
+///
+/// # Errors
+/// If the text is not valid JSON of this type.
+pub fn elements(text: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
+    let mut scanner = Scanner::new(text);
+    let mut elements = Vec::new();
+    match scanner.token()? {
+        Token::Null => return scanner.end().map(|()| None),
+        Token::Array => {}
+        _ => return Err(Malformed { at: 0 }),
+    }
+    while scanner.element()? {
+        elements.push(scanner.value()?);
+    }
+    scanner.end()?;
+    Ok(Some(elements))
+}
+
+/// Returns a decoded string; `None` for `null`.
+///
+/// # Errors
+/// If the text is not valid JSON of this type.
+pub fn string(text: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+    let mut scanner = Scanner::new(text);
+    let string = match scanner.token()? {
+        Token::Null => None,
+        Token::String(quoted) => Some(quoted.decode().into_bytes()),
+        _ => return Err(Malformed { at: 0 }),
+    };
+    scanner.end()?;
+    Ok(string)
+}
+
+/// Whether the text is the literal `null`.
+#[must_use]
+pub fn is_null(text: &[u8]) -> bool {
+    whole(text) == Ok(b"null")
+}
+
+/// Appends a value as Go renders raw JSON within a document.
+///
+/// # Errors
+/// If the text is not valid JSON; nothing is appended then.
+pub fn compact(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let mut rest = whole(text)?;
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if !is_quoted && byte.is_ascii_whitespace() {
+            continue;
+        }
+        (is_quoted, is_escaped) = match byte {
+            _ if is_escaped => (true, false),
+            b'\\' => (is_quoted, is_quoted),
+            b'"' => (!is_quoted, false),
+            _ => (is_quoted, false),
+        };
+        let code = match (byte, after) {
+            (b'<' | b'>' | b'&', _) => u32::from(*byte),
+            (0xe2, [0x80, last @ (0xa8 | 0xa9), after @ ..]) => {
+                rest = after;
+                0x2000 | u32::from(last & 0x3f)
+            }
+            _ => {
+                out.push(*byte);
+                continue;
+            }
+        };
+        strings::escape_code(code, &mut |piece| out.extend_from_slice(piece.as_bytes()));
+    }
+    Ok(())
+}
+
+/// The single value of the text, without surrounding space.
+fn whole(text: &[u8]) -> Result<&[u8], Malformed> {
+    let mut scanner = Scanner::new(text);
+    let value = scanner.value()?;
+    scanner.end()?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;

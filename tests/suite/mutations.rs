@@ -1,0 +1,210 @@
+//! Mutations of the host that `cargo mutants` has no operator for: other decisions, calls that are left out, constant
+//! conditions. A test has to fail for each. Takes hours, so it is run by name; `BBS_MUTATIONS=0,7` takes some of them:
+//!
+//!     cargo test -p bbs --test suite -- --ignored --nocapture mutations::
+//!
+//! Works in a copy of the tree. Its build is kept in `target/test-modules/mutations`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::once::{self, files_of};
+use crate::harness::workspace;
+
+/// Mutations of one file: each has the original text, which occurs once in the file, and its replacement.
+struct FileMutations {
+    /// Below `host/src`.
+    file: &'static str,
+    /// Arguments of `cargo test`, for the tests of which one has to fail.
+    tests: &'static [&'static str],
+    changes: &'static [(&'static str, &'static str)],
+}
+
+const DECIDE: &[&str] = &["--lib", "migrate::decide"];
+const MIGRATE: &[&str] = &["--lib", "migrate::"];
+const CATALOG: &[&str] = &["--test", "suite", "catalog::"];
+const SANDBOX: &[&str] = &["--test", "suite", "sandbox::"];
+
+const MUTATIONS: &[FileMutations] = &[
+    FileMutations {
+        file: "migrate/decide.rs",
+        tests: DECIDE,
+        changes: &[
+            ("Decision::Begin { from: 0, to: wanted }", "{ let _ = wanted; Decision::Serve }"),
+            ("Decision::ShutDown(Reason::NothingThere)", "Decision::Serve"),
+            (
+                "Decision::ShutDown(Reason::Unversioned { tables: tables.clone() })",
+                "{ let _ = tables; Decision::Serve }",
+            ),
+            ("        return Decision::ShutDown(Reason::GoingDown { to });", "        let _ = to;"),
+            ("(Less, Less) => Decision::Begin", "(Less, Less) => Decision::Continue"),
+            ("(Less, Equal | Greater) => Decision::Continue", "(Less, Equal | Greater) => Decision::Begin"),
+            (
+                "(Equal, Less) => Decision::ShutDown(Reason::Botched { current, target })",
+                "(Equal, Less) => Decision::Serve",
+            ),
+            (
+                "Decision::Serve,\n        (Greater, Less",
+                "Decision::Continue { from: current, to: wanted },\n        (Greater, Less",
+            ),
+            ("Decision::ShutDown(Reason::Newer { current, wanted }),\n", "Decision::Serve,\n"),
+            ("Decision::ShutDown(Reason::GoingDown { to: began })", "Decision::Continue { from: current, to }"),
+            (
+                "(true, Less) => Decision::ShutDown(Reason::NothingBelow { current, to })",
+                "(true, Less) => Decision::Serve",
+            ),
+            ("(true, Equal | Greater) => Decision::Continue", "(true, Equal | Greater) => Decision::Begin"),
+            ("(Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to })", "(Less, _) => Decision::Serve"),
+            (
+                "(Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target })",
+                "(Equal | Greater, Less) => Decision::Serve",
+            ),
+            ("Decision::Serve,\n        // An", "Decision::Begin { from: current, to },\n        // An"),
+            (
+                "(Greater, Equal | Greater) => Decision::Begin { from: current, to }",
+                "(Greater, Equal | Greater) => Decision::Serve",
+            ),
+        ],
+    },
+    FileMutations {
+        file: "migrate.rs",
+        tests: MIGRATE,
+        changes: &[
+            (
+                "if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }",
+                "{ let _ = underway; Ok(()) }",
+            ),
+            ("            start_over(context, fence, work, going_down).await?;\n", ""),
+        ],
+    },
+    FileMutations {
+        file: "migrate/look.rs",
+        tests: MIGRATE,
+        changes: &[
+            ("        check_history(context, &state::applied(&mut reader).await?)?;", ""),
+            ("        check_record_versions(&mut reader, layouts, from).await?;", ""),
+        ],
+    },
+    FileMutations {
+        file: "migrate/prepare.rs",
+        tests: MIGRATE,
+        changes: &[
+            ("        fresh::forget(&mut tx).await?;", ""),
+            (
+                "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let phase",
+                "    }\n    let phase",
+            ),
+        ],
+    },
+    FileMutations {
+        file: "migrate/copy.rs",
+        tests: MIGRATE,
+        changes: &[("batch.last.to_text().into()", "None::<String>.into()")],
+    },
+    FileMutations {
+        file: "migrate/cut_over.rs",
+        tests: MIGRATE,
+        changes: &[
+            ("        super::same_schema(dialect, name, found, &plan.table)?;", "        let _ = found;"),
+            ("    state::write_version(tx, work.to, work.to).await?;", ""),
+        ],
+    },
+    FileMutations {
+        file: "modules/catalog.rs",
+        tests: CATALOG,
+        changes: &[(
+            "        refuse_unlisted(folder, &entries)?;\n        sequence::check(&entries)?;\n        let (mut",
+            "        sequence::check(&entries)?;\n        let (mut",
+        )],
+    },
+    FileMutations {
+        file: "modules/catalog/sequence.rs",
+        tests: CATALOG,
+        changes: &[("        if served.contains(&serves) {", "        if false {")],
+    },
+    FileMutations {
+        file: "modules/instance.rs",
+        tests: SANDBOX,
+        changes: &[
+            ("    store.set_hostcall_fuel(fuel);", "    let _ = fuel;"),
+            ("        if wait.timed_out() {", "        if false {"),
+        ],
+    },
+    FileMutations {
+        file: "modules/sandbox.rs",
+        tests: SANDBOX,
+        changes: &[("compiled.recv_timeout(limit)", "compiled.recv_timeout(limit + Duration::from_secs(3600))")],
+    },
+];
+
+#[test]
+fn each_original_text_is_found_once() {
+    let mut problems = Vec::new();
+    for mutations in MUTATIONS {
+        let text = std::fs::read_to_string(workspace().join("host/src").join(mutations.file)).expect(mutations.file);
+        for (original, _) in mutations.changes {
+            let count = text.matches(original).count();
+            if count != 1 {
+                problems.push(format!("{count} times in {}: {original}", mutations.file));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+#[ignore = "takes hours"]
+fn a_test_fails_for_each_mutation() {
+    let chosen: Option<Vec<usize>> = std::env::var("BBS_MUTATIONS")
+        .ok()
+        .map(|numbers| numbers.split(',').map(|number| number.parse().expect("a number of a mutation")).collect());
+    let tree = tempfile::tempdir().expect("a temporary folder");
+    copy_sources(tree.path());
+    let all = MUTATIONS.iter().flat_map(|mutations| mutations.changes.iter().map(move |change| (mutations, change)));
+    let mut unmutated = Vec::new();
+    let mut survivors = Vec::new();
+    for (number, (FileMutations { file, tests, .. }, (original, replacement))) in all.enumerate() {
+        if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&number)) {
+            continue;
+        }
+        if !unmutated.contains(tests) {
+            assert!(tests_pass(tree.path(), tests), "{tests:?} fail without a mutation");
+            unmutated.push(tests);
+        }
+        let path = tree.path().join("host/src").join(file);
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        std::fs::write(&path, text.replacen(original, replacement, 1)).expect("the copy can be written");
+        let survives = tests_pass(tree.path(), tests);
+        std::fs::write(&path, text).expect("the copy can be written");
+        let outcome = if survives { "SURVIVED" } else { "caught" };
+        println!("{number} {outcome}: {file}: {}", original.trim().lines().next().unwrap_or_default());
+        survivors.extend(survives.then_some(number));
+    }
+    assert!(survivors.is_empty(), "no test fails for {survivors:?}");
+}
+
+fn copy_sources(tree: &Path) {
+    for source in
+        ["Cargo.lock", "Cargo.toml", "README.md", "host", "migrations-wasm", "rust-toolchain.toml", "sdk", "tests"]
+    {
+        for file in files_of(&workspace().join(source)) {
+            let copy = tree.join(file.strip_prefix(workspace()).expect("a file of the workspace"));
+            std::fs::create_dir_all(copy.parent().expect("a file is in a folder")).expect("the copy can be written");
+            std::fs::copy(&file, &copy).expect("the copy can be written");
+        }
+    }
+}
+
+/// Whether the tests pass within ten minutes. A mutation may cause an endless loop.
+fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let run = |limit: &str, options: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args([limit, &cargo, "test", "--quiet", "--locked", "-p", "bbs"]).args(options).args(tests);
+        command.current_dir(tree).env("CARGO_TARGET_DIR", once::folder().join("mutations"));
+        command.output().expect("cargo runs")
+    };
+    let built = run("0", &["--no-run"]);
+    assert!(built.status.success(), "the mutation does not compile: {}", String::from_utf8_lossy(&built.stderr));
+    run("600", &[]).status.success()
+}
