@@ -29,6 +29,8 @@ pub use address::{Address, ConnectionLimits, Server, Tls};
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
+#[cfg(test)]
+pub use statement::IntoStatement;
 pub use statement::{Sql, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
