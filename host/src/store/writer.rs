@@ -17,6 +17,9 @@ use crate::rows::{UnitKey, residue};
 /// Every method fails if the database does, with an error whose [`StoreError::is_transient`] says whether to retry. A get
 /// fails with [`StoreError::Unreadable`], an insertion with [`StoreError::Exists`], and a write of plain text with
 /// [`StoreError::NotText`] or [`StoreError::TooLong`] if its column cannot hold it.
+///
+/// Through lenses, every access to a unit that cannot be transformed fails with [`StoreError::Unreadable`], except the
+/// deletion of the whole unit.
 pub struct Writer {
     pub(super) store: Store,
     pub(super) access: OwnedRwLockReadGuard<TableAccess>,
@@ -54,8 +57,10 @@ impl Writer {
     /// Writes the changes of a lens session, applies dual writes, and commits.
     ///
     /// # Errors
-    /// If a write fails; then nothing is committed. [`StoreError::Commit`] if the database did not confirm the commit, which
-    /// may have succeeded.
+    /// If a write fails; then nothing is committed. A lens session fails with [`StoreError::Exists`] or [`StoreError::Raced`]
+    /// on a conflict, and with [`StoreError::NotHeld`] if the stored layout cannot hold a change; dual writes fail with
+    /// [`StoreError::DualWrite`]. [`StoreError::Commit`] if the database did not confirm the commit, which may have
+    /// succeeded.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         if let Some(session) = self.session.take() {
             session.write(&self.store, &mut self.tx).await?;

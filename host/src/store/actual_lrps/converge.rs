@@ -26,6 +26,9 @@ const PARTS: [&str; 11] = [
 
 impl Reader {
     /// Incomplete instances with the columns in `PARTS`. Do not write them: a change reads the whole row.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
         Ok(self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await?.records)
     }

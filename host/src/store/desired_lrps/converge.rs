@@ -16,6 +16,9 @@ const PARTS: [&str; 5] = ["process_guid", "domain", "instances", "routes", "metr
 
 impl Reader {
     /// Lists the columns of desired LRPs that convergence needs.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn wanted(&mut self, range: &Range) -> Result<Listed<DesiredInstances>, StoreError> {
         self.list(TABLE, &PARTS, &Filter::everything(), range, parts).await
     }
@@ -23,6 +26,9 @@ impl Reader {
 
 impl Writer {
     /// The desired number of instances and the domain, locked until the transaction ends.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn wanted(&mut self, process_guid: &[u8]) -> Result<Option<DesiredInstances>, StoreError> {
         self.get(TABLE, &NUMBERS, process_guid, numbers).await
     }
