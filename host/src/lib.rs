@@ -43,6 +43,7 @@
 
 // Inside the crate, `pub` means for other modules; which ones, the table of layers says.
 #![allow(unreachable_pub)]
+#![warn(missing_docs)]
 
 mod admin;
 mod api;
