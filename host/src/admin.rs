@@ -21,10 +21,13 @@ pub enum Command {
     Status,
     /// Streams reports at an interval until the work is finished.
     Watch,
+    /// Stops the work before its next batch.
     Pause,
+    /// Ends a pause.
     Resume,
     /// Sets the upper bound of the rate; no bound if absent.
     Rate {
+        /// Units of the present phase, mostly rows.
         units_per_second: Option<u64>,
     },
 }

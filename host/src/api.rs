@@ -68,7 +68,9 @@ pub struct NotHeld(String);
 /// Input of a method: the undecoded body and the client's trace id.
 #[derive(Debug, Clone)]
 pub struct Request {
+    /// A protobuf message of the client's version.
     pub body: Bytes,
+    /// Empty if the client sent none.
     pub trace_id: TraceId,
 }
 

@@ -22,15 +22,21 @@ use loggregator::LoggregatorError;
 /// The clients of all other components. One that is not configured does nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Clients {
+    /// Places instances and tasks on cells.
     pub auctioneer: Auctioneer,
+    /// Stop and update instances, and cancel tasks, on their cells.
     pub reps: Reps,
+    /// Lists the cells that are present.
     pub cells: CellDirectory,
+    /// Deliver the results of completed tasks.
     pub callbacks: Callbacks,
+    /// Receives metrics, and lines for the logs of apps.
     pub loggregator: Loggregator,
 }
 
 /// Why a request to another component failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ClientError {
     #[error("the cell {cell_id:?} has no https address; give its rep one in `rep_url`")]
     NoSecureAddress { cell_id: String },

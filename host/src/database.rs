@@ -42,7 +42,9 @@ use transaction::{Attachment, Inner as Begun};
 /// The SQL dialect of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
+    /// SQLite, with the database in a file.
     Sqlite,
+    /// A PostgreSQL server.
     Postgres,
     /// MariaDB and MySQL.
     Mysql,
@@ -148,6 +150,7 @@ fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
 
 /// Why no transaction could be begun.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum DatabaseError {
     #[error("cannot open the SQLite database {name}; check that its folder exists and can be written to")]
     OpenFile { name: String, source: SqlError },

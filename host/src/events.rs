@@ -22,6 +22,7 @@ pub const QUEUE: usize = 1024;
 pub enum Topic {
     /// Desired LRPs and their instances, in one order.
     Lrps,
+    /// Tasks, in an order of their own.
     Tasks,
 }
 

@@ -43,11 +43,17 @@ pub use tables::{KeyColumn, SealedTable};
 /// The parts that a rotation works with.
 #[derive(Debug, Clone)]
 pub struct RotationContext {
+    /// The database whose sealed columns are rewritten.
     pub database: Database,
+    /// The active key, and every key that existing texts may be under.
     pub keyring: Arc<Keyring>,
+    /// The tables and files to rewrite.
     pub scope: SealedScope,
+    /// Receives phases, counts and batches.
     pub progress: Progress,
+    /// Limits the rate; awaited before each batch.
     pub throttle: Throttle,
+    /// The source of the times in the rotation's record.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -83,6 +89,7 @@ impl LabelCounts {
 /// Everything that is sealed in a database at one data version.
 #[derive(Debug, Clone)]
 pub struct SealedScope {
+    /// Recorded with a rotation, which starts from the beginning at another version.
     pub data_version: DataVersion,
     /// The tables of the layout and of the host itself that have sealed columns.
     pub tables: Vec<SealedTable>,
@@ -115,6 +122,7 @@ impl SealedScope {
 
 /// Why a rotation or a report on keys failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum KeysError {
     #[error(
         "existing encryption key version ({label}) is not among the known keys; \

@@ -45,6 +45,7 @@
 #![allow(unreachable_pub)]
 // These pages are made with `--document-private-items`.
 #![allow(rustdoc::private_intra_doc_links)]
+#![warn(missing_docs)]
 
 mod admin;
 mod api;

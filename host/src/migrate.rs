@@ -64,10 +64,13 @@ pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between,
 /// What a migration works with.
 #[derive(Clone)]
 pub struct Context {
+    /// The database to migrate.
     pub database: Database,
     /// The catalog's migrations, oldest first.
     pub migrations: Vec<Arc<dyn Transform>>,
+    /// Opens and seals encrypted columns.
     pub keyring: Arc<Keyring>,
+    /// Receives phases, counts and reasons for waiting.
     pub progress: Progress,
     /// Limits the rate; awaited before each batch.
     pub throttle: Throttle,
@@ -75,6 +78,7 @@ pub struct Context {
     pub now_ns: i64,
     /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are not saved.
     pub replays: Option<PathBuf>,
+    /// Bounds of batches and units.
     pub tuning: Tuning,
 }
 
@@ -90,12 +94,15 @@ impl std::fmt::Debug for Context {
 /// Bounds of a batch. The defaults suit every database; tests make them small.
 #[derive(Debug, Clone)]
 pub struct Tuning {
+    /// Bytes of text; a batch ends with the unit that reaches them.
     pub batch_bytes: u64,
+    /// The most units of a batch.
     pub batch_units: u64,
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub batch_time: Duration,
     /// A larger unit is refused by name: it has to fit into memory, and into that of a module.
     pub unit_bytes: u64,
+    /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,
 }
 
@@ -332,11 +339,17 @@ fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<Data
 }
 
 /// The layouts of the catalog's versions.
+///
+/// # Errors
+/// A migration does not fit the layout before it.
 pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory, LayoutError> {
     LayoutHistory::new(migrations.iter().map(|migration| migration.manifest()))
 }
 
 /// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
+///
+/// # Errors
+/// Another host has raised the fence, the database fails, or a stored namespace is no UUID.
 pub async fn arguments(
     context: &Context,
     fence: &Fence,
@@ -353,6 +366,11 @@ pub async fn arguments(
 }
 
 /// Reads the version, decides, and does what was decided. Does not serve.
+///
+/// # Errors
+/// The migration cannot be planned, a unit cannot be transformed, the copies do not pass verification, another host has
+/// raised the fence, or the database fails. The next run continues after what is committed. A decision to shut down is no
+/// error.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     match run_partially(context, fence, intent, None).await? {
         RunOutcome::Done(decision) => Ok(decision),

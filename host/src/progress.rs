@@ -75,13 +75,18 @@ pub struct Snapshot {
     pub total: Option<u64>,
     /// Rate of the last seconds, not of the whole phase.
     pub units_per_second: Option<f64>,
+    /// Time until the phase ends at this rate. Absent without a total or a rate, and while the work waits for the lock
+    /// or is paused.
     pub eta_seconds: Option<f64>,
     /// Time since the phase began.
     pub elapsed_seconds: f64,
+    /// The last batch that became durable in this phase.
     pub batch: Option<BatchTiming>,
     /// Time since the last batch became durable: the work that a crash would lose.
     pub checkpoint_age_seconds: Option<f64>,
+    /// The latest reason for waiting; absent while the work proceeds.
     pub waiting: Option<WaitStatus>,
+    /// Retries after transient errors, in all phases.
     pub retries: u64,
     /// Records that could not be transformed and are in quarantine.
     pub quarantined: u64,

@@ -72,6 +72,7 @@ impl RecordVersions {
         Self(versions)
     }
 
+    /// The record version of new rows of a table; none if no row function has run over it.
     pub fn of(&self, table: &str) -> Option<DataVersion> {
         self.0.get(table).copied()
     }

@@ -192,8 +192,11 @@ pub(super) const METHODS: &[Registered] = &[
 /// A path below the API's root that this host answers without a translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
+    /// Diego's name, with the revision if there is one, such as `DesireTask_r2`.
     pub name: &'static str,
+    /// The path below the API's root, such as `tasks/desire.r2`.
     pub path: &'static str,
+    /// Whether the answer is a stream of events.
     pub is_stream: bool,
 }
 

@@ -26,16 +26,22 @@ struct AuctioneerConnection {
 }
 
 /// Waiting instances of one desired LRP, to be placed.
+/// The fields are those of Diego's `LRPStartRequest`.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct LrpStart {
     pub process_guid: Text,
     pub domain: Text,
+    /// The instances to place.
     pub indices: Vec<i32>,
     pub placement_tags: Vec<Text>,
     pub volume_drivers: Vec<Text>,
     pub root_fs: Text,
+    /// For one instance, in MiB.
     pub memory_mb: i32,
+    /// For one instance, in MiB.
     pub disk_mb: i32,
+    /// The most processes and threads of one instance.
     pub max_pids: i32,
 }
 

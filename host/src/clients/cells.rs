@@ -31,6 +31,7 @@ struct LocketCells {
 
 /// Why the present cells cannot be listed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CellsError {
     #[error("Locket could not list the cells; see its log")]
     Locket(#[source] Box<Status>),

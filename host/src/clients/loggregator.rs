@@ -45,6 +45,7 @@ struct Agent {
 
 /// Why the connection to the agent cannot be set up.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum LoggregatorError {
     #[error("the files that the `loggregator_*_path` keys name cannot be used; correct them")]
     Files(#[from] TlsError),

@@ -24,6 +24,7 @@ pub struct Reps(Option<Pool>);
 pub struct InstanceUpdate {
     /// The host names of the internal routes.
     pub internal_routes: Option<Vec<Text>>,
+    /// All tags of the instance's metrics, by name.
     pub metric_tags: Option<BTreeMap<Text, Text>>,
 }
 

@@ -45,6 +45,7 @@ pub struct ClientsConfig {
 pub struct AuctioneerConfig {
     /// Base URL of its API.
     pub address: String,
+    /// The host's certificate for the auctioneer; absent if none of its keys is given.
     pub tls: Option<ClientTls>,
     /// If false, a request that fails over https is tried once over http.
     pub require_tls: bool,
@@ -60,7 +61,10 @@ pub struct RepConfig {
 }
 
 /// The client of the metrics agent, usually on the same machine.
+/// The fields are the keys `loggregator_*` of Diego's configuration. Envelopes carry `job_origin`, `source_id` and
+/// `instance_id`; an absent one is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are Diego's keys")]
 pub struct LoggregatorConfig {
     pub api_host: String,
     pub api_port: u16,
@@ -74,6 +78,7 @@ pub struct LoggregatorConfig {
     pub instance_id: String,
     /// The library's default if absent.
     pub batch_max_size: Option<usize>,
+    /// Time after which a batch is sent though it is not full; the library's default if absent.
     pub batch_flush_interval: Option<Duration>,
 }
 

@@ -35,10 +35,15 @@ impl Default for Lock {
 pub struct LocketConfig {
     /// `host:port`.
     pub address: String,
+    /// The authority that signed Locket's certificate.
     pub ca_cert_file: PathBuf,
+    /// The certificate that this host presents to Locket.
     pub client_cert_file: PathBuf,
+    /// The key of that certificate.
     pub client_key_file: PathBuf,
+    /// Interval of pings on the connection, also while it is idle; no pings if absent.
     pub keepalive_time: Option<Duration>,
+    /// Longest wait for the answer to a ping; the library's default if absent.
     pub keepalive_timeout: Option<Duration>,
     /// Longest time of looking up one cell or all.
     pub lookup_timeout: Duration,

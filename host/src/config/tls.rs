@@ -8,7 +8,9 @@ use super::keys::Keys;
 /// The API's certificate, and the authority of its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
+    /// The certificate that the API presents, as PEM.
     pub cert_file: PathBuf,
+    /// The key of that certificate, as PEM.
     pub key_file: PathBuf,
     /// Clients have to present a certificate that this authority signed.
     pub ca_file: PathBuf,
@@ -17,8 +19,11 @@ pub struct ServerTls {
 /// The host's certificate as a client of another component, and the authority of that component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
+    /// The certificate that this host presents, as PEM.
     pub cert_file: PathBuf,
+    /// The key of that certificate, as PEM.
     pub key_file: PathBuf,
+    /// The component has to present a certificate that this authority signed.
     pub ca_file: PathBuf,
 }
 

@@ -48,14 +48,21 @@ impl fmt::Display for Address {
 pub struct Server {
     /// PostgreSQL or MySQL.
     pub dialect: Dialect,
+    /// A host name or an IP address.
     pub host: String,
+    /// The TCP port.
     pub port: u16,
     /// A Unix socket (for PostgreSQL: its folder), instead of host and port.
     pub socket: Option<PathBuf>,
+    /// The user to log in as.
     pub user: String,
+    /// Left out of the `Debug` form.
     pub password: String,
+    /// The name of the database on the server.
     pub database: String,
+    /// Whether the connection is encrypted, and what is verified.
     pub tls: Tls,
+    /// Bounds of the pool and of each session.
     pub limits: ConnectionLimits,
 }
 
@@ -85,6 +92,7 @@ pub enum Tls {
     Required,
     /// Encrypted; the server's certificate has to be signed by this authority, or by one that the system trusts if absent.
     Verified {
+        /// Certificates of authorities, as PEM.
         ca_file: Option<PathBuf>,
         /// Whether the certificate has to name the host that the connection goes to.
         identity: bool,

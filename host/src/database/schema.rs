@@ -33,6 +33,7 @@ pub struct ReadBackError {
 /// A table as the database describes it, normalised so that equivalent declarations compare equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalTable {
+    /// In the order of the definition.
     pub columns: Vec<PhysicalColumn>,
     /// Names of the key's columns, in order.
     pub primary_key: Vec<String>,
@@ -43,9 +44,11 @@ pub struct PhysicalTable {
 /// A column as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalColumn {
+    /// As declared.
     pub name: String,
     /// The normalised type name of the dialect.
     pub kind: String,
+    /// Whether it accepts NULL.
     pub nullable: bool,
     /// In SQLite's notation: a number, or text in single quotes.
     pub default: Option<String>,
@@ -54,9 +57,11 @@ pub struct PhysicalColumn {
 /// An index as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalIndex {
+    /// As declared.
     pub name: String,
     /// Column names. A part that is more than a name (a prefix, an expression) is spelled out, so that it equals no column.
     pub columns: Vec<String>,
+    /// Whether it rejects equal entries.
     pub unique: bool,
 }
 

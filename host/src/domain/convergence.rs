@@ -17,7 +17,9 @@ use lrps::Present;
 /// What a run found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// From the pass over desired LRPs and their instances.
     pub lrps: LrpCounts,
+    /// From the pass over tasks.
     pub tasks: TaskCounts,
 }
 

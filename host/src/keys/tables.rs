@@ -6,6 +6,7 @@ use crate::layout::values::Encoding;
 /// A table with sealed columns. Rows are addressed by the whole primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedTable {
+    /// The name in the database.
     pub name: String,
     /// The primary key.
     pub key: Vec<KeyColumn>,
@@ -16,7 +17,9 @@ pub struct SealedTable {
 /// A column of a primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyColumn {
+    /// The name in the database.
     pub name: String,
+    /// The encoding of its values in cursors and statements.
     pub encoding: Encoding,
 }
 

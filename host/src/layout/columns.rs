@@ -18,6 +18,7 @@ pub struct ColumnData {
 pub struct TableData {
     /// Unit `i` consists of the rows `unit_offsets[i]..unit_offsets[i + 1]`.
     pub unit_offsets: Vec<u32>,
+    /// One for each column that the access reads.
     pub columns: Vec<ColumnData>,
 }
 
@@ -36,6 +37,7 @@ pub const NEW_ROW: u32 = u32::MAX;
 /// The rows returned for an access that reshapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shape {
+    /// The rows of each unit, as in [`TableData`].
     pub unit_offsets: Vec<u32>,
     /// For each returned row, the index of the input row that it continues, or [`NEW_ROW`].
     pub origins: Vec<u32>,
@@ -46,20 +48,25 @@ pub struct Shape {
 pub struct Written {
     /// Present exactly if the access reshapes.
     pub shape: Option<Shape>,
+    /// One for each column that the access writes, with as many rows as `shape` has, or as the input without it.
     pub columns: Vec<ColumnData>,
 }
 
 /// A unit that the row function rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// The position of the unit in the batch.
     pub unit: u32,
+    /// The function's own text, for operators.
     pub reason: String,
 }
 
 /// The output of one call of a row function, validated against its input batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// In the order of the manifest's accesses for the direction.
     pub tables: Vec<Written>,
+    /// Rows and residue of these units are ignored.
     pub refused: Vec<Refusal>,
     /// The residue for the opposite direction, one entry for each unit. Empty if no unit leaves any.
     pub residue: Vec<Option<Vec<u8>>>,
@@ -68,6 +75,8 @@ pub struct Outcome {
 /// The time and the UUID namespace that a step may use. Stored at first use and the same in every later run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunArguments {
+    /// The first use of the migration on this database, in nanoseconds since 1970.
     pub started_at_ns: i64,
+    /// The namespace of UUIDs of version 5, which a step derives from names.
     pub namespace: uuid::Uuid,
 }

@@ -11,15 +11,21 @@ pub type DataVersion = u64;
 /// The description of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Manifest {
+    /// The version that the migration leads to; not 0.
     pub version: DataVersion,
+    /// Lower-case words and digits joined by `-`; at most 64 bytes.
     pub name: String,
+    /// One line for operators, of 1 to 200 bytes.
     pub summary: String,
+    /// In the order in which they apply to the layout before.
     pub changes: Vec<Change>,
     /// Empty if no row function runs upwards.
     pub up: Vec<Access>,
     /// Empty if no row function runs downwards.
     pub down: Vec<Access>,
+    /// If false, a database at this version or above cannot go below it.
     pub reversible: bool,
+    /// Whether row functions may leave residue for the opposite direction.
     pub leaves_residue: bool,
 }
 
@@ -37,7 +43,9 @@ impl Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
+    /// To newer versions.
     Up,
+    /// To older versions.
     Down,
 }
 
@@ -64,6 +72,7 @@ impl std::fmt::Display for Direction {
 /// One change of the layout, for the direction up. Its inverse is derived from the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "operations and operands have the names of the contract, `sdk/wit`")]
 pub enum Change {
     CreateTable(Table),
     DropTable {

@@ -14,15 +14,20 @@ pub const RECORD_VERSION: &str = "record_version";
 /// The tables at one data version, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Layout {
+    /// By name; the same names as in the tables.
     pub tables: BTreeMap<String, Table>,
 }
 
 /// A table of a layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Table {
+    /// At most 63 lower-case letters, digits and single underscores, beginning with a letter.
     pub name: String,
+    /// At least one, with unique names.
     pub columns: Vec<Column>,
+    /// The key's columns, in order. At least one; none is nullable or encrypted.
     pub primary_key: Vec<String>,
+    /// With names that are unique in the layout.
     pub indexes: Vec<Index>,
     /// The column whose value identifies the unit of a row. Without it, the table has no units.
     pub partition_key: Option<String>,
@@ -38,11 +43,16 @@ impl Table {
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Column {
+    /// Under the same rules as a table's name.
     pub name: String,
+    /// The portable type; each database has its own name for it.
     #[serde(rename = "type")]
     pub kind: ColumnType,
+    /// Whether the column accepts NULL.
     pub nullable: bool,
+    /// The value where none is written; NULL if absent. Encrypted columns have none.
     pub default: Option<Literal>,
+    /// How the bytes are stored. Only text can be encrypted.
     pub sealing: Sealing,
 }
 
@@ -50,6 +60,7 @@ pub struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
+    /// True or false; an integer, 0 or 1, in SQLite and MySQL.
     Boolean,
     /// 32 bits, signed.
     Integer,
@@ -75,6 +86,7 @@ impl ColumnType {
 /// The default of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
+#[allow(missing_docs, reason = "the variants are the encodings of a column")]
 pub enum Literal {
     Boolean(bool),
     Integer(i64),
@@ -84,6 +96,8 @@ pub enum Literal {
 /// An index of a table. Not unique.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Index {
+    /// Unique in the layout.
     pub name: String,
+    /// In order; at least one.
     pub columns: Vec<String>,
 }

@@ -7,8 +7,11 @@ use super::schema::{ColumnType, Literal};
 /// The encoding of a column's values in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
+    /// One bit.
     Boolean,
+    /// Eight bytes, little-endian, signed; also for columns of 32 bits.
     Integer,
+    /// Bytes, delimited by offsets.
     Text,
 }
 
@@ -24,6 +27,7 @@ impl From<ColumnType> for Encoding {
 
 /// One value, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the variants are the encodings of a column, and NULL")]
 pub enum Value<'a> {
     Null,
     Boolean(bool),

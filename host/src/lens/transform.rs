@@ -6,6 +6,7 @@ use crate::layout::manifest::{Direction, Manifest};
 
 /// One migration, ready to run.
 pub trait Transform: Send + Sync {
+    /// The layout changes of the migration, and the columns that its row function reads and writes.
     fn manifest(&self) -> &Manifest;
 
     /// The sha256 of the component, in hexadecimal, as the history table records it.
@@ -22,6 +23,7 @@ pub trait Transform: Send + Sync {
 /// A call without an outcome. The caller halves the batch until one unit is left.
 #[derive(Debug, thiserror::Error)]
 #[error("{direction} of migration {version} ({module}, sha256 {digest}) failed: {reason}")]
+#[allow(missing_docs, reason = "the message describes the fields")]
 pub struct TransformError {
     pub module: String,
     pub version: u64,

@@ -68,6 +68,7 @@ impl Drop for Shard {
 
 /// Why a fenced transaction cannot begin or proceed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum FenceError {
     #[error(
         "this host is no longer the master (its token is {ours}, the database has {theirs}); \

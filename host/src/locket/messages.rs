@@ -2,16 +2,21 @@
 
 /// A lock or a presence, and its owner.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct Resource {
+    /// `bbs` for the lock of this service; the cell id for a presence.
     #[prost(string, tag = "1")]
     pub key: String,
+    /// A lock that is held is renewed for its owner, and refused to others.
     #[prost(string, tag = "2")]
     pub owner: String,
+    /// Empty for a lock; for a presence, the JSON that describes the cell.
     #[prost(string, tag = "3")]
     pub value: String,
     /// Read by older servers; newer ones read the code.
     #[prost(string, tag = "4")]
     pub r#type: String,
+    /// The number of a [`TypeCode`].
     #[prost(enumeration = "TypeCode", tag = "5")]
     pub type_code: i32,
 }
@@ -19,6 +24,7 @@ pub struct Resource {
 /// The type of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
+#[allow(missing_docs, reason = "the variants are Diego's")]
 pub enum TypeCode {
     Unknown = 0,
     Lock = 1,
@@ -27,6 +33,7 @@ pub enum TypeCode {
 
 /// Takes or renews a lock.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct LockRequest {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
@@ -40,6 +47,7 @@ pub struct LockResponse {}
 
 /// Releases a lock.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct ReleaseRequest {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
@@ -51,6 +59,7 @@ pub struct ReleaseResponse {}
 
 /// Reads one resource.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct FetchRequest {
     #[prost(string, tag = "1")]
     pub key: String,
@@ -58,6 +67,7 @@ pub struct FetchRequest {
 
 /// One resource.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct FetchResponse {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
@@ -65,16 +75,19 @@ pub struct FetchResponse {
 
 /// Lists the resources of a type.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct FetchAllRequest {
     /// Read by older servers; newer ones read the code.
     #[prost(string, tag = "1")]
     pub r#type: String,
+    /// The number of a [`TypeCode`].
     #[prost(enumeration = "TypeCode", tag = "2")]
     pub type_code: i32,
 }
 
 /// The resources of a type.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct FetchAllResponse {
     #[prost(message, repeated, tag = "1")]
     pub resources: Vec<Resource>,

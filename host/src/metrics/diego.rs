@@ -70,9 +70,13 @@ struct Converged {
 /// otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LrpCounts {
+    /// Waiting for a cell.
     pub unclaimed: u64,
+    /// Being started by a cell.
     pub claimed: u64,
+    /// Running on a cell.
     pub running: u64,
+    /// Waiting to be started again after a crash.
     pub crashed: u64,
     /// Desired LRPs with a crashed instance.
     pub crashing_desired: u64,
@@ -82,11 +86,15 @@ pub struct LrpCounts {
     pub missing: u64,
     /// Existing instances that are not desired.
     pub extra: u64,
+    /// Instances that ran when their cell was last present.
     pub suspect_running: u64,
+    /// Instances that their cell was starting when it was last present.
     pub suspect_claimed: u64,
+    /// Cells with a presence in Locket; 0 if the cells are unknown.
     pub present_cells: u64,
     /// Cells with instances that are not present.
     pub suspect_cells: u64,
+    /// Domains that have not expired; invalid UTF-8 is replaced.
     pub fresh_domains: Vec<String>,
     /// Instances that were auctioned. No metric of Diego's.
     pub started: u64,
@@ -97,9 +105,13 @@ pub struct LrpCounts {
 /// What a run of convergence found among the tasks, and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCounts {
+    /// Waiting for a cell.
     pub pending: u64,
+    /// Running on a cell.
     pub running: u64,
+    /// Ended, with a result that is still to be delivered.
     pub completed: u64,
+    /// Ended, with a result that is being delivered.
     pub resolving: u64,
     /// Deleted, because they were not resolved in time.
     pub pruned: u64,

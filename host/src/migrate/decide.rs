@@ -10,6 +10,7 @@ use crate::layout::manifest::DataVersion;
 /// The intent of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the variants' texts describe their fields")]
 pub enum Intent {
     /// Serve at `wanted`, after migrating up to it.
     Up { wanted: DataVersion },
@@ -38,27 +39,24 @@ pub enum Found {
     },
 }
 
+/// What a start does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the variants' texts describe their fields")]
 pub enum Decision {
     /// Nothing to migrate.
     Serve,
     /// Serve the database where a rollback left it, below the wanted version, through the lens.
-    Stay {
-        at: DataVersion,
-    },
-    Begin {
-        from: DataVersion,
-        to: DataVersion,
-    },
-    Continue {
-        from: DataVersion,
-        to: DataVersion,
-    },
+    Stay { at: DataVersion },
+    /// Migrate `from` the version found (0 for an empty database) to another.
+    Begin { from: DataVersion, to: DataVersion },
+    /// Complete a migration that has begun.
+    Continue { from: DataVersion, to: DataVersion },
     /// Release the lock, write nothing.
     ShutDown(Reason),
 }
 
+/// Why a host shuts down instead of migrating or serving.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -103,6 +101,7 @@ impl Decision {
     }
 }
 
+/// Decides what a start does in a state of the database.
 pub fn decide(found: &Found, intent: Intent) -> Decision {
     match (found, intent) {
         (Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned { tables: tables.clone() }),

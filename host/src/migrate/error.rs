@@ -12,7 +12,9 @@ use crate::lens::LensError;
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, residue};
 
+/// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum MigrateError {
     #[error("cannot read or write {what}; nothing is lost, start again to continue")]
     Sql { what: String, source: SqlError },

@@ -20,22 +20,38 @@ pub const POINTS: [&str; 16] = [
     AFTER_CLEAN_UP,
 ];
 
+/// The transaction that records the start of a migration is not committed.
 pub const BEFORE_BEGIN: &str = "before-begin";
+/// The start is recorded; no table is made.
 pub const AFTER_BEGIN: &str = "after-begin";
+/// The tables to fill are made; the transaction that records so is not committed.
 pub const BEFORE_PREPARE: &str = "before-prepare";
+/// The tables to fill are recorded and empty.
 pub const AFTER_PREPARE: &str = "after-prepare";
+/// The transaction of a batch, with its rows, residue and cursor, is not committed.
 pub const BEFORE_BATCH: &str = "before-batch";
+/// A batch is committed.
 pub const AFTER_BATCH: &str = "after-batch";
+/// All units are copied; the copies are not indexed.
 pub const AFTER_COPY: &str = "after-copy";
+/// The copies have their indexes.
 pub const AFTER_INDEXES: &str = "after-indexes";
+/// The copies are verified; the cut-over has not begun.
 pub const AFTER_VERIFY: &str = "after-verify";
+/// SQLite and PostgreSQL: the cut-over's transaction has set the replaced tables aside. MySQL: the additive changes,
+/// each of which commits by itself, are made.
 pub const WITHIN_CUT_OVER: &str = "within-cut-over";
+/// The cut-over's transaction is complete and not committed.
 pub const BEFORE_CUT_OVER_COMMIT: &str = "before-cut-over-commit";
+/// The target version is durable. On MySQL, tables still have to change names.
 pub const AFTER_CUT_OVER: &str = "after-cut-over";
 /// Only where names change apart from the version.
 pub const AFTER_RENAMING: &str = "after-renaming";
+/// A table that the migration made or replaced is dropped; passed once for each.
 pub const BETWEEN_CLEAN_UPS: &str = "between-clean-ups";
+/// The transaction that deletes the record of the migration is not committed.
 pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
+/// The record of the migration is deleted; its history, residue and quarantine stay.
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
 /// Every point of a key rotation, in the order in which it passes them.
@@ -51,14 +67,23 @@ pub const ROTATION_POINTS: [&str; 9] = [
     AFTER_LABEL,
 ];
 
+/// The transaction that records the rotation and deletes the label is not committed.
 pub const BEFORE_ROTATION: &str = "before-rotation";
+/// The rotation is recorded and the label deleted; nothing is re-sealed.
 pub const AFTER_ROTATION_BEGIN: &str = "after-rotation-begin";
+/// The transaction of a batch, with its re-sealed rows and cursor, is not committed.
 pub const BEFORE_ROTATION_BATCH: &str = "before-rotation-batch";
+/// A batch of re-sealed rows is committed.
 pub const AFTER_ROTATION_BATCH: &str = "after-rotation-batch";
+/// The last batch of a table is committed; passed once for each table.
 pub const BETWEEN_ROTATED_TABLES: &str = "between-rotated-tables";
+/// A re-sealed replay file is on the disk under a temporary name, beside the old one.
 pub const WITHIN_REPLAY_FILE: &str = "within-replay-file";
+/// A scan has found nothing under other keys; the label is not written.
 pub const AFTER_ROTATION_PROOF: &str = "after-rotation-proof";
+/// The transaction that writes the active key's label is not committed.
 pub const BEFORE_LABEL_COMMIT: &str = "before-label-commit";
+/// The label is durable: the rotation is complete.
 pub const AFTER_LABEL: &str = "after-label";
 
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first time that
@@ -107,5 +132,6 @@ pub fn point(name: &'static str) {
     }
 }
 
+/// Does nothing: this build has no points.
 #[cfg(not(any(feature = "fault", debug_assertions)))]
 pub fn point(_name: &'static str) {}

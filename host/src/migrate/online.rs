@@ -36,6 +36,9 @@ pub enum Start {
 }
 
 /// As [`super::run`], up to where rows would be copied.
+///
+/// # Errors
+/// As [`super::run`], except that no unit is transformed.
 pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<Start, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
     let decision = decided(context, fence, &layouts, intent).await?;
@@ -62,6 +65,7 @@ impl Online {
         self.work.from
     }
 
+    /// The version that is served after the cut-over.
     pub fn to(&self) -> DataVersion {
         self.work.to
     }
@@ -72,6 +76,9 @@ impl Online {
     }
 
     /// Everything up to complete and verified copies, while clients read and write.
+    ///
+    /// # Errors
+    /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be applied to the copies.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         copy::copy(context, fence, &self.work, &Arc::new(UnitBudget::of(None))).await?;
         fault::point(fault::AFTER_COPY);
@@ -83,18 +90,27 @@ impl Online {
     }
 
     /// Makes the copies real. Only while no client reads or writes.
+    ///
+    /// # Errors
+    /// [`MigrateError::NotFollowed`] as of [`Self::copy`]; another host has raised the fence, or the database fails.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         self.work.check_copies()?;
         cut_over::cut_over(context, fence, &self.work).await
     }
 
     /// Removes what the migration replaced.
+    ///
+    /// # Errors
+    /// A renamed table differs from its layout, another host has raised the fence, or the database fails.
     pub async fn clean_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         cut_over::check_names(context, &self.work).await?;
         cut_over::clean_up(context, fence).await
     }
 
     /// Whether the version became durable, whatever the cut-over returned.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub async fn has_arrived(&self, context: &Context) -> Result<bool, MigrateError> {
         let mut reader = context.database.read().await?;
         let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
@@ -102,6 +118,9 @@ impl Online {
     }
 
     /// Abandons the copies: from here on only the originals are written. Only while no client writes.
+    ///
+    /// # Errors
+    /// Another host has raised the fence, or the database fails.
     pub async fn give_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         start_over(context, fence, &self.work, self.work.to < self.work.from).await
     }

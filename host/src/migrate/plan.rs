@@ -21,6 +21,7 @@ use crate::rows::{BatchColumn, TableRows};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
+    /// Definition and rows stay as they are.
     Untouched,
     /// Additive or widening only: older hosts are not disturbed.
     InPlace,

@@ -13,6 +13,7 @@ pub enum State {
     Unclaimed,
     /// A cell is starting it.
     Claimed,
+    /// A cell runs it.
     Running,
     /// Waiting to be started again.
     Crashed,
@@ -55,15 +56,20 @@ impl Presence {
 }
 
 /// Identifies a slot.
+/// The fields are those of Diego's `ActualLRPKey`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct LrpKey {
     pub process_guid: Text,
+    /// Counted from 0; below the number of instances, unless that was reduced.
     pub index: i32,
     pub domain: Text,
 }
 
 /// Identifies a container and its cell. Empty for an instance without a cell.
+/// The fields are those of Diego's `ActualLRPInstanceKey`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct InstanceKey {
     pub instance_guid: Text,
     pub cell_id: Text,
@@ -77,24 +83,34 @@ impl InstanceKey {
 }
 
 /// One row of a slot.
+/// The fields are those of Diego's `ActualLRP`.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct ActualLrp {
     pub process_guid: Text,
     pub index: i32,
     pub domain: Text,
+    /// Empty without a container.
     pub instance_guid: Text,
+    /// Empty without a cell.
     pub cell_id: Text,
     pub net_info: ActualLrpNetInfo,
+    /// Crashes since the last run of more than five minutes.
     pub crash_count: i32,
     pub crash_reason: Text,
+    /// The name of a [`State`]; unknown names are preserved.
     pub state: Text,
+    /// Why the last auction found no cell; empty once a cell has claimed the instance.
     pub placement_error: Text,
+    /// The last change of the row, in nanoseconds since 1970.
     pub since_ns: i64,
     pub tag: ModificationTag,
     /// The number of a `Presence`; unknown numbers are preserved.
     pub presence: i32,
+    /// Host names.
     pub internal_routes: Vec<Text>,
     pub metric_tags: BTreeMap<Text, Text>,
+    /// Whether the instance may receive traffic.
     pub routable: bool,
     pub availability_zone: Text,
 }
@@ -170,6 +186,7 @@ impl ActualLrp {
 
 /// A filter of actual LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is a condition on the record's field of that name")]
 pub struct ActualLrpFilter {
     pub domain: Text,
     pub cell_id: Text,

@@ -8,15 +8,20 @@ use super::task::Task;
 
 /// A committed change; `None` before a creation and after a removal.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are the record before and after, and the cause")]
 pub enum RecordChange {
+    /// A desired LRP was created, updated or removed.
     DesiredLrp { before: Option<Box<DesiredLrp>>, after: Option<Box<DesiredLrp>>, trace_id: TraceId },
+    /// Rows of a slot changed; an absent row is `None` within the slot.
     Slot { before: Box<Slot>, after: Box<Slot>, cause: Cause, trace_id: TraceId },
+    /// A task was created, changed state or was removed.
     Task { before: Option<Box<Task>>, after: Option<Box<Task>> },
 }
 
 /// Why a slot changed, where the rows before and after do not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
+    /// The rows before and after show it.
     #[default]
     Other,
     /// An instance crashed; it may already wait for a cell again.

@@ -8,17 +8,25 @@ use super::tags::MetricTags;
 use super::{ModificationTag, Text};
 
 /// The part for scheduling instances; also the larger part of a whole record.
+/// The fields are those of Diego's `DesiredLRPSchedulingInfo`.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct SchedulingInfo {
     pub process_guid: Text,
     pub domain: Text,
     pub log_guid: Text,
+    /// At most 10 KiB.
     pub annotation: Text,
+    /// The number of instances; not negative.
     pub instances: i32,
+    /// For one instance, in MiB; not negative.
     pub memory_mb: i32,
+    /// For one instance, in MiB; not negative.
     pub disk_mb: i32,
+    /// The most processes and threads of one instance; not negative.
     pub max_pids: i32,
     pub root_fs: Text,
+    /// `None` is stored as `null`, and differs from an empty map.
     pub routes: Option<Routes>,
     pub tag: ModificationTag,
     /// The drivers of the volumes, in the order of the mounts.
@@ -27,7 +35,9 @@ pub struct SchedulingInfo {
 }
 
 /// The part for routing traffic and metrics.
+/// The fields are those of Diego's `DesiredLRP`.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct RoutingInfo {
     pub process_guid: Text,
     pub domain: Text,
@@ -41,7 +51,9 @@ pub struct RoutingInfo {
 /// A whole desired LRP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredLrp {
+    /// Also read by itself.
     pub scheduling: SchedulingInfo,
+    /// Tags of the metrics of every instance.
     pub metric_tags: MetricTags,
     /// The number of an `UpdateStrategy`; unknown numbers are preserved.
     pub update_strategy: i32,
@@ -50,7 +62,9 @@ pub struct DesiredLrp {
 }
 
 /// The changeable fields; absent ones stay as they are.
+/// The fields are those of Diego's `DesiredLRPUpdate`.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct DesiredLrpUpdate {
     pub instances: Option<i32>,
     pub routes: Option<Routes>,
@@ -62,6 +76,7 @@ pub struct DesiredLrpUpdate {
 
 /// A filter of desired LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is a condition on the record's field of that name")]
 pub struct DesiredLrpFilter {
     pub domain: Text,
     pub process_guids: Vec<Text>,

@@ -14,6 +14,7 @@ pub use transitions::{Container, Crashed, Retired, Unclaim};
 
 /// Why a transition of a slot is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SlotError {
     #[error("there is no such instance")]
     NotFound,

@@ -54,6 +54,7 @@ impl BuildRequest {
 
 /// Why crates could not be built into a folder of modules.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum BuildError {
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -18,7 +18,9 @@ use crate::lens::transform::Transform;
 /// A module of either kind, ready to run.
 #[derive(Debug)]
 pub enum Module {
+    /// Leads to a data version.
     Migration(Arc<MigrationModule>),
+    /// Serves an API version.
     Translator(Arc<TranslatorModule>),
 }
 

@@ -45,6 +45,7 @@ pub struct Sandbox {
 
 /// Why the sandbox cannot start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SandboxError {
     #[error(
         "the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)"
@@ -56,6 +57,7 @@ pub enum SandboxError {
 
 /// Why a file could not be compiled as a component.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ComponentError {
     #[error("{} cannot be read; check that it exists and is readable", .path.display())]
     Read { path: PathBuf, source: std::io::Error },

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A semantic API version, `major.minor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
+#[allow(missing_docs, reason = "the fields are the two parts of the version")]
 pub struct ApiVersion {
     pub major: u32,
     pub minor: u32,
@@ -61,8 +62,11 @@ pub struct TranslatorManifest {
     pub serves: ApiVersion,
     /// The newer version in terms of which it is written.
     pub onto: ApiVersion,
+    /// Lower-case words and digits joined by `-`; at most 64 bytes.
     pub name: String,
+    /// One line for operators, of 1 to 200 bytes.
     pub summary: String,
+    /// The methods that it answers, each name once. Others are answered by the newer version, unless hidden.
     pub methods: Vec<Method>,
     /// Methods of the newer version that the older one does not have.
     pub hides: Vec<String>,

@@ -130,6 +130,7 @@ pub trait DualWrite: Send + Sync + std::fmt::Debug {
 #[derive(Debug, thiserror::Error)]
 #[error("the change cannot be carried over to the tables of the migration under way, so it was not made")]
 pub struct DualWriteError {
+    /// The error of the migration.
     pub source: Box<dyn std::error::Error + Send + Sync>,
     /// Whether the change may succeed when retried from its start.
     pub is_transient: bool,

@@ -58,11 +58,17 @@ const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
 
 impl Reader {
     /// The last key of a page of instances; reads no instances.
+    ///
+    /// # Errors
+    /// The database fails.
     pub async fn instances_page_end(&mut self, after: Option<&Key>, units: u32) -> Result<Option<Key>, StoreError> {
         self.page_end(TABLE, after, units).await
     }
 
     /// Lists instances.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn actual_lrps(
         &mut self,
         filter: &ActualLrpFilter,
@@ -79,6 +85,9 @@ impl Reader {
 
 impl Writer {
     /// Deletes the unclaimed and crashed instances from an index upwards.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
         let waiting = Filter::everything()
             .at_least("instance_index", from_index)

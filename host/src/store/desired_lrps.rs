@@ -67,6 +67,9 @@ const NUMBERS: Projection<DesiredInstances> = TABLE.read(numbers).columns(&["pro
 
 impl Reader {
     /// Lists desired LRPs.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn desired_lrps(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -76,6 +79,9 @@ impl Reader {
     }
 
     /// Lists the scheduling part of desired LRPs; does not decrypt the run information.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn scheduling_infos(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -85,6 +91,9 @@ impl Reader {
     }
 
     /// Lists the routing part of desired LRPs.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn routing_infos(
         &mut self,
         filter: &DesiredLrpFilter,
@@ -94,11 +103,17 @@ impl Reader {
     }
 
     /// The desired LRP of a process guid.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
     }
 
     /// The scheduling part of the desired LRP of a process guid.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
     pub async fn scheduling_info(&mut self, process_guid: &[u8]) -> Result<Option<SchedulingInfo>, StoreError> {
         self.get(&SCHEDULING, process_guid).await
     }
@@ -111,11 +126,17 @@ impl Reader {
 
 impl Writer {
     /// The desired LRP of a process guid, locked until the transaction ends.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
     }
 
     /// The desired number of instances, also of a record that is otherwise unreadable.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
         let instances = TABLE.read(|record| record.number("instances")).columns(&[TABLE.key, "instances"]);
         self.get(&instances, process_guid).await
@@ -123,6 +144,9 @@ impl Writer {
 
     /// The desired number of instances and the number of the update strategy, also of a record that is otherwise
     /// unreadable.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn desired_replacement(&mut self, process_guid: &[u8]) -> Result<Option<(i32, i32)>, StoreError> {
         let replacement = TABLE.read(|record| Ok((record.number("instances")?, record.number("update_strategy")?)));
         self.get(&replacement.columns(&[TABLE.key, "instances", "update_strategy"]), process_guid).await
@@ -134,6 +158,9 @@ impl Writer {
     }
 
     /// Inserts a desired LRP.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] if there is one; [`StoreError::NotJson`] if a route is not JSON; otherwise as of [`Writer`].
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
@@ -160,6 +187,9 @@ impl Writer {
     }
 
     /// Writes the fields of the update, and `run_info` if given.
+    ///
+    /// # Errors
+    /// [`StoreError::NotJson`] if a route is not JSON; otherwise as of [`Writer`].
     pub async fn update_desired_lrp(
         &mut self,
         process_guid: &[u8],
@@ -187,6 +217,9 @@ impl Writer {
     }
 
     /// Deletes a desired LRP and returns it, or the error if it was unreadable; none if there was none.
+    ///
+    /// # Errors
+    /// As of [`Writer`], except for an unreadable record.
     pub async fn take_desired_lrp(
         &mut self,
         process_guid: &[u8],

@@ -10,6 +10,9 @@ const TABLE: EntityTable = EntityTable { name: "domains", key: "domain", primary
 
 impl Reader {
     /// The domains that expire after a time.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
         let names = TABLE.read(|record| record.text("domain")).columns(&["domain", "expire_time"]);
@@ -19,12 +22,18 @@ impl Reader {
 
 impl Writer {
     /// Inserts a domain, or updates its expiry time.
+    ///
+    /// # Errors
+    /// [`StoreError::NotText`] or [`StoreError::TooLong`] if the column cannot hold the name; otherwise as of [`Writer`].
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
         let values = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
         self.insert(TABLE, domain, vec![values], Conflict::Updates("expire_time")).await
     }
 
     /// Deletes a domain unless it has been refreshed in the meantime.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn delete_expired_domain(&mut self, domain: &[u8], now_ns: i64) -> Result<(), StoreError> {
         self.delete(TABLE, domain, Filter::everything().at_most("expire_time", now_ns)).await.map(drop)
     }

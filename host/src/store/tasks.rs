@@ -28,11 +28,17 @@ const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
 
 impl Reader {
     /// Lists tasks.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Listed<Task>, StoreError> {
         self.list(&WHOLE, &condition(filter), range).await
     }
 
     /// The task of a guid.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(&WHOLE, guid).await
     }
@@ -40,11 +46,17 @@ impl Reader {
 
 impl Writer {
     /// The task of a guid, locked until the transaction ends.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(&WHOLE, guid).await
     }
 
     /// Inserts a task.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] if there is one; otherwise as of [`Writer`].
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let mut values = vec![
             ("guid", self.plain(TABLE, "guid", &task.guid)?),
@@ -57,6 +69,9 @@ impl Writer {
     }
 
     /// Writes the columns of a task that can change.
+    ///
+    /// # Errors
+    /// [`StoreError::NotText`] or [`StoreError::TooLong`] for the cell id or the result; otherwise as of [`Writer`].
     pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let values = self.mutable_columns(task)?;
         self.update(TABLE, &task.guid, Filter::everything(), values).await.map(drop)
@@ -77,6 +92,9 @@ impl Writer {
     }
 
     /// Deletes a task; returns whether there was one.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn delete_task(&mut self, guid: &[u8]) -> Result<bool, StoreError> {
         Ok(self.delete(TABLE, guid, Filter::everything()).await? > 0)
     }

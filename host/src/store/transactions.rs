@@ -137,7 +137,9 @@ impl Writer {
     /// Writes the changes of units that were loaded through a lens, applies dual writes, and commits.
     ///
     /// # Errors
-    /// If a write fails; then nothing is committed. [`StoreError::Commit`] if the database did not confirm the commit, which
+    /// If a write fails; then nothing is committed. Units behind lenses fail with [`StoreError::Exists`] or
+    /// [`StoreError::Raced`] on a conflict, and with [`StoreError::NotHeld`] if the stored layout cannot hold a change; dual
+    /// writes fail with [`StoreError::DualWrite`]. [`StoreError::Commit`] if the database did not confirm the commit, which
     /// may have succeeded.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         match &self.access.backend {

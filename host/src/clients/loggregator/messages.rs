@@ -7,6 +7,7 @@ pub const BATCH_SENDER: &str = "/loggregator.v2.Ingress/BatchSender";
 
 /// Envelopes that are sent together.
 #[derive(Clone, PartialEq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct EnvelopeBatch {
     #[prost(message, repeated, tag = "1")]
     pub batch: Vec<Envelope>,
@@ -18,6 +19,7 @@ pub struct BatchSenderResponse {}
 
 /// A metric or log line, with its source.
 #[derive(Clone, PartialEq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct Envelope {
     /// Nanoseconds since 1970.
     #[prost(int64, tag = "1")]
@@ -37,6 +39,7 @@ pub mod envelope {
 
     /// A log line or a metric.
     #[derive(Clone, PartialEq, prost::Oneof)]
+    #[allow(missing_docs, reason = "each variant holds the message of its name")]
     pub enum EnvelopeMessage {
         #[prost(message, tag = "4")]
         Log(super::Log),
@@ -49,9 +52,11 @@ pub mod envelope {
 
 /// A line of a log.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct Log {
     #[prost(bytes = "vec", tag = "1")]
     pub payload: Vec<u8>,
+    /// The number of a [`LogType`].
     #[prost(enumeration = "LogType", tag = "2")]
     pub r#type: i32,
 }
@@ -59,6 +64,7 @@ pub struct Log {
 /// The stream of a log line: standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
+#[allow(missing_docs, reason = "the variants are the two streams")]
 pub enum LogType {
     Out = 0,
     Err = 1,
@@ -66,17 +72,20 @@ pub enum LogType {
 
 /// An increment of a counter.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct Counter {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(uint64, tag = "2")]
     pub delta: u64,
+    /// 0, so that agents add up the increments.
     #[prost(uint64, tag = "3")]
     pub total: u64,
 }
 
 /// Values by name.
 #[derive(Clone, PartialEq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct Gauge {
     #[prost(map = "string, message", tag = "1")]
     pub metrics: HashMap<String, GaugeValue>,
@@ -84,6 +93,7 @@ pub struct Gauge {
 
 /// A value and its unit.
 #[derive(Clone, PartialEq, prost::Message)]
+#[allow(missing_docs, reason = "the fields are Loggregator's")]
 pub struct GaugeValue {
     #[prost(string, tag = "1")]
     pub unit: String,

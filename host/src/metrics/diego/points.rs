@@ -15,7 +15,9 @@ const COUNT: &str = "Count";
 /// A metric to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
+    /// Diego's name of the metric. That of a domain or a route ends with a dot and its name.
     pub name: String,
+    /// The value or increment to send.
     pub quantity: Quantity,
     /// The cell that the metric is about, if it is about one.
     pub cell_id: Option<String>,
@@ -26,10 +28,9 @@ pub struct Point {
 pub enum Quantity {
     /// The increment of a counter since the last report.
     Added(u64),
-    Gauge {
-        value: f64,
-        unit: &'static str,
-    },
+    /// A value at the time of the report, with its unit: `Metric`, `nanos` or `Count`.
+    #[allow(missing_docs, reason = "the variant's text describes its fields")]
+    Gauge { value: f64, unit: &'static str },
 }
 
 /// Reports metrics, and remembers the reported totals.

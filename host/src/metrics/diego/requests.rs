@@ -11,7 +11,9 @@ const STREAM: &str = "EventStream";
 /// Routes, by Diego's names, that are counted or timed separately.
 #[derive(Debug, Clone, Default)]
 pub struct AdvancedRoutes {
+    /// Routes whose requests are counted.
     pub counted: Vec<String>,
+    /// Routes of which the slowest request is reported.
     pub timed: Vec<String>,
 }
 

@@ -18,7 +18,9 @@ pub enum Replacement {
 /// The part of a desired LRP that evacuation depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Desired {
+    /// Whether the old container outlives the start of the new one.
     pub replacement: Replacement,
+    /// The desired number; a negative one counts as 0.
     pub instances: i32,
     /// The number of managed instances that run.
     pub running: usize,
@@ -27,7 +29,9 @@ pub struct Desired {
 /// Whether the cell keeps the container, and whether the instance needs a new cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evacuated {
+    /// If false, the cell may destroy the container.
     pub keeps_container: bool,
+    /// Whether an auction has to be requested for the instance.
     pub needs_cell: bool,
 }
 

@@ -11,12 +11,15 @@ use crate::model::{ModificationTag, Text, restart};
 
 /// A running container, as its cell describes it.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields are those of `ActualLrp`")]
 pub struct Container {
     pub key: LrpKey,
     pub instance: InstanceKey,
     pub net_info: ActualLrpNetInfo,
+    /// Host names of the internal routes.
     pub internal_routes: Vec<Text>,
     pub metric_tags: BTreeMap<Text, Text>,
+    /// Whether the instance may receive traffic.
     pub routable: bool,
     pub availability_zone: Text,
 }

@@ -9,10 +9,15 @@ const CELL_GONE: &[u8] = b"cell disappeared before completion";
 /// The input of a decision besides the task: the present cells, and limits in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct TaskConvergence<'a> {
+    /// Nanoseconds since 1970.
     pub now_ns: i64,
+    /// The cells with a presence in Locket; unknown if Locket is not configured.
     pub cells: &'a CellSet,
+    /// Time since the last change after which the callback of a completed or resolving task is called again.
     pub kick_ns: i64,
+    /// Time since its creation after which a pending task fails.
     pub expire_pending_ns: i64,
+    /// Time since its first completion after which a task is deleted.
     pub expire_completed_ns: i64,
 }
 

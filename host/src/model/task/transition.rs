@@ -12,6 +12,7 @@ pub enum TaskState {
     Invalid = 0,
     /// Waits for a cell.
     Pending = 1,
+    /// A cell runs it.
     Running = 2,
     /// Ended; its result is to be delivered.
     Completed = 3,
@@ -37,6 +38,7 @@ impl TaskState {
 
 /// Why a transition of a task is rejected. The texts are Diego's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TaskError {
     #[error("Cannot transition from {} to {}", .from.name(), .to.name())]
     NoTransition { from: TaskState, to: TaskState },
@@ -189,10 +191,13 @@ impl Task {
 }
 
 /// The result of a task.
+/// The fields are those of Diego's `CompleteTaskRequest`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct End {
     pub failed: bool,
     pub failure_reason: Text,
+    /// As its cell reported it; empty if the host failed the task.
     pub result: Text,
 }
 

@@ -36,13 +36,15 @@ pub struct CatalogEntry {
 /// The kind of a module and its position in the sequence of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CatalogPosition {
-    /// A migration.
+    /// A migration to a data version.
     Migration {
+        /// The version that it leads to.
         version: DataVersion,
         /// The version of the migration before it; none for the first.
         follows: Option<DataVersion>,
     },
-    /// A translator.
+    /// A translator, which serves an API version in terms of a newer one, `onto`.
+    #[allow(missing_docs, reason = "the variant's text describes its fields")]
     Translator { serves: ApiVersion, onto: ApiVersion },
 }
 

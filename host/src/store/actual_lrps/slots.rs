@@ -21,6 +21,9 @@ pub struct ReadableSlot {
 
 impl Reader {
     /// Reads a slot, without its unreadable rows.
+    ///
+    /// # Errors
+    /// The database fails. The error of an unreadable row is part of the result.
     pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<ReadableSlot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let (mut rows, mut damage) = (Vec::new(), None);
@@ -47,6 +50,9 @@ impl Writer {
 
     /// Reads the slots of a process guid in order to change them, without those that have an unreadable row. The flag is
     /// true if all slots are included.
+    ///
+    /// # Errors
+    /// As of [`Writer`], except for unreadable rows.
     pub async fn slots(&mut self, process_guid: &[u8]) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
         let with_index = TABLE.read(|record| Ok((record.number::<i32>("instance_index")?, actual_lrp(record))));
         let with_index = with_index.columns(WHOLE.columns);
@@ -66,6 +72,9 @@ impl Writer {
     }
 
     /// The indices of a process guid that have an ordinary instance, including unreadable ones.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
         let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
         let index = TABLE.read(|record| record.number("instance_index"));
@@ -84,6 +93,9 @@ impl Writer {
     }
 
     /// The number of ordinary instances of a process guid that are running.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
     pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
         let running = Filter::everything()
             .is("presence", Presence::Ordinary as i32)
