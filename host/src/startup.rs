@@ -1,18 +1,15 @@
 //! The start sequence of the host, from a configuration to a served API: the order of the stages, and the meaning of each
 //! failure. The only place where all parts are connected; the work itself is done by the other modules.
 
-pub mod catalog;
-mod converge;
 mod drain;
 mod error;
 mod keys;
 mod listeners;
 mod master;
 mod online;
+mod periodic;
 mod prepared;
-mod probe;
 mod report;
-mod signals;
 mod takeover;
 
 use std::net::SocketAddr;
@@ -24,9 +21,9 @@ use crate::admin::AdminError;
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
 use crate::logs::LevelHandle;
+use drain::Signals;
 pub use error::{COULD_NOT_BEGIN, StartupError};
-pub use prepared::{Prepared, sandbox};
-use signals::Signals;
+pub use prepared::{Prepared, load_catalog, sandbox};
 
 /// Longest time that requests in flight may take after the first signal.
 const DRAIN: Duration = Duration::from_secs(60);

@@ -1,11 +1,14 @@
-//! The end of a host, between the first signal and the release of the lock. With `rollback_on_drain_to_version` it takes
-//! the database back to the version of the older host that takes over, while nothing else writes; without, it completes a
-//! key rotation, so that an operator who removes the old key after a clean stop finds it unused.
+//! The end of a host: the signals, and the work between the first of them and the release of the lock. With
+//! `rollback_on_drain_to_version` it takes the database back to the version of the older host that takes over, while nothing
+//! else writes; without, it completes a key rotation, so that an operator who removes the old key after a clean stop finds
+//! it unused.
 
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
 use super::keys::is_lost;
-use super::signals::Signals;
 use super::{DRAIN, Prepared, StartupError};
 use crate::keys::Unfinished;
 use crate::lock::fence::Fence;
@@ -17,6 +20,38 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest time of a key rotation after the first signal. bpm kills a process 15 s after the signal, and the lock has to be
 /// released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
+
+/// The number of signals received so far: the first starts a graceful shutdown, the second ends the process at once. Clones
+/// share it.
+#[derive(Debug, Clone)]
+pub(super) struct Signals(watch::Receiver<u32>);
+
+impl Signals {
+    pub(super) fn listen() -> std::io::Result<Self> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (sender, receiver) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                sender.send_modify(|count| *count += 1);
+                if sender.is_closed() {
+                    return;
+                }
+            }
+        });
+        Ok(Self(receiver))
+    }
+
+    /// Returns once `count` signals were received.
+    pub(super) async fn reach(&self, count: u32) {
+        // The sender outlives every receiver, so the wait cannot fail.
+        let _ = self.0.clone().wait_for(|seen| *seen >= count).await;
+    }
+}
 
 /// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes too long. An incomplete
 /// rotation is no failure: the next start continues it. Until then the old keys are in use, which is logged.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::drain::{self, Signals};
 use super::listeners::Front;
 use super::report::MetricsReporter;
-use super::signals::Signals;
-use super::{DRAIN, Prepared, Served, StartupError, bind, converge, drain, probe};
+use super::{DRAIN, Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
 use crate::http;
 use crate::layout::manifest::DataVersion;
@@ -138,8 +138,8 @@ async fn work_and_serve(
     tokio::select! {
         outcome = finish_in_background(prepared, fence, &report, online.as_ref().map(|online| (online, began)), &store) => outcome,
         never = report.publish_master_metrics() => match never {},
-        never = converge::repeatedly(&service, prepared.config.convergence.repeat_interval) => match never {},
-        failed = probe::watch(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+        never = periodic::converge(&service, prepared.config.convergence.repeat_interval) => match never {},
+        failed = periodic::check_health(prepared, fence, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(())

@@ -2,14 +2,15 @@
 //! service, API. Owns how they are built from each other; runs nothing by itself.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use tracing::Instrument;
 
+use super::StartupError;
 use super::takeover::check_version;
-use super::{StartupError, catalog};
 use crate::admin::{self, AdminError};
-use crate::api::{self, Api};
+use crate::api::{self, Api, NATIVE};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
@@ -67,6 +68,21 @@ pub fn sandbox(config: &Config) -> Result<Arc<Sandbox>, StartupError> {
     Ok(Arc::new(Sandbox::new(Limits::default(), Some(&cache))?))
 }
 
+/// Loads a folder of modules with every check that a host makes before it starts; `bbs module check` and `bbs module build`
+/// use it, too. Compiles modules that are not in the cache, which takes seconds.
+///
+/// # Errors
+/// Any reason for which a host does not start with this folder.
+pub fn load_catalog(folder: &Path, sandbox: &Arc<Sandbox>) -> Result<Catalog, StartupError> {
+    let refused = |source| StartupError::Catalog { folder: folder.to_owned(), source };
+    let catalog = Catalog::load(folder, sandbox).map_err(refused)?;
+    catalog.ends_in(NATIVE).map_err(refused)?;
+    if catalog.migrations().is_empty() {
+        return Err(StartupError::NoMigrations { folder: folder.to_owned() });
+    }
+    Ok(catalog)
+}
+
 /// Logs one warning, independent of the number of modules.
 fn warn_of_compiling_again(sandbox: &Sandbox) {
     let compiled = sandbox.compiled();
@@ -108,7 +124,7 @@ impl Prepared {
         let folder = config.modules_dir.clone();
         // On another thread: compiling takes seconds, during which signals and health checks are handled.
         let loading = Arc::clone(&sandbox);
-        let loaded = tokio::task::spawn_blocking(move || catalog::load(&folder, &loading)).await;
+        let loaded = tokio::task::spawn_blocking(move || load_catalog(&folder, &loading)).await;
         let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         warn_of_compiling_again(&sandbox);
         check_versions(&config, &catalog)?;

@@ -11,7 +11,7 @@ use crate::lens::transform::Transform;
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::modules::{Module, Trial, trial};
-use crate::startup::catalog;
+use crate::startup;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///
@@ -61,7 +61,7 @@ impl CheckCommand {
 }
 
 fn check_folder(folder: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
-    let catalog = catalog::load(folder, sandbox)?;
+    let catalog = startup::load_catalog(folder, sandbox)?;
     let migrations = catalog.migrations().iter().map(|module| Finding {
         file: module.file().to_owned(),
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),

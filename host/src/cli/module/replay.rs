@@ -16,7 +16,7 @@ use crate::lens::transform::Transform;
 use crate::migrate::{Replay, ReplayTable};
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
-use crate::startup::{self, catalog};
+use crate::startup;
 
 /// Run a migration again on a unit that it failed on: with the module that failed, or with a corrected one.
 ///
@@ -74,7 +74,7 @@ impl ReplayCommand {
                 Module::Translator(_) => bail!("{} is a translator, the replay file is of a migration", file.display()),
             };
         }
-        let catalog = catalog::load(&config.modules_dir, sandbox)?;
+        let catalog = startup::load_catalog(&config.modules_dir, sandbox)?;
         let found = catalog.migrations().iter().find(|module| module.manifest().version == *version);
         found.cloned().with_context(|| {
             format!("{} has no migration {version}-{name}; name its file with --module", config.modules_dir.display())

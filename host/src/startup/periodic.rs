@@ -1,11 +1,16 @@
-//! The health check of the database: periodically writes a row and reads it back. Owns when the failures end the host.
+//! What a master repeats while it serves: convergence, and the health check of the database, which writes a row and reads it
+//! back. Owns when failed checks end the host.
 
 use std::convert::Infallible;
+use std::time::Duration;
+
+use tracing::Instrument;
 
 use super::{Prepared, StartupError};
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{SqlError, sql, upsert};
+use crate::domain::{Service, convergence};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 
@@ -22,8 +27,30 @@ enum ProbeError {
     Lost,
 }
 
-/// Returns an error when the database has failed the configured number of attempts in a row; never returns otherwise.
-pub(super) async fn watch(prepared: &Prepared, fence: &Fence, served: DataVersion) -> Result<Infallible, StartupError> {
+/// Runs convergence. Waits one interval before the first run, and after the end of each run.
+pub(super) async fn converge(service: &Service, interval: Duration) -> Infallible {
+    tracing::info!(name: "converger-process.started", ?interval, "convergence begins");
+    loop {
+        tokio::time::sleep(interval).await;
+        // The span's name is part of the log's messages, as in Diego's.
+        let session = tracing::info_span!("executing-convergence");
+        if let Err(fault) = convergence::run(service).instrument(session).await {
+            let cause = std::error::Error::source(&fault).map(tracing::field::display);
+            tracing::error!(
+                name: "startup.converge",
+                reason = %fault, cause, "a convergence run failed; the next one follows after the interval"
+            );
+        }
+    }
+}
+
+/// Checks the health of the database. Returns an error when it has failed the configured number of attempts in a row;
+/// never returns otherwise.
+pub(super) async fn check_health(
+    prepared: &Prepared,
+    fence: &Fence,
+    served: DataVersion,
+) -> Result<Infallible, StartupError> {
     let Some(check) = &prepared.config.listeners.health_check else { return std::future::pending().await };
     let has_table =
         prepared.catalog.layout_history().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE));
