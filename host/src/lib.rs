@@ -34,9 +34,9 @@
 //!         → keys → migrate → { store, rows, modules, lock }
 //! ```
 //!
-//! Dependencies never point up; `tests/suite/tidy.rs` has the table. [`startup`] is the only place where all parts meet,
-//! [`database`] the only user of sqlx, [`modules`] of wasmtime, [`http`] of axum. [`model`], [`config`] and [`clock`] are
-//! leaves. [`cli`] has one file per command.
+//! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is the only place where all
+//! parts meet, [`database`] the only user of sqlx, [`modules`] of wasmtime, [`http`] of axum. [`model`], [`config`] and
+//! [`clock`] are leaves. [`cli`] has one file per command.
 //!
 //! This crate is the executable's library. It is public for that executable, [`Cli`], and for the tests and benchmarks in
 //! `tests/`, which use what is in [`testing`].

@@ -1,65 +1,15 @@
-//! Checks of the repository itself: layers, circles, language, sizes of files and functions, the top-level folder.
+//! Checks of the repository itself: dependencies, language, sizes of files and functions, the top-level folder.
 
-mod circles;
+mod dependencies;
 mod examples;
 mod language;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::harness::workspace;
 
 const LONGEST_FILE: usize = 500;
 const LONGEST_FUNCTION: usize = 70;
-
-/// The dependencies that each top-level module of the host may have.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["throttle", "progress"]),
-    ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
-    ("clock", &[]),
-    ("events", &["model"]),
-    ("config", &["database"]),
-    ("logs", &["clock", "config"]),
-    ("metrics", &["database", "throttle", "progress"]),
-    ("throttle", &["progress"]),
-    ("progress", &[]),
-    ("log_sampling", &[]),
-    ("model", &[]),
-    ("layout", &[]),
-    ("database", &["layout"]),
-    // A crate of its own, `host/encryption`.
-    ("encryption", &[]),
-    ("lens", &["layout", "encryption"]),
-    ("lock", &["config", "database", "layout", "locket"]),
-    ("locket", &["config"]),
-    ("modules", &["layout", "lens", "progress", "log_sampling"]),
-    ("tls", &["clock", "config"]),
-    ("rows", &["database", "layout", "lens", "encryption"]),
-    ("store", &["clock", "database", "layout", "lens", "lock", "model", "log_sampling", "encryption", "rows"]),
-    (
-        "migrate",
-        &[
-            "clock",
-            "database",
-            "layout",
-            "lens",
-            "lock",
-            "modules",
-            "throttle",
-            "progress",
-            "encryption",
-            "store",
-            "rows",
-        ],
-    ),
-    ("keys", &["clock", "database", "layout", "lock", "migrate", "throttle", "progress", "encryption"]),
-    ("domain", &["clients", "clock", "events", "metrics", "model", "log_sampling", "store"]),
-    ("api", &["clock", "domain", "events", "model", "modules", "store"]),
-    (
-        "http",
-        &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"],
-    ),
-];
 
 /// Crates that only the named modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
@@ -100,40 +50,6 @@ fn module_of(path: &Path) -> String {
 #[track_caller]
 fn assert_none(problems: Vec<String>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
-#[test]
-fn dependencies_point_one_way() {
-    let modules: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
-    let mut problems = Vec::new();
-    for path in rust_files(&workspace().join("host/src")) {
-        let module = module_of(&path);
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else { continue };
-        for (number, line) in read(&path).lines().enumerate() {
-            for part in line.split("crate::").skip(1) {
-                let used: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if modules.contains(used.as_str()) && used != module && !allowed.contains(&used.as_str()) {
-                    problems.push(format!("{}:{}: `{module}` may not use `{used}`", path.display(), number + 1));
-                }
-            }
-        }
-    }
-    assert_none(problems);
-}
-
-#[test]
-fn every_host_module_is_in_the_layer_table() {
-    let placed: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
-    let tops = ["cli", "lib", "main", "startup", "testing"];
-    let found: BTreeSet<String> =
-        rust_files(&workspace().join("host/src")).iter().map(|path| module_of(path)).collect();
-    assert_none(
-        found
-            .iter()
-            .filter(|name| !placed.contains(name.as_str()) && !tops.contains(&name.as_str()))
-            .cloned()
-            .collect(),
-    );
 }
 
 #[test]
