@@ -168,5 +168,7 @@ mod tests {
         let at = |version, table| RecordVersions::at(&line, version).of(table);
         assert_eq!([at(1, "apps"), at(2, "apps"), at(3, "apps"), at(4, "apps")], [None, Some(2), Some(2), None]);
         assert_eq!((at(4, "programs"), at(4, "tasks"), at(4, "others")), (Some(2), None, Some(3)));
+        let listed = [("programs".to_owned(), 2), ("others".to_owned(), 3)];
+        assert_eq!(RecordVersions::from_iter(listed), RecordVersions::at(&line, 4));
     }
 }

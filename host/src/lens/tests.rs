@@ -145,7 +145,8 @@ fn rows(batch: &Batch) -> usize {
     *batch.tables[0].unit_offsets.last().unwrap() as usize
 }
 
-/// Changes words to capitals and negates flags; fails over "bad", refuses "no", and takes at most three units.
+/// Changes words to capitals and negates flags; fails over "bad", refuses "no", and takes at most three units. The first word
+/// of a call is its residue, unless it is "mute".
 fn shout(batch: &Batch) -> Result<Outcome, String> {
     if batch.tables[0].unit_offsets.len() - 1 > 3 {
         return Err("too much for one call".to_owned());
@@ -164,6 +165,9 @@ fn shout(batch: &Batch) -> Result<Outcome, String> {
         let set = batch.tables[0].columns[1].get(Encoding::Boolean, row) == Value::Boolean(true);
         flag.push(Value::Boolean(!set));
         residue.push((row == 0).then(|| text.to_vec()));
+    }
+    if rows(batch) > 0 && read(batch, 0, 0) == b"mute" {
+        residue.clear();
     }
     let written = Written { shape: None, columns: vec![word.finish(), flag.finish()] };
     Ok(Outcome { tables: vec![written], refused, residue })
@@ -252,6 +256,24 @@ fn batch_too_large_for_one_call_passes_in_halves() {
     for (unit, bytes) in kept {
         assert_eq!(bytes, format!("w{unit}").into_bytes(), "residue stays with its unit");
     }
+}
+
+#[test]
+fn residue_of_one_half_is_kept_beside_a_half_without() {
+    let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
+    for (words, unit) in [(["a", "b", "mute", "c"], 0), (["mute", "c", "a", "b"], 2)] {
+        let applied = apply(&lens, &source(&words), Search::First).unwrap();
+        let kept: Vec<_> = applied.residue.iter().map(|kept| (kept.unit, kept.value.bytes.as_slice())).collect();
+        assert_eq!(kept, [(unit, b"a".as_slice())]);
+    }
+}
+
+#[test]
+fn no_unit_gives_tables_without_rows_and_no_call() {
+    let steps = shouting(2);
+    let applied = apply(&lens(&steps, 1, 2), &source(&[]), Search::First).unwrap();
+    assert_eq!((words(&applied, "word"), &applied.tables["apps"].unit_offsets), (vec![], &vec![0]));
+    assert_eq!(steps[1].calls.load(Ordering::Relaxed), 0);
 }
 
 #[test]

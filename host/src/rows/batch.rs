@@ -11,6 +11,9 @@ use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
+#[cfg(test)]
+mod tests;
+
 /// The rows of some units over some tables.
 #[derive(Debug, Clone, Default)]
 pub struct UnitBatch {

@@ -51,6 +51,9 @@ mod tests {
         }
         let text = Capacity::of(ColumnType::Text, Dialect::Mysql).unwrap();
         assert!(text.holds("a".repeat(65_535).as_bytes()) && !text.holds("ä".repeat(32_768).as_bytes()));
-        assert_eq!(Capacity::of(ColumnType::Text, Dialect::Postgres), None);
+        assert_eq!(Capacity::of(ColumnType::MediumText, Dialect::Mysql), Some(Capacity::Bytes(0x00ff_ffff)));
+        for kind in [ColumnType::Text, ColumnType::MediumText] {
+            assert_eq!([Dialect::Sqlite, Dialect::Postgres].map(|dialect| Capacity::of(kind, dialect)), [None, None]);
+        }
     }
 }

@@ -245,6 +245,30 @@ mod tests {
     }
 
     #[test]
+    fn text_that_a_database_cannot_hold_is_no_operand() {
+        let is_operand = |text: &[u8]| {
+            [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql].map(|dialect| operand(text, dialect).is_some())
+        };
+        assert_eq!(is_operand(b"text"), [true, true, true]);
+        assert_eq!(is_operand(b"with\0nul"), [true, false, true]);
+        assert_eq!(is_operand(b"\xff"), [true, false, false]);
+    }
+
+    #[test]
+    fn units_are_those_of_the_partition_key_or_of_a_primary_key_of_one_column() {
+        let table = |primary_key: &[&str], partition_key: Option<&str>| Table {
+            name: "things".into(),
+            columns: Vec::new(),
+            primary_key: primary_key.iter().map(|&name| name.to_owned()).collect(),
+            indexes: Vec::new(),
+            partition_key: partition_key.map(str::to_owned),
+        };
+        assert_eq!(unit_column(&table(&["a", "b"], Some("b"))), Some("b"));
+        assert_eq!(unit_column(&table(&["a"], None)), Some("a"));
+        assert_eq!(unit_column(&table(&["a", "b"], None)), None);
+    }
+
+    #[test]
     fn key_in_another_case_is_found_on_mysql_unless_both_spellings_are_units() {
         let units = [UnitKey::text("App"), UnitKey::text("other"), UnitKey::text("OTHER")];
         let found = |dialect, key: &str| UnitIndex::new(&units, dialect).of(&UnitKey::text(key));
