@@ -27,15 +27,24 @@ pub fn modules() -> PathBuf {
 /// A modules directory with the default modules followed by those that split `desired_lrps` in two, which are not part of
 /// the default catalog.
 pub fn modules_with_split() -> PathBuf {
-    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(["migrations-wasm/proof"]).collect();
-    made_once("split", hash_of_files(&sources), |folder| {
+    let proof = ["1795000100-split_desired_lrps", "1795000200-image_credentials"];
+    modules_with("split", &proof.map(|name| format!("migrations-wasm/proof/{name}")))
+}
+
+/// A modules directory with the default modules followed by one that is not reversible.
+pub fn modules_with_one_way() -> PathBuf {
+    modules_with("one-way", &["tests/guests/one-way".to_owned()])
+}
+
+fn modules_with(name: &str, crates: &[String]) -> PathBuf {
+    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(crates.iter().map(String::as_str)).collect();
+    made_once(name, hash_of_files(&sources), |folder| {
         for file in files_of(&modules()).iter().filter(|file| !file.ends_with(".done")) {
             let name = file.file_name().expect("a file has a name");
             std::fs::copy(file, folder.join(name)).expect("the target folder can be written");
         }
-        let proof = workspace().join("migrations-wasm/proof");
-        let crates = ["1795000100-split_desired_lrps", "1795000200-image_credentials"].map(|name| proof.join(name));
-        let request = BuildRequest { crates: crates.to_vec(), into: folder.to_owned(), others: Others::Keep };
+        let crates = crates.iter().map(|path| workspace().join(path)).collect();
+        let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Keep };
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }

@@ -1,5 +1,6 @@
 //! Refused starts: the database is unchanged, with every kind of lock.
 
+use crate::harness::PATIENCE;
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::locket::Locket;
@@ -8,8 +9,9 @@ use crate::lock::locket::under;
 use super::*;
 
 async fn run(installation: &Installation, arguments: &[&str]) -> Output {
-    let mut command = installation.command(arguments);
-    tokio::task::spawn_blocking(move || command.output().expect("the executable starts")).await.unwrap()
+    let command = installation.command(arguments);
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
+    tokio::time::timeout(PATIENCE, output).await.expect("the command ends").expect("the executable starts")
 }
 
 /// Runs a command that must fail without a change of the database; returns its output.
@@ -99,7 +101,6 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         ("pin_api_version", "3.0".into(), "cannot pin the API to 3.0: this host serves 0.9, 0.10, 1.1"),
         ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
     ] {
-        // The check comes before the lock, so the message does not depend on it.
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
         let before = dump(&original).await;
         let output = run(&installation, &["serve"]).await;
@@ -119,6 +120,10 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         let message = refused(&installation, arguments).await;
         assert!(message.contains("no migration to 7") && message.contains("1772581987, 1795000000"), "{message}");
     }
+    let holder = crate::lock::host(&original, "holder").serve();
+    let other = crate::lock::host(&original, "other").set("pin_data_version", 7);
+    assert_eq!(run(&other, &["serve"]).await.status.code(), Some(2), "it does not wait for the lock");
+    assert!(holder.terminate().success());
     let message = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
     assert!(message.contains("this host serves 0.9, 0.10, 1.1"), "{message}");
 }
@@ -127,7 +132,13 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
 #[tokio::test]
 async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
     let installation = diegos(Kind::Sqlite).await.set("rollback_on_drain_to_version", VERSION);
+    let database = installation.database.clone();
     assert!(installation.serve().terminate().success(), "every migration above it is reversible");
     let message = refused(&installation.set("rollback_on_drain_to_version", 1), &["serve"]).await;
     assert!(message.contains("no migration to 1"), "{message}");
+
+    let one_way = || Installation::on(database.clone(), &modules::modules_with_one_way());
+    let message = refused(&one_way().set("rollback_on_drain_to_version", VERSION), &["serve"]).await;
+    assert!(message.contains("1795000050-one-way is not reversible"), "{message}");
+    assert!(one_way().serve().terminate().success(), "without the setting it serves");
 }
