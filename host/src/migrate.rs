@@ -369,8 +369,8 @@ pub async fn arguments(
 ///
 /// # Errors
 /// The migration cannot be planned, a unit cannot be transformed, the copies do not pass verification, another host has
-/// raised the fence, or the database fails. The next run continues after what is committed. A decision to shut down is no
-/// error.
+/// raised the fence, or the database fails. The next run continues after what is committed. A decision to shut down is
+/// no error.
 pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     match run_partially(context, fence, intent, None).await? {
         RunOutcome::Done(decision) => Ok(decision),

@@ -160,7 +160,7 @@ impl Writer {
     /// Inserts a desired LRP.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if there is one; [`StoreError::NotJson`] if a route is not JSON; otherwise as of [`Writer`].
+    /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
@@ -189,7 +189,7 @@ impl Writer {
     /// Writes the fields of the update, and `run_info` if given.
     ///
     /// # Errors
-    /// [`StoreError::NotJson`] if a route is not JSON; otherwise as of [`Writer`].
+    /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
     pub async fn update_desired_lrp(
         &mut self,
         process_guid: &[u8],

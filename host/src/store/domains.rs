@@ -24,7 +24,7 @@ impl Writer {
     /// Inserts a domain, or updates its expiry time.
     ///
     /// # Errors
-    /// [`StoreError::NotText`] or [`StoreError::TooLong`] if the column cannot hold the name; otherwise as of [`Writer`].
+    /// As of [`Writer`].
     pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
         let values = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
         self.insert(TABLE, domain, vec![values], Conflict::Updates("expire_time")).await

@@ -56,7 +56,7 @@ impl Writer {
     /// Inserts a task.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if there is one; otherwise as of [`Writer`].
+    /// As of [`Writer`].
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let mut values = vec![
             ("guid", self.plain(TABLE, "guid", &task.guid)?),
@@ -71,7 +71,7 @@ impl Writer {
     /// Writes the columns of a task that can change.
     ///
     /// # Errors
-    /// [`StoreError::NotText`] or [`StoreError::TooLong`] for the cell id or the result; otherwise as of [`Writer`].
+    /// As of [`Writer`]. The texts of failures and rejections are shortened instead.
     pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let values = self.mutable_columns(task)?;
         self.update(TABLE, &task.guid, Filter::everything(), values).await.map(drop)
