@@ -1,4 +1,4 @@
-//! The manifest of a migration, with a builder. Only declares: the host plans with it, and [`crate::transform`] shows a row
+//! The manifest of a migration, with a builder. Only declares: the host plans with it, and [`crate::transform()`] shows a row
 //! function the columns that it declares.
 
 use crate::schema::{Column, Index, Kind, Table};

@@ -1,4 +1,4 @@
-//! The trait that an author implements for a migration: a manifest and two row functions. [`crate::transform`] passes the
+//! The trait that an author implements for a migration: a manifest and two row functions. [`crate::transform()`] passes the
 //! rows to them.
 
 use crate::manifest::Manifest;

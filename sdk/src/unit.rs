@@ -1,5 +1,5 @@
 //! The view of a unit that a row function has: rows of the declared tables, read in place and written into drafts. Refuses
-//! access to anything that the manifest does not declare. [`crate::transform`] moves the data.
+//! access to anything that the manifest does not declare. [`crate::transform()`] moves the data.
 
 pub(crate) mod draft;
 
