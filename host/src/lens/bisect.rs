@@ -37,9 +37,6 @@ struct RowFunctionCall<'a> {
 impl RowFunctionCall<'_> {
     /// `first` is the place of the batch's first unit in the whole batch.
     fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, Vec<LensError>> {
-        if units == 0 {
-            return Ok(self.over_nothing());
-        }
         let failed = match self.transform.apply(self.direction, self.run, &batch) {
             Ok(outcome) if outcome.refused.is_empty() => return Ok(outcome),
             Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first)),
@@ -65,15 +62,6 @@ impl RowFunctionCall<'_> {
             }
             (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
         }
-    }
-
-    fn over_nothing(&self) -> Outcome {
-        let accesses = self.transform.manifest().accesses(self.direction);
-        let written = accesses.iter().zip(self.encodings).map(|(access, encodings)| Written {
-            shape: access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::new() }),
-            columns: encodings.writes.iter().map(|&encoding| ColumnBuilder::new(encoding).finish()).collect(),
-        });
-        Outcome { tables: written.collect(), ..Outcome::default() }
     }
 
     /// The units that the module refused by name.

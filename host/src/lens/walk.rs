@@ -124,7 +124,7 @@ impl Step {
             let left = rows.map_or(&empty, |(left, ..)| left);
             batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale);
         }
-        let Some((_, arguments, search)) = rows else { return Ok(self.nothing()) };
+        let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else { return Ok(self.nothing()) };
         let run = &arguments[&self.version()];
         let batch = (batch, frame.units());
         bisect::run(self.transform.as_ref(), self.direction, run, &self.encodings, batch, search)
