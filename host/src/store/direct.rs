@@ -11,7 +11,7 @@ use super::record::Projection;
 use super::{EntityTable, Session, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;
-use crate::rows::{RowLock, UnitKey, operand, residue};
+use crate::rows::{RowLock, UnitKey, operand, residue, text_length};
 
 /// The readable records of a range.
 pub(super) async fn list<T>(
@@ -218,8 +218,7 @@ pub(super) async fn page_end(
     const WHAT: &str = "find the end of a page";
     let dialect = tx.dialect();
     let beyond = Range { after: after.cloned(), ..Range::default() };
-    let sizes = table.heavy.iter().map(|column| bytes_of(Expr::col(Alias::new(*column))));
-    let size = sizes.reduce(|sum, size| sum.add(size)).unwrap_or(Expr::val(0));
+    let size = text_length(table.heavy.iter().copied()).unwrap_or(Expr::val(0));
     let select = Query::select()
         .column(Alias::new(table.key))
         .expr(Expr::from(Func::sum(size)).cast_as(Alias::new(dialect.integer_cast())))
@@ -239,12 +238,6 @@ pub(super) async fn page_end(
         }
     }
     Ok(None)
-}
-
-/// The stored length of a text in bytes; 0 for NULL.
-pub(super) fn bytes_of(column: Expr) -> Expr {
-    let length = Func::cust(Alias::new("octet_length")).arg(column);
-    Func::coalesce([Expr::from(length), Expr::val(0)]).into()
 }
 
 /// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its value.

@@ -7,8 +7,8 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatemen
 use super::Lenses;
 use crate::database::{Dialect, Transaction};
 use crate::lens::Provenance;
-use crate::rows::unit_column;
-use crate::store::direct::{bytes_of, within};
+use crate::rows::{text_length, unit_column};
+use crate::store::direct::within;
 use crate::store::filter::Filter;
 use crate::store::page::{Key, Range};
 use crate::store::{StoreError, failed};
@@ -88,7 +88,7 @@ fn units_in(
     let table = &lenses.place.layout.tables[name];
     let key = unit_column(table).expect("native tables have a single key column, and so have their sources");
     let texts = table.columns.iter().filter(|column| column.kind.is_text());
-    let size = texts.map(|column| bytes_of(Expr::col(Alias::new(&column.name)))).reduce(|sum, size| sum.add(size));
+    let size = text_length(texts.map(|column| column.name.as_str()));
     let first = Query::select()
         .expr_as(Expr::col(Alias::new(key)), Alias::new(KEY))
         .expr_as(Func::sum(size.unwrap_or(Expr::val(0))), Alias::new(BYTES))
