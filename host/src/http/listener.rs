@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::middleware::AddExtension;
 use axum::{Extension, Router};
 use axum_server::accept::Accept;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use axum_server::{Handle, Server};
 use futures_util::future::BoxFuture;
 use rustls::ServerConfig;
@@ -132,11 +133,10 @@ impl<S: Send + 'static> Accept<TcpStream, S> for TlsAcceptor {
         let acceptor = self.clone();
         Box::pin(async move {
             let address = stream.peer_addr()?;
-            let config = Arc::clone(&acceptor.config.borrow());
-            let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
-            let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
-            let shaken = shaken.unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
-            let stream = shaken.inspect_err(|error| acceptor.log_rejection(address, error))?;
+            let config = RustlsConfig::from_config(Arc::clone(&acceptor.config.borrow()));
+            let handshake = RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE_TIMEOUT);
+            let shaken = handshake.accept(stream, service).await;
+            let (stream, service) = shaken.inspect_err(|error| acceptor.log_rejection(address, error))?;
             let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| names(chain.first()?));
             let peer = Peer { address, certificate: Arc::new(certificate.unwrap_or_default()) };
             Ok((stream, Extension(peer).layer(service)))
