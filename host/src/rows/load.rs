@@ -180,7 +180,7 @@ impl<'a> Loading<'a> {
                 None if range.is_shared => continue,
                 _ => return Err(RowsError::WrittenMeanwhile { table: self.table.name.clone() }),
             };
-            if place > 0 && latest != Some(place) && self.bytes > budget.limits.batch {
+            if place > 0 && latest != Some(place) && self.bytes >= budget.limits.batch {
                 return Ok(place);
             }
             self.push(&row, place, budget)?;
