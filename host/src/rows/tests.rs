@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::database::{Address, Database, Dialect, Transaction, schema, sql};
 use crate::encryption::Keyring;
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::layout::schema::{Column, ColumnType, Index, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Value};
 
 fn column(name: &str, kind: ColumnType) -> Column {
@@ -31,16 +31,18 @@ fn table(name: &str, key: &[Column], columns: &[Column], partition_key: Option<&
     }
 }
 
-/// `apps` and their `instances` have units by the app's name; `pairs` is a table without units of several rows.
+/// `apps` and their `instances` have units by the app's name; `pairs` has a unit for each row.
 fn layout() -> Layout {
     let (app, number) = (column("app", ColumnType::Varchar(9)), column("number", ColumnType::Integer));
     let note = column("note", ColumnType::LongText);
     let secret = Column { sealing: Sealing::Sealed, ..column("secret", ColumnType::LongText) };
     let version = column(RECORD_VERSION, ColumnType::BigInteger);
     let apps = [note.clone(), number.clone(), secret, version];
+    let by_app = Index { name: "instances_app".into(), columns: vec!["app".into()] };
+    let instances = table("instances", &[number.clone(), app.clone()], std::slice::from_ref(&note), Some("app"));
     let tables = [
         table("apps", std::slice::from_ref(&app), &apps, Some("app")),
-        table("instances", &[app.clone(), number.clone()], std::slice::from_ref(&note), Some("app")),
+        Table { indexes: vec![by_app], ..instances },
         table("pairs", &[app, number], &[note], None),
     ];
     Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }

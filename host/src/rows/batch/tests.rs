@@ -56,6 +56,19 @@ fn ids(rows: &TableRows) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn empty_rows_have_their_units_and_the_columns_asked_for() {
+    let empty = TableRows::empty(&layout().tables["apps"], &["secret".to_owned()].into(), 2);
+    assert_eq!((empty.units(), empty.count()), (2, 0));
+    assert_eq!(empty.columns.keys().collect::<Vec<_>>(), ["secret"]);
+    assert_eq!(empty.columns["secret"].sealing, Sealing::Sealed);
+}
+
+#[test]
+fn names_of_a_batch_are_those_of_its_units() {
+    assert_eq!(batch(three_units()).names(), ["unit-0", "unit-1", "unit-2"]);
+}
+
+#[test]
 fn truncated_batch_has_the_rows_of_its_first_units() {
     let table = &layout().tables["apps"];
     for (units, left) in [(0, 0), (1, 2), (2, 2), (3, 3), (4, 3)] {

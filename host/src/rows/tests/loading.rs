@@ -3,7 +3,7 @@
 use super::*;
 
 const APPS: [(&str, &str); 4] = [("a", "0123456789"), ("b", "0123456789"), ("c", "0123456789"), ("d", "0123456789")];
-const INSTANCES: [(&str, i64); 4] = [("a", 1), ("a", 2), ("c", 1), ("e", 1)];
+const INSTANCES: [(&str, i64); 4] = [("a", 2), ("a", 1), ("c", 1), ("e", 1)];
 
 async fn loaded(
     range: KeyRange<'_>,

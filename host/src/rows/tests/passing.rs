@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
+use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{Access, Direction};
 use crate::layout::values::Encoding;
@@ -119,25 +119,31 @@ fn batch_without_a_fault_is_transformed_whole() {
 fn column_that_no_step_reads_follows_its_rows() {
     let reshaping =
         || vec![Access { table: "instances".into(), reads: Vec::new(), writes: Vec::new(), reshapes: true }];
-    let orders: [(Order, [&str; 2]); 3] = [
-        (rows_as_they_are, ["0,1", "2,3"]),
-        (|rows| (0..rows).rev().collect(), ["1,0", "3,2"]),
-        (|rows| (0..rows - 1).collect(), ["0", "2"]),
+    let orders: [(Order, &[u32], &[i64]); 4] = [
+        (rows_as_they_are, &[0, 2, 4], &[0, 1, 2, 3]),
+        (|rows| (0..rows).rev().collect(), &[0, 2, 4], &[1, 0, 3, 2]),
+        (|rows| (0..rows - 1).collect(), &[0, 2, 4], &[0, 2]),
+        (|rows| (0..rows - 1).collect(), &[0, 4], &[0, 1, 2]),
     ];
-    for (order, expected) in orders {
+    for (order, unit_offsets, expected) in orders {
         let lens = lens(vec![(manifest(3, Vec::new(), reshaping()), order)], (1, 3));
-        let mut numbers = ColumnBuilder::new(Encoding::Integer);
-        (0..4).for_each(|number| numbers.push(Value::Integer(number)));
-        let columns = BTreeMap::from([("number".to_owned(), BatchColumn::new(numbers.finish(), Sealing::Plain))]);
-        let rows = TableRows { unit_offsets: vec![0, 2, 4], columns };
-        let batch = UnitBatch { units: units(["a", "b"]), tables: BTreeMap::from([("instances".to_owned(), rows)]) };
+        let columns = BTreeMap::from([("number".to_owned(), BatchColumn::new(numbers(&[0, 1, 2, 3]), Sealing::Plain))]);
+        let rows = TableRows { unit_offsets: unit_offsets.to_vec(), columns };
+        let units = (1..unit_offsets.len()).map(|number| unit(&number.to_string())).collect();
+        let batch = UnitBatch { units, tables: BTreeMap::from([("instances".to_owned(), rows)]) };
         let passed = pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap().batch;
         let rows = &passed.tables["instances"];
-        let numbers = values(rows, "instances", "number");
-        assert_eq!([0, 1].map(|unit| numbers[rows.of(unit)].join(",")), expected);
+        assert_eq!(*rows.columns["number"].data, numbers(expected));
+        assert_eq!((rows.count(), rows.units()), (expected.len(), unit_offsets.len() - 1));
         assert!(!rows.columns.contains_key("note"), "it was not loaded");
         assert_eq!(passed.tables["apps"].count(), 0, "a table that was not loaded has no rows");
     }
+}
+
+fn numbers(values: &[i64]) -> ColumnData {
+    let mut numbers = ColumnBuilder::new(Encoding::Integer);
+    values.iter().for_each(|value| numbers.push(Value::Integer(*value)));
+    numbers.finish()
 }
 
 #[test]

@@ -110,7 +110,7 @@ async fn range_is_copied_but_for_some_units() {
     let source = &layout().tables["instances"];
     let raw = |name: &str| Provenance::Raw { table: "instances".into(), column: name.into() };
     let fill = Provenance::Fill(Some(Literal::Text("filled".into())));
-    let columns: Vec<_> = source.columns.iter().cloned().zip([raw("app"), raw("number"), fill]).collect();
+    let columns: Vec<_> = source.columns.iter().cloned().zip([raw("number"), raw("app"), fill]).collect();
     let (a, d, c) = (unit("a"), unit("d"), unit("c"));
     let copied = copy_range(&mut tx, (source, "pairs"), &columns, (Some(&a), &d), [&c].into_iter()).await.unwrap();
     assert_eq!(copied, 3);
