@@ -379,6 +379,9 @@ pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
 }
 
 /// The same for a limited number of units; the next run continues from there.
+///
+/// # Errors
+/// As [`run`].
 pub async fn run_partially(
     context: &Context,
     fence: &Fence,

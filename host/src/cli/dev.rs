@@ -32,6 +32,10 @@ pub struct DevCommand {
 }
 
 impl DevCommand {
+    /// Serves until a signal ends the process.
+    ///
+    /// # Errors
+    /// The folder cannot be created, the modules cannot be built, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
         std::fs::create_dir_all(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;

@@ -73,6 +73,10 @@ struct Verify {
 }
 
 impl KeysCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The configuration is invalid, the database fails, or a stored value does not open.
     pub async fn run(self) -> anyhow::Result<()> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {

@@ -117,6 +117,10 @@ struct Downwards {
 const UNITS_REMAIN: u8 = 3;
 
 impl MigrateCommand {
+    /// Runs the command. The exit code tells a run that is complete from one that a limit ended.
+    ///
+    /// # Errors
+    /// The configuration or catalog is invalid, another host holds the lock, or the migration fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {

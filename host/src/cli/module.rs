@@ -41,6 +41,10 @@ enum ModuleAction {
 }
 
 impl ModuleCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A module cannot be read, built or compiled, or a check finds a fault.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
             ModuleAction::New(command) => command.run(),

@@ -52,6 +52,10 @@ impl ServeCommand {
         self.config.to_str().expect("the tests' paths are text")
     }
 
+    /// Serves until a signal ends the process. The exit code is that of the cause.
+    ///
+    /// # Errors
+    /// The configuration is invalid, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =

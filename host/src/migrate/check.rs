@@ -105,6 +105,9 @@ struct CheckedStep {
 }
 
 /// Takes every unit to a version and back.
+///
+/// # Errors
+/// The migration cannot be planned, or the database fails. Units at fault are in the result.
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;

@@ -76,6 +76,9 @@ pub(super) fn check_ends(
 }
 
 /// Checks that every migration between a version and a lower one can be reversed.
+///
+/// # Errors
+/// A migration on the way is not reversible; the error names the lowest one.
 pub fn check_way_back<'a>(
     manifests: impl IntoIterator<Item = &'a crate::layout::manifest::Manifest>,
     from: DataVersion,

@@ -195,6 +195,9 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// The units in quarantine, oldest first.
+///
+/// # Errors
+/// The database fails.
 pub async fn list(context: &Context) -> Result<Vec<QuarantineEntry>, MigrateError> {
     entries(&mut context.database.read().await?).await
 }

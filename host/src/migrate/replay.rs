@@ -94,6 +94,10 @@ impl Replay {
         }
     }
 
+    /// Reads a saved unit.
+    ///
+    /// # Errors
+    /// The file cannot be read, does not open with the keys, or is damaged.
     pub fn read(path: &Path, keyring: &Keyring) -> Result<Self, ReplayError> {
         let owned = || path.to_owned();
         let sealed = std::fs::read(path).map_err(|source| ReplayError::Read { path: owned(), source })?;
@@ -105,6 +109,9 @@ impl Replay {
     }
 
     /// Runs a module over the unit. Returns the reason if it refuses or fails.
+    ///
+    /// # Errors
+    /// The module reads a column that was not saved: the module that failed did not read it.
     pub fn run(&self, module: &dyn Transform) -> Result<Option<String>, ReplayError> {
         let batch = self.batch(module.manifest().accesses(self.direction))?;
         Ok(match module.apply(self.direction, &self.run, &batch) {

@@ -116,18 +116,27 @@ impl PlannedMigration {
 }
 
 /// What the database says of its version. Reads only.
+///
+/// # Errors
+/// The database fails, or its version entry is damaged.
 pub async fn found(database: &Database) -> Result<Found, MigrateError> {
     state::found(&mut database.read().await?).await
 }
 
 /// Whether there may be copies of records. An abandoned target is only a number: a host that serves below it has
 /// removed its copies.
+///
+/// # Errors
+/// The database fails, or its version entry is damaged.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
     Ok(state::underway(&mut tx).await?.is_some() || !matches!(state::found(&mut tx).await?, Found::Versioned { .. }))
 }
 
 /// The state of the database, and what a start with this intent would do.
+///
+/// # Errors
+/// The migrations have no valid layouts, or the database fails. That a start would be refused is in the result.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
     let refused = look_along(context, &layouts, intent).await.err().map(|refusal| refusal.to_string());
@@ -192,6 +201,9 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 }
 
 /// What migrating to a version would do.
+///
+/// # Errors
+/// The migrations do not lead from the database's version to the other one, or the database fails.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;

@@ -67,6 +67,10 @@ pub struct KeyRange<'a> {
 
 /// Loads a range of units over the wanted tables, in the order of units and then of the primary key: all of them, or as
 /// many as the limits allow, at least one. Also returns the bytes that were loaded.
+///
+/// # Errors
+/// A unit is above its limit, the range has a unit that is not listed ([`RowsError::WrittenMeanwhile`]), or the
+/// database fails.
 pub async fn load_range(
     tx: &mut Transaction,
     place: &Place,
@@ -101,6 +105,9 @@ pub enum RowLock {
 /// Loads listed units over the wanted tables, in the order given and then of the primary key. A unit that is asked for
 /// alone is whatever the database finds under its key, which its rows may spell in another case (MySQL's collations):
 /// it has the key of its rows.
+///
+/// # Errors
+/// A unit is above its limit, or the database fails.
 pub async fn load(
     tx: &mut Transaction,
     place: &Place,
@@ -282,6 +289,9 @@ pub enum Measure {
 
 /// The next units over all tables, at most `most` of them. [`Measure::Rows`] reads keys alone: for anything else the
 /// database would have to read the rows, which are not in the order of keys.
+///
+/// # Errors
+/// The database fails, or a key is NULL.
 pub async fn next_units(
     tx: &mut Transaction,
     tables: &[&Table],
@@ -385,6 +395,9 @@ pub fn text_length<'a>(columns: impl Iterator<Item = &'a str>) -> Option<Expr> {
 }
 
 /// The units of which a table has rows between two keys.
+///
+/// # Errors
+/// The database fails, or a key is NULL.
 pub async fn units_between(
     tx: &mut Transaction,
     table: &Table,
@@ -398,6 +411,9 @@ pub async fn units_between(
 }
 
 /// Those of some units of which a table has rows.
+///
+/// # Errors
+/// The database fails, or a key is NULL.
 pub async fn units_among(
     tx: &mut Transaction,
     table: &Table,

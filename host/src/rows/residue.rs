@@ -80,6 +80,9 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 /// Loads what steps of a direction left of these units, opened. `unit` of an entry is its unit's place among the names.
+///
+/// # Errors
+/// An entry does not open or is damaged; the error names its unit. The database fails.
 pub async fn load(
     tx: &mut Transaction,
     keyring: &Keyring,
@@ -149,6 +152,9 @@ pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec
 }
 
 /// Stores entries. They replace all earlier entries of the same unit, step and table.
+///
+/// # Errors
+/// The database fails.
 pub async fn store(tx: &mut Transaction, direction: Direction, entries: &[SealedEntry]) -> Result<(), RowsError> {
     for chunk in entries.chunks(UNITS) {
         let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
@@ -189,6 +195,9 @@ async fn insert(tx: &mut Transaction, direction: Direction, entries: &[SealedEnt
 }
 
 /// Makes these entries all that steps of a direction left of one unit at these places.
+///
+/// # Errors
+/// The database fails.
 pub async fn replace(
     tx: &mut Transaction,
     direction: Direction,
@@ -204,11 +213,17 @@ pub async fn replace(
 }
 
 /// Removes what steps of either direction left of a removed unit at these places.
+///
+/// # Errors
+/// The database fails.
 pub async fn forget(tx: &mut Transaction, places: &Places, name: &str) -> Result<(), RowsError> {
     if places.is_empty() { Ok(()) } else { remove(tx, name, at_any_of(places)).await }
 }
 
 /// Removes the entries of one unit that meet a condition.
+///
+/// # Errors
+/// The database fails.
 pub async fn remove(tx: &mut Transaction, name: &str, condition: Cond) -> Result<(), RowsError> {
     let delete = Query::delete()
         .from_table(TABLE)

@@ -15,6 +15,9 @@ use crate::lens::Provenance;
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column of the layout. Of a
 /// row that stays only the columns that changed are written.
+///
+/// # Errors
+/// A text is longer than its column holds, or the database refuses a row or fails. Rows before it are written.
 pub async fn replace(
     tx: &mut Transaction,
     place: &Place,
@@ -154,6 +157,9 @@ fn null(kind: ColumnType) -> Expr {
 }
 
 /// Inserts whole rows. Each column is sealed as the table stores it.
+///
+/// # Errors
+/// The database refuses a row or fails.
 pub async fn insert(tx: &mut Transaction, name: &str, table: &Table, rows: &TableRows) -> Result<(), SqlError> {
     let columns = table.columns.iter().map(|column| (column, &*rows.columns[&column.name].data)).collect();
     bulk::insert(tx, name, &bulk::Rows { count: rows.count(), columns }).await
@@ -161,6 +167,9 @@ pub async fn insert(tx: &mut Transaction, name: &str, table: &Table, rows: &Tabl
 
 /// Copies the rows of a range of units into another table, but for some of them, inside the database. Each column of
 /// the target is one of the source or the same in all rows. Returns the number of rows.
+///
+/// # Errors
+/// The database refuses a row or fails.
 pub async fn copy_range<'a>(
     tx: &mut Transaction,
     (source, target): (&Table, &str),

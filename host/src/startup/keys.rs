@@ -24,6 +24,9 @@ const RETRIES: usize = 35;
 
 impl Prepared {
     /// The sealed data of the database at its present version.
+    ///
+    /// # Errors
+    /// The database fails, or its version entry is damaged.
     pub async fn sealed_as_found(&self) -> Result<SealedScope, StartupError> {
         match migrate::found(&self.database).await? {
             Found::Versioned { current, .. } => self.sealed_at(current).await,

@@ -78,6 +78,9 @@ impl Reader {
     }
 
     /// Incomplete instances, for convergence. Do not write them: a change reads the whole row.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
         Ok(self.list(&PARTS, &Filter::everything(), range).await?.records)
     }

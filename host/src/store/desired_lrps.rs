@@ -119,6 +119,9 @@ impl Reader {
     }
 
     /// Lists the columns of desired LRPs that convergence needs.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
     pub async fn wanted(&mut self, range: &Range) -> Result<Listed<DesiredInstances>, StoreError> {
         self.list(&PARTS, &Filter::everything(), range).await
     }
@@ -153,6 +156,9 @@ impl Writer {
     }
 
     /// The desired number of instances and the domain, locked until the transaction ends.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
     pub async fn wanted(&mut self, process_guid: &[u8]) -> Result<Option<DesiredInstances>, StoreError> {
         self.get(&NUMBERS, process_guid).await
     }

@@ -61,6 +61,10 @@ fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
 }
 
 /// Retries the units with these names, or all. `instead` replaces the migration of its version.
+///
+/// # Errors
+/// A migration is under way, a named unit is not in quarantine, `instead` does not fit the catalog, another host has
+/// raised the fence, or the database fails. A unit that is refused again is in the result.
 pub async fn retry(
     context: &Context,
     fence: &Fence,
