@@ -78,6 +78,7 @@ async fn write_that_the_database_refuses_returns_its_error() {
     for (before, after) in [(&before, &nothing), (&before, &changed), (&nothing, &before)] {
         let error = replace(&mut tx, &place(), before, after, &keyring()).await.unwrap_err();
         assert!(matches!(&error, RowsError::Rows { table, .. } if table == "apps"), "{error}");
+        assert!(!error.is_transient(), "a missing table does not come back");
     }
 }
 
