@@ -140,7 +140,8 @@ impl Default for Tuning {
     }
 }
 
-/// One migration of this database between two versions: the lens, the plan of each table, and what both work with.
+/// A migration of this database between two versions that is planned: the lens, the plan of each table, and what both
+/// work with.
 pub(crate) struct Work {
     lens: Lens,
     plans: Vec<TablePlan>,
@@ -150,13 +151,11 @@ pub(crate) struct Work {
     copies: Place,
     /// By group, the columns that are read: what the lens needs, and what passes it unread.
     wanted: Vec<WantedColumns>,
-    arguments: Arguments,
     keyring: Arc<Keyring>,
     replays: Option<PathBuf>,
     refused_units: RefusedUnits,
     from: DataVersion,
     to: DataVersion,
-    token: i64,
     tuning: Tuning,
     now_ns: i64,
     /// Present if clients write while rows are copied.
@@ -206,13 +205,11 @@ impl Work {
             wanted: wanted(&lens, &plans),
             lens,
             plans,
-            arguments: Arguments::new(),
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
             refused_units: context.tuning.refused_units,
             from,
             to,
-            token: 0,
             tuning: context.tuning.clone(),
             now_ns: context.now_ns,
             dual_writes,
@@ -300,6 +297,35 @@ impl Work {
         to_hex(&hash.finalize())
     }
 
+    /// The arguments of its steps, drawn once for each migration and then stored.
+    async fn draw_arguments(&self, tx: &mut Transaction, now_ns: i64) -> Result<Arguments, MigrateError> {
+        let mut arguments = Arguments::new();
+        for step in self.lens.steps() {
+            let version = step.manifest().version;
+            arguments.insert(version, state::run_arguments(tx, version, now_ns).await?);
+        }
+        Ok(arguments)
+    }
+}
+
+/// A migration that is recorded in the database as under way: its plan, and what it runs with.
+#[derive(Debug)]
+pub(crate) struct Job {
+    work: Work,
+    arguments: Arguments,
+    /// The fence's token when it began or was resumed.
+    token: i64,
+}
+
+impl std::ops::Deref for Job {
+    type Target = Work;
+
+    fn deref(&self) -> &Work {
+        &self.work
+    }
+}
+
+impl Job {
     /// Names the unit that cannot be transformed, and saves it where a module failed.
     fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
         let fault = match fault {
@@ -396,11 +422,11 @@ pub async fn run_partially(
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
             let budget = Arc::new(UnitBudget::of(most));
-            let (work, complete) = bring_across(context, fence, &layouts, (from, to), going_down, &budget).await?;
+            let (job, complete) = bring_across(context, fence, &layouts, (from, to), going_down, &budget).await?;
             if !complete {
-                return Ok(RunOutcome::Partial(partial_run::counted(context, &work).await?));
+                return Ok(RunOutcome::Partial(partial_run::counted(context, &job).await?));
             }
-            finish(context, fence, &work, going_down).await?;
+            finish(context, fence, &job, going_down).await?;
         }
     }
     Ok(RunOutcome::Done(decision))
@@ -439,37 +465,36 @@ async fn bring_across(
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
     budget: &Arc<UnitBudget>,
-) -> Result<(Arc<Work>, bool), MigrateError> {
+) -> Result<(Arc<Job>, bool), MigrateError> {
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, from, to).await?;
     drop(reader);
-    let mut work = Work::new(context, layouts, from, to, restorable);
-    let resumed = begin(context, fence, &mut work, going_down).await?;
-    let work = Arc::new(work);
+    let work = Work::new(context, layouts, from, to, restorable);
+    let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
-        prepare(context, fence, &work, going_down).await?;
+        prepare(context, fence, &job, going_down).await?;
     }
-    let complete = copy::copy(context, fence, &work, budget).await?;
+    let complete = copy::copy(context, fence, &job, budget).await?;
     if complete {
         fault::point(fault::AFTER_COPY);
-        cut_over::build_indexes(context, fence, &work).await?;
-        cut_over::change_ahead(context, fence, &work).await?;
+        cut_over::build_indexes(context, fence, &job).await?;
+        cut_over::change_ahead(context, fence, &job).await?;
     }
-    Ok((work, complete))
+    Ok((job, complete))
 }
 
 /// Makes a finished copy real once it is verified.
-async fn finish(context: &Context, fence: &Fence, work: &Arc<Work>, going_down: bool) -> Result<(), MigrateError> {
-    match verify::verify(context, work).await {
+async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bool) -> Result<(), MigrateError> {
+    match verify::verify(context, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
-            start_over(context, fence, work, going_down).await?;
+            start_over(context, fence, job, going_down).await?;
             return Err(fault);
         }
         verified => verified?,
     }
     fault::point(fault::AFTER_VERIFY);
-    cut_over::cut_over(context, fence, work).await?;
-    cut_over::check_names(context, work).await?;
+    cut_over::cut_over(context, fence, job).await?;
+    cut_over::check_names(context, job).await?;
     cut_over::clean_up(context, fence).await
 }
 

@@ -15,7 +15,7 @@ use super::state::{self, current_of};
 use super::{Context, MigrateError, Work, layout_history, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::Residue;
+use crate::lens::{Arguments, Residue};
 use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use round_trip::{Loss, RoundTrip};
 
@@ -115,12 +115,12 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     check_ends(context, &layouts, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
-    let mut work = Work::new(context, &layouts, from, to, restorable.clone());
+    let work = Work::new(context, &layouts, from, to, restorable.clone());
+    let mut arguments = Arguments::new();
     for step in work.lens.steps() {
         let version = step.manifest().version;
         let new = || RunArguments { started_at_ns: context.now_ns, namespace: Uuid::new_v4() };
-        let arguments = state::known_arguments(&mut reader, version).await?.unwrap_or_else(new);
-        work.arguments.insert(version, arguments);
+        arguments.insert(version, state::known_arguments(&mut reader, version).await?.unwrap_or_else(new));
     }
     let steps = work.lens.steps().map(|step| {
         let version = step.manifest().version;
@@ -128,7 +128,8 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found);
         CheckedStep { round_trip: Arc::new(round_trip), units: 0, lost: 0, troubles: Troubles::default() }
     });
-    let mut walk = Walk { steps: steps.collect(), unreadable: Troubles::default(), units: 0 };
+    let (steps, arguments) = (steps.collect(), Arc::new(arguments));
+    let mut walk = Walk { steps, arguments, unreadable: Troubles::default(), units: 0 };
     let mut total = 0;
     for table in work.lens.source.tables.keys() {
         if state::exists(&mut reader, table).await? {
@@ -137,7 +138,6 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     }
     drop(reader);
     context.progress.enter("check", work.describe(), Some(total));
-    let work = Arc::new(work);
     for group in 0..work.lens.groups.len() {
         walk.group(context, &work, group).await?;
     }
@@ -146,12 +146,13 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
 
 struct Walk {
     steps: Vec<CheckedStep>,
+    arguments: Arc<Arguments>,
     unreadable: Troubles,
     units: u64,
 }
 
 impl Walk {
-    async fn group(&mut self, context: &Context, work: &Arc<Work>, group: usize) -> Result<(), MigrateError> {
+    async fn group(&mut self, context: &Context, work: &Work, group: usize) -> Result<(), MigrateError> {
         let mut after: Option<UnitKey> = None;
         let mut fitting = FIRST_BATCH;
         let sources = work.sources(group);
@@ -193,12 +194,13 @@ impl Walk {
     }
 
     /// Takes units through every migration; a unit that one of them cannot transform is not given to the next.
-    async fn take(&mut self, work: &Arc<Work>, mut batch: UnitBatch, mut left: Residue) -> Result<(), MigrateError> {
+    async fn take(&mut self, work: &Work, mut batch: UnitBatch, mut left: Residue) -> Result<(), MigrateError> {
         for step in &mut self.steps {
             step.units += step.round_trip.concerns(&batch);
-            let (round_trip, work) = (Arc::clone(&step.round_trip), Arc::clone(work));
+            let (round_trip, arguments) = (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
+            let keyring = Arc::clone(&work.keyring);
             let (source, taken, unused) = tokio::task::spawn_blocking(move || {
-                let taken = round_trip.take(&batch, &left, &work.arguments, &work.keyring);
+                let taken = round_trip.take(&batch, &left, &arguments, &keyring);
                 (batch, taken, left)
             })
             .await

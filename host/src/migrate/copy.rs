@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
 use super::transform::{ReadBatch, transform};
-use super::{Context, MigrateError, Work, fault, quarantine};
+use super::{Context, Job, MigrateError, fault, quarantine};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
 use crate::progress::Wait;
@@ -66,26 +66,26 @@ impl UnitBudget {
 pub(super) async fn copy(
     context: &Context,
     fence: &Fence,
-    work: &Arc<Work>,
+    job: &Arc<Job>,
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
-    for group in 0..work.lens.groups.len() {
-        if work.has_copies(group) || work.visits_units(group) {
-            total += rows_in(&mut reader, work, group).await?;
+    for group in 0..job.lens.groups.len() {
+        if job.has_copies(group) || job.visits_units(group) {
+            total += rows_in(&mut reader, job, group).await?;
         }
     }
     let mut done = 0;
-    for plan in &work.plans {
+    for plan in &job.plans {
         done += checksum::written(&mut reader, plan).await?.rows;
     }
     drop(reader);
-    context.progress.enter("copy", work.describe(), Some(total));
+    context.progress.enter("copy", job.describe(), Some(total));
     context.progress.resume_at(done.min(total));
-    for group in 0..work.lens.groups.len() {
-        for pass in passes(work, group) {
-            let complete = copy_group(context, fence, work, (group, pass), budget).await?;
+    for group in 0..job.lens.groups.len() {
+        for pass in passes(job, group) {
+            let complete = copy_group(context, fence, job, (group, pass), budget).await?;
             if !complete {
                 return Ok(false);
             }
@@ -95,26 +95,26 @@ pub(super) async fn copy(
 }
 
 /// The passes over a group.
-fn passes(work: &Work, group: usize) -> impl Iterator<Item = Pass> + use<> {
-    let is_copied = work.has_copies(group) || work.visits_units(group);
-    let of_group = &work.lens.groups[group];
+fn passes(job: &Job, group: usize) -> impl Iterator<Item = Pass> + use<> {
+    let is_copied = job.has_copies(group) || job.visits_units(group);
+    let of_group = &job.lens.groups[group];
     let stored = (is_copied && !of_group.sources.is_empty()).then_some(Pass::Stored);
     let kept = (is_copied && !of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
     stored.into_iter().chain(kept)
 }
 
 /// The number under which the cursor of a pass is stored.
-fn cursor_number(work: &Work, (group, pass): (usize, Pass)) -> usize {
+fn cursor_number(job: &Job, (group, pass): (usize, Pass)) -> usize {
     match pass {
-        Pass::ResidueOnly if !work.lens.groups[group].sources.is_empty() => work.lens.groups.len() + group,
+        Pass::ResidueOnly if !job.lens.groups[group].sources.is_empty() => job.lens.groups.len() + group,
         Pass::Stored | Pass::ResidueOnly => group,
     }
 }
 
 /// Progress counts rows: counting distinct keys would read every table once more.
-async fn rows_in(tx: &mut Transaction, work: &Work, group: usize) -> Result<u64, MigrateError> {
+async fn rows_in(tx: &mut Transaction, job: &Job, group: usize) -> Result<u64, MigrateError> {
     let mut rows = 0;
-    for table in &work.lens.groups[group].sources {
+    for table in &job.lens.groups[group].sources {
         rows += super::state::count(tx, table).await?.unsigned_abs();
     }
     Ok(rows)
@@ -132,23 +132,23 @@ pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<Uni
 async fn copy_group(
     context: &Context,
     fence: &Fence,
-    work: &Arc<Work>,
+    job: &Arc<Job>,
     (group, pass): (usize, Pass),
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
-    let number = cursor_number(work, (group, pass));
+    let number = cursor_number(job, (group, pass));
     let after = cursor(context, number).await?;
     let size = Arc::new(AtomicU64::new(FIRST_BATCH));
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
-    let reader = BatchReader::new(context.clone(), Arc::clone(work), group, pass, after);
+    let reader = BatchReader::new(context.clone(), Arc::clone(job), group, pass, after);
     // In tasks of their own, so that one core decodes rows while another encodes them.
     let read = tokio::spawn(read_batches(reader, context.clone(), Arc::clone(budget), Arc::clone(&size), to_transform));
-    let transformed = tokio::spawn(transform_batches(Arc::clone(work), group, from_read, to_write));
+    let transformed = tokio::spawn(transform_batches(Arc::clone(job), group, from_read, to_write));
     // Each stage runs to its end whatever happens to the others: no statement is abandoned on a connection. A stage
     // that fails or is cancelled drops its channel, which ends the others; the error of the last stage is the most
     // specific.
-    let written = write_batches(context, fence, work, (group, pass), from_transform, &size).await;
+    let written = write_batches(context, fence, job, (group, pass), from_transform, &size).await;
     let interrupted = |_| MigrateError::Interrupted;
     let (read, transformed) = (read.await.map_err(interrupted), transformed.await.map_err(interrupted));
     written.and(transformed?).and(read?)
@@ -182,15 +182,15 @@ async fn read_batches(
 }
 
 async fn transform_batches(
-    work: Arc<Work>,
+    job: Arc<Job>,
     group: usize,
     mut from_read: mpsc::Receiver<(CopyBatch, Option<ReadBatch>)>,
     to_write: mpsc::Sender<CopyBatch>,
 ) -> Result<(), MigrateError> {
     while let Some((mut batch, read)) = from_read.recv().await {
         if let Some(read) = read {
-            let work = Arc::clone(&work);
-            let done = tokio::task::spawn_blocking(move || transform(&work, group, &read)).await;
+            let job = Arc::clone(&job);
+            let done = tokio::task::spawn_blocking(move || transform(&job, group, &read)).await;
             batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
         }
         if to_write.send(batch).await.is_err() {
@@ -204,7 +204,7 @@ async fn transform_batches(
 async fn write_batches(
     context: &Context,
     fence: &Fence,
-    work: &Work,
+    job: &Job,
     of: (usize, Pass),
     mut batches: mpsc::Receiver<CopyBatch>,
     size: &AtomicU64,
@@ -212,7 +212,7 @@ async fn write_batches(
     let (mut stale, mut left_out) = (0, 0);
     while let Some(batch) = batches.recv().await {
         let began = Instant::now();
-        until_it_is_written(context, fence, work, of, &batch).await?;
+        until_it_is_written(context, fence, job, of, &batch).await?;
         let spent = began.elapsed().max(Duration::from_micros(1));
         context.progress.advance(batch.rows);
         context.progress.batch_done(batch.units, spent);
@@ -238,13 +238,13 @@ async fn write_batches(
 async fn until_it_is_written(
     context: &Context,
     fence: &Fence,
-    work: &Work,
+    job: &Job,
     of: (usize, Pass),
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
     let mut pauses = RETRY_PAUSES.iter();
     loop {
-        let fault = match write_batch(context, fence, work, of, batch).await {
+        let fault = match write_batch(context, fence, job, of, batch).await {
             Err(fault) if fault.is_transient() => fault,
             written => return written,
         };
@@ -259,36 +259,36 @@ async fn until_it_is_written(
 async fn write_batch(
     context: &Context,
     fence: &Fence,
-    work: &Work,
+    job: &Job,
     (group, pass): (usize, Pass),
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
-    work.check_copies()?;
+    job.check_copies()?;
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again. The cut-over, whose
     // commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
     tx.find_by_key().await.map_err(failed)?;
-    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+    for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             if pass == Pass::ResidueOnly {
                 continue;
             }
-            let source = &work.lens.source.tables[&plan.sources[0]];
+            let source = &job.lens.source.tables[&plan.sources[0]];
             let range = (batch.after.as_ref(), &batch.last);
             let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
-            let target = plan.staged(work.to);
+            let target = plan.staged(job.to);
             let copied = rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
             let rows = copied.map_err(plan.failed())?;
             checksum::add(&mut tx, plan, CopiedRows { rows, checksum: Checksum::default() }).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
-            let inserted = rows::insert(&mut tx, &plan.staged(work.to), &plan.table, rows).await;
+            let inserted = rows::insert(&mut tx, &plan.staged(job.to), &plan.table, rows).await;
             inserted.map_err(plan.failed())?;
             checksum::add(&mut tx, plan, CopiedRows { rows: rows.count() as u64, checksum: *checksum }).await?;
         }
     }
-    residue::store(&mut tx, work.lens.direction, &batch.transformed.residue).await?;
-    quarantine::store(&mut tx, work, group, &batch.transformed.refused, context.now_ns).await?;
-    let number = cursor_number(work, (group, pass)) as i64;
+    residue::store(&mut tx, job.lens.direction, &batch.transformed.residue).await?;
+    quarantine::store(&mut tx, job, group, &batch.transformed.refused, context.now_ns).await?;
+    let number = cursor_number(job, (group, pass)) as i64;
     let cursor = upsert("bbs_copy", [("group_number", number.into())], [("last_key", batch.last.to_text().into())]);
     tx.execute(&cursor).await.map_err(failed)?;
     fault::point(fault::BEFORE_BATCH);

@@ -7,7 +7,7 @@
 
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, MigrateError, Work, fault, layout_history, quarantine, residue};
+use super::{Context, Job, MigrateError, fault, layout_history, quarantine, residue};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
@@ -20,10 +20,10 @@ fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
 }
 
 /// Builds the indexes of the copies before the names change, where that can be done ahead.
-pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
-    let copies = work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
+pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+    let copies = job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
     for plan in copies {
-        let staged = plan.staged(work.to);
+        let staged = plan.staged(job.to);
         context.progress.enter("index", plan.table.name.clone(), None);
         let mut reader = context.database.read().await?;
         let found = schema::read_back(&mut reader, &staged).await?;
@@ -44,35 +44,35 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, work: &Work)
 }
 
 /// Makes the target real.
-pub(super) async fn cut_over(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
-    context.progress.enter("cut-over", work.describe(), None);
+pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+    context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
-        Dialect::Sqlite | Dialect::Postgres => at_once(context, fence, work).await,
-        Dialect::Mysql => marked(context, fence, work).await,
+        Dialect::Sqlite | Dialect::Postgres => at_once(context, fence, job).await,
+        Dialect::Mysql => marked(context, fence, job).await,
     }
 }
 
-async fn at_once(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
-    for name in replaced(&work.lens, &work.plans) {
-        let table = &work.lens.source.tables[&name];
-        run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", work.from))).await?;
+    for name in replaced(&job.lens, &job.plans) {
+        let table = &job.lens.source.tables[&name];
+        run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", job.from))).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
-    for plan in &work.plans {
+    for plan in &job.plans {
         let name = &plan.table.name;
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
-            Strategy::InPlace => in_place(dialect, work, plan, None),
+            Strategy::InPlace => in_place(dialect, job, plan, None),
             Strategy::Create => created(dialect, plan),
-            Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(work.to)),
+            Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
         run(&mut tx, name, statements).await?;
         let found = schema::read_back(&mut tx, name).await?;
         super::same_schema(dialect, name, found, &plan.table)?;
     }
-    record(context, &mut tx, work, Phase::CleaningUp).await?;
+    record(context, &mut tx, job, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
@@ -87,18 +87,18 @@ async fn run(tx: &mut Transaction, table: &str, statements: Vec<String>) -> Resu
 }
 
 /// Where each change of the schema commits by itself: makes the additive changes, which do not disturb older hosts.
-pub(super) async fn change_ahead(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
     }
-    for plan in &work.plans {
+    for plan in &job.plans {
         let name = &plan.table.name;
         let mut reader = context.database.read().await?;
         let found = schema::read_back(&mut reader, name).await?;
         let dialect = reader.dialect();
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => in_place(dialect, work, plan, found.as_ref()),
+            Strategy::InPlace => in_place(dialect, job, plan, found.as_ref()),
             Strategy::Create if found.is_some() => continue,
             Strategy::Create => created(dialect, plan),
         };
@@ -110,9 +110,9 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, work: &Work) 
     Ok(())
 }
 
-async fn marked(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
-    record(context, &mut tx, work, Phase::Renaming).await?;
+    record(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
@@ -121,9 +121,9 @@ async fn marked(context: &Context, fence: &Fence, work: &Work) -> Result<(), Mig
 
 /// Reads the schema back after the names have changed, where that is not part of the transaction: clients wait for the
 /// names only.
-pub(super) async fn check_names(context: &Context, work: &Work) -> Result<(), MigrateError> {
+pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), MigrateError> {
     if context.database.dialect() == Dialect::Mysql {
-        for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
             check(context, plan).await?;
         }
     }
@@ -196,9 +196,9 @@ fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
 }
 
 /// The remaining changes: all of them, or those that an interrupted start did not make.
-fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
+fn in_place(dialect: Dialect, job: &Job, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
     let name = &plan.table.name;
-    let source = work.lens.source.tables.get(name);
+    let source = job.lens.source.tables.get(name);
     let (columns, new, old) = plan.additions(source);
     let has_column = |name: &String| found.is_some_and(|found| found.columns.iter().any(|column| column.name == *name));
     let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|index| index.name == *name));
@@ -213,28 +213,28 @@ fn in_place(dialect: Dialect, work: &Work, plan: &TablePlan, found: Option<&Phys
 }
 
 /// Writes the version and the history, which are true from now on.
-async fn record(context: &Context, tx: &mut Transaction, work: &Work, phase: Phase) -> Result<(), MigrateError> {
-    for step in work.lens.steps() {
+async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase) -> Result<(), MigrateError> {
+    for step in job.lens.steps() {
         let manifest = step.manifest();
         let ran = Ran {
             version: manifest.version,
-            direction: work.lens.direction,
+            direction: job.lens.direction,
             name: &manifest.name,
             digest: step.digest(),
             at_ns: context.now_ns,
-            arguments: &work.arguments[&manifest.version],
+            arguments: &job.arguments[&manifest.version],
         };
         state::write_history(tx, &ran).await?;
     }
-    quarantine::settle(tx, work).await?;
-    state::write_version(tx, work.to, work.to).await?;
+    quarantine::settle(tx, job).await?;
+    state::write_version(tx, job.to, job.to).await?;
     let underway = Underway {
-        from: work.from,
-        to: work.to,
+        from: job.from,
+        to: job.to,
         // The version is durable; the next start may clean up.
         going_down: false,
-        fingerprint: work.fingerprint(),
-        token: work.token,
+        fingerprint: job.fingerprint(),
+        token: job.token,
         phase,
     };
     state::write_underway(tx, &underway).await

@@ -11,7 +11,7 @@ pub(super) use dual_write::CopyWriter;
 use super::copy::UnitBudget;
 use super::unit_locks::UnitLocks;
 use super::{
-    Context, Decision, Intent, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, layout_history,
+    Context, Decision, Intent, Job, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, layout_history,
     prepare, start_over, state, verify,
 };
 use crate::database::Dialect;
@@ -22,7 +22,7 @@ use crate::store;
 /// A migration that has begun and whose copies are ready for writes.
 #[derive(Debug)]
 pub struct Online {
-    work: Arc<Work>,
+    job: Arc<Job>,
     copy_writer: Arc<CopyWriter>,
 }
 
@@ -49,25 +49,24 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let mut work = Work::with_dual_writes(context, &layouts, from, to);
-    let resumed = begin(context, fence, &mut work, going_down).await?;
-    let work = Arc::new(work);
+    let work = Work::with_dual_writes(context, &layouts, from, to);
+    let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
-        prepare(context, fence, &work, going_down).await?;
+        prepare(context, fence, &job, going_down).await?;
     }
-    let copy_writer = Arc::new(CopyWriter::new(Arc::clone(&work)));
-    Ok(Start::Follow(Online { work, copy_writer }))
+    let copy_writer = Arc::new(CopyWriter::new(Arc::clone(&job)));
+    Ok(Start::Follow(Online { job, copy_writer }))
 }
 
 impl Online {
     /// The version that is served until the cut-over.
     pub fn from(&self) -> DataVersion {
-        self.work.from
+        self.job.from
     }
 
     /// The version that is served after the cut-over.
     pub fn to(&self) -> DataVersion {
-        self.work.to
+        self.job.to
     }
 
     /// Takes the writes of clients to the copies.
@@ -80,13 +79,13 @@ impl Online {
     /// # Errors
     /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be applied to the copies.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        copy::copy(context, fence, &self.work, &Arc::new(UnitBudget::of(None))).await?;
+        copy::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await?;
         fault::point(fault::AFTER_COPY);
-        cut_over::build_indexes(context, fence, &self.work).await?;
-        cut_over::change_ahead(context, fence, &self.work).await?;
-        verify::verify(context, &self.work).await?;
+        cut_over::build_indexes(context, fence, &self.job).await?;
+        cut_over::change_ahead(context, fence, &self.job).await?;
+        verify::verify(context, &self.job).await?;
         fault::point(fault::AFTER_VERIFY);
-        self.work.check_copies()
+        self.job.check_copies()
     }
 
     /// Makes the copies real. Only while no client reads or writes.
@@ -94,8 +93,8 @@ impl Online {
     /// # Errors
     /// [`MigrateError::NotFollowed`] as of [`Self::copy`]; another host has raised the fence, or the database fails.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        self.work.check_copies()?;
-        cut_over::cut_over(context, fence, &self.work).await
+        self.job.check_copies()?;
+        cut_over::cut_over(context, fence, &self.job).await
     }
 
     /// Removes what the migration replaced.
@@ -103,7 +102,7 @@ impl Online {
     /// # Errors
     /// A renamed table differs from its layout, another host has raised the fence, or the database fails.
     pub async fn clean_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        cut_over::check_names(context, &self.work).await?;
+        cut_over::check_names(context, &self.job).await?;
         cut_over::clean_up(context, fence).await
     }
 
@@ -122,11 +121,11 @@ impl Online {
     /// # Errors
     /// Another host has raised the fence, or the database fails.
     pub async fn give_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        start_over(context, fence, &self.work, self.work.to < self.work.from).await
+        start_over(context, fence, &self.job, self.job.to < self.job.from).await
     }
 }
 
-impl Work {
+impl Job {
     /// The fault that ended the dual writes, if any: the copies are out of date then.
     pub(super) fn check_copies(&self) -> Result<(), MigrateError> {
         match &self.dual_writes {

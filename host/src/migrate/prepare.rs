@@ -1,9 +1,11 @@
 //! The first steps of a migration: recording its target, creating the tables that rows are copied into, and discarding
 //! a copy that cannot be trusted. Each is durable and safe to repeat.
 
+use std::sync::Arc;
+
 use super::plan::Strategy;
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, fault, fresh, layout_history, quarantine, residue, same_schema};
+use super::{Context, Job, MigrateError, Work, fault, fresh, layout_history, quarantine, residue, same_schema};
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
@@ -13,22 +15,22 @@ fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what: what.to_owned(), source }
 }
 
-/// Records the target. A copy that was begun is resumed only if the same modules made it and no other host has held the
-/// lock since, which might have written to the originals.
+/// Records the target. The second value says whether an earlier copy is resumed: only one of the same modules, and only
+/// if no other host has held the lock since, which might have written to the originals.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
-    work: &mut Work,
+    work: Work,
     going_down: bool,
-) -> Result<bool, MigrateError> {
+) -> Result<(Arc<Job>, bool), MigrateError> {
     context.progress.enter("begin", work.describe(), None);
-    work.token = fence.token();
+    let token = fence.token();
     let mut tx = fence.begin().await?;
     let found = state::underway(&mut tx).await?;
     let resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
             && found.fingerprint == work.fingerprint()
-            && (found.token == work.token || found.token + 1 == work.token)
+            && (found.token == token || found.token + 1 == token)
     });
     if let Some(found) = found.filter(|_| !resumed) {
         // Recorded before the first of its tables is dropped: what is left of them must not be resumed.
@@ -42,68 +44,54 @@ pub(super) async fn begin(
     if !resumed && work.from == 0 {
         fresh::forget(&mut tx).await?;
     }
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
-        work.arguments.insert(version, arguments);
-    }
+    let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     if !resumed {
         state::forget_underway(&mut tx).await?;
         quarantine::forget_pending(&mut tx).await?;
         residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
+    let job = Job { work, arguments, token };
     let phase = if resumed { Phase::Copying } else { Phase::Begun };
-    write_phase(&mut tx, work, going_down, phase).await?;
-    state::write_version(&mut tx, work.from, work.to).await?;
+    write_phase(&mut tx, &job, going_down, phase).await?;
+    state::write_version(&mut tx, job.from, job.to).await?;
     fault::point(fault::BEFORE_BEGIN);
     tx.commit().await.map_err(failed("the row `version` of configurations"))?;
     fault::point(fault::AFTER_BEGIN);
-    Ok(resumed)
+    Ok((Arc::new(job), resumed))
 }
 
 pub(super) async fn write_phase(
     tx: &mut Transaction,
-    work: &Work,
+    job: &Job,
     going_down: bool,
     phase: Phase,
 ) -> Result<(), MigrateError> {
-    let underway = Underway {
-        from: work.from,
-        to: work.to,
-        going_down,
-        fingerprint: work.fingerprint(),
-        token: work.token,
-        phase,
-    };
+    let underway =
+        Underway { from: job.from, to: job.to, going_down, fingerprint: job.fingerprint(), token: job.token, phase };
     state::write_underway(tx, &underway).await?;
-    state::write_side_tables(tx, &work.side_tables()).await
+    state::write_side_tables(tx, &job.side_tables()).await
 }
 
 /// Creates the tables that rows are copied into, once the originals are what their version says.
-pub(super) async fn prepare(
-    context: &Context,
-    fence: &Fence,
-    work: &Work,
-    going_down: bool,
-) -> Result<(), MigrateError> {
-    context.progress.enter("prepare", work.describe(), None);
+pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_down: bool) -> Result<(), MigrateError> {
+    context.progress.enter("prepare", job.describe(), None);
     let mut reader = context.database.read().await?;
     let dialect = reader.dialect();
-    for (name, table) in &work.lens.source.tables {
+    for (name, table) in &job.lens.source.tables {
         let found = schema::read_back(&mut reader, name).await?;
-        let table = work.with_what_is_added(table, found.as_ref());
+        let table = job.with_what_is_added(table, found.as_ref());
         same_schema(dialect, name, found, &table)?;
     }
     let mut statements = Vec::new();
-    let is_fresh = work.from == 0;
+    let is_fresh = job.from == 0;
     if is_fresh {
         let versions = context.migrations.iter().map(|migration| migration.manifest().version);
         statements = fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
     }
-    for plan in &work.plans {
+    for plan in &job.plans {
         match plan.strategy {
             Strategy::Copy => {
-                let staged = plan.staged(work.to);
+                let staged = plan.staged(job.to);
                 statements.extend(make_way(&mut reader, &staged).await?);
                 statements.push(schema::create_table(dialect, &plan.table, &staged));
                 statements.extend(schema::before_filling(dialect, &plan.table, &staged));
@@ -115,12 +103,12 @@ pub(super) async fn prepare(
     drop(reader);
     fence.change_schema(&statements).await?;
     let mut tx = fence.begin().await?;
-    for plan in work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
-        let staged = plan.staged(work.to);
+    for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        let staged = plan.staged(job.to);
         let found = schema::read_back(&mut tx, &staged).await?;
         same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
     }
-    write_phase(&mut tx, work, going_down, Phase::Copying).await?;
+    write_phase(&mut tx, job, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
     tx.commit().await.map_err(failed("the new tables"))?;
     fault::point(fault::AFTER_PREPARE);
@@ -142,15 +130,15 @@ async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, M
 pub(super) async fn start_over(
     context: &Context,
     fence: &Fence,
-    work: &Work,
+    job: &Job,
     going_down: bool,
 ) -> Result<(), MigrateError> {
-    context.progress.enter("start-over", work.describe(), None);
+    context.progress.enter("start-over", job.describe(), None);
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     quarantine::forget_pending(&mut tx).await?;
-    residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
-    write_phase(&mut tx, work, going_down, Phase::Begun).await?;
+    residue::remove(&mut tx, job.lens.direction, job.versions()).await?;
+    write_phase(&mut tx, job, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(failed("bbs_migration"))?;
     state::drop_leftovers(context, fence).await
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
-use super::{MigrateError, RefusedUnits, Work};
+use super::{Job, MigrateError, RefusedUnits};
 use crate::lens::Residue;
 use crate::rows::residue::{self, SealedEntry};
 use crate::rows::{Passage, Sifted, TableRows, UnitBatch, UnitKey};
@@ -19,11 +19,11 @@ pub(super) struct ReadBatch {
 
 impl ReadBatch {
     /// Removes some of the units.
-    pub(super) fn leave_out(&mut self, work: &Work, units: &HashSet<UnitKey>) {
+    pub(super) fn leave_out(&mut self, job: &Job, units: &HashSet<UnitKey>) {
         if !units.is_empty() {
             let others = |unit: &usize| !units.contains(&self.rows.units[*unit]);
             let others: Vec<_> = (0..self.rows.units.len()).filter(others).collect();
-            self.rows = self.rows.only(&work.lens.source, &others);
+            self.rows = self.rows.only(&job.lens.source, &others);
             self.left = self.left.only(&others);
         }
     }
@@ -41,14 +41,14 @@ pub(super) struct TransformedBatch {
 }
 
 /// Transforms a batch. Where the operator chose quarantine, units that cannot be transformed are left out and returned.
-pub(super) fn transform(work: &Work, group: usize, read: &ReadBatch) -> Result<TransformedBatch, MigrateError> {
+pub(super) fn transform(job: &Job, group: usize, read: &ReadBatch) -> Result<TransformedBatch, MigrateError> {
     let at_fault = |(unit, fault): (usize, _)| {
         let key = &read.rows.units[unit];
-        RefusedUnit { key: key.clone(), error: work.at_fault(fault, key.name()) }
+        RefusedUnit { key: key.clone(), error: job.at_fault(fault, key.name()) }
     };
-    let (lens, arguments, keyring) = (&work.lens, &work.arguments, &*work.keyring);
+    let (lens, arguments, keyring) = (&job.lens, &job.arguments, &*job.keyring);
     let passage = Passage { lens, groups: &[group], arguments, keyring };
-    let sifted = match work.refused_units {
+    let sifted = match job.refused_units {
         RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
         RefusedUnits::Stop => {
             let transformed = passage.all(&read.rows, &read.left).map_err(|refused| at_fault(refused).error)?;
@@ -63,7 +63,7 @@ pub(super) fn transform(work: &Work, group: usize, read: &ReadBatch) -> Result<T
         stale: transformed.stale,
     };
     for (name, rows) in transformed.batch.tables {
-        let Some(plan) = work.copied(&name).filter(|plan| !plan.by_range()) else { continue };
+        let Some(plan) = job.copied(&name).filter(|plan| !plan.by_range()) else { continue };
         let checksum = Checksum::of(plan, &rows);
         batch.tables.insert(name, (plan.stored(rows, keyring), checksum));
     }

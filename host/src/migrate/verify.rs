@@ -9,7 +9,7 @@ use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
 
 use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
-use super::{Context, MigrateError, Work, quarantine, state};
+use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
@@ -18,36 +18,36 @@ use crate::rows::{BatchColumn, TableRows};
 /// The rows that are opened and digested at a time.
 const ROWS: u32 = 1000;
 
-pub(super) async fn verify(context: &Context, work: &Arc<Work>) -> Result<(), MigrateError> {
+pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
-    for plan in copies(work) {
+    for plan in copies(job) {
         total += written(&mut reader, plan).await?.rows;
     }
     drop(reader);
-    context.progress.enter("verify", work.describe(), Some(total));
-    for plan in copies(work) {
-        if work.dual_writes.is_some() {
+    context.progress.enter("verify", job.describe(), Some(total));
+    for plan in copies(job) {
+        if job.dual_writes.is_some() {
             // One snapshot of the database, since clients write meanwhile.
             let tx = &mut context.database.read().await?;
-            counts_agree(tx, work, plan).await?;
-            unopened_agree(tx, work, plan).await?;
-            digests_agree(context, tx, work, plan).await?;
+            counts_agree(tx, job, plan).await?;
+            unopened_agree(tx, job, plan).await?;
+            digests_agree(context, tx, job, plan).await?;
             continue;
         }
         // A transaction each, begun when it is needed: servers end one that is idle.
-        counts_agree(&mut context.database.read().await?, work, plan).await?;
+        counts_agree(&mut context.database.read().await?, job, plan).await?;
         // Two passes over different columns, concurrently, both to their end.
-        let unopened = async { unopened_agree(&mut context.database.read().await?, work, plan).await };
-        let opened = async { digests_agree(context, &mut context.database.read().await?, work, plan).await };
+        let unopened = async { unopened_agree(&mut context.database.read().await?, job, plan).await };
+        let opened = async { digests_agree(context, &mut context.database.read().await?, job, plan).await };
         let (unopened, opened) = tokio::join!(unopened, opened);
         unopened.and(opened)?;
     }
     Ok(())
 }
 
-fn copies(work: &Work) -> impl Iterator<Item = &TablePlan> {
-    work.plans.iter().filter(|plan| plan.strategy == Strategy::Copy)
+fn copies(job: &Job) -> impl Iterator<Item = &TablePlan> {
+    job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy)
 }
 
 fn failed(plan: &TablePlan, problem: String) -> MigrateError {
@@ -61,14 +61,14 @@ fn unreadable(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
 
 /// Checks that the rows that were written are there and no others; where the lens keeps the number of rows, that it is
 /// that of the source.
-async fn counts_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<(), MigrateError> {
-    let stored = state::count(tx, &plan.staged(work.to)).await?;
+async fn counts_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Result<(), MigrateError> {
+    let stored = state::count(tx, &plan.staged(job.to)).await?;
     let written = written(tx, plan).await?.rows;
     if stored.unsigned_abs() != written {
         return Err(failed(plan, format!("{written} rows were written, {stored} are there")));
     }
     if let [source] = plan.sources.as_slice()
-        && !work.lens.tables[&plan.table.name].reshaped
+        && !job.lens.tables[&plan.table.name].reshaped
     {
         let left_out = quarantine::pending_rows(tx, source).await?;
         let source = state::count(tx, source).await?.unsigned_abs();
@@ -81,7 +81,7 @@ async fn counts_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Re
 }
 
 /// Checks that columns which no step has read are, byte for byte, those of the source under the same key.
-async fn unopened_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<(), MigrateError> {
+async fn unopened_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Result<(), MigrateError> {
     let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else { return Ok(()) };
     let (copy, original) = (Alias::new("copy"), Alias::new("original"));
     let raw: Vec<_> = plan
@@ -111,7 +111,7 @@ async fn unopened_agree(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> 
     let mut query = Query::select();
     query
         .expr(Expr::cust("COUNT(*)"))
-        .from_as(Alias::new(plan.staged(work.to)), copy)
+        .from_as(Alias::new(plan.staged(job.to)), copy)
         .join_as(JoinType::LeftJoin, Alias::new(source), original, same_key.expect("a table has a key"))
         .and_where(differs);
     let row = tx.fetch_one(&query).await.map_err(unreadable(plan))?;
@@ -134,7 +134,7 @@ fn differ(dialect: Dialect, one: Expr, other: Expr) -> Expr {
 async fn digests_agree(
     context: &Context,
     tx: &mut Transaction,
-    work: &Arc<Work>,
+    job: &Arc<Job>,
     plan: &TablePlan,
 ) -> Result<(), MigrateError> {
     let wanted = written(tx, plan).await?;
@@ -147,7 +147,7 @@ async fn digests_agree(
     let mut query = Query::select();
     query
         .exprs(columns.iter().map(|(column, _)| Expr::col(Alias::new(&column.name))))
-        .from(Alias::new(plan.staged(work.to)));
+        .from(Alias::new(plan.staged(job.to)));
     let mut sum = Checksum::default();
     let mut busy: Option<tokio::task::JoinHandle<Result<Checksum, MigrateError>>> = None;
     let mut rows = tx.stream(&query);
@@ -160,10 +160,10 @@ async fn digests_agree(
         if count == 0 {
             break;
         }
-        let (work, name) = (Arc::clone(work), name.clone());
+        let (job, name) = (Arc::clone(job), name.clone());
         busy = Some(tokio::task::spawn_blocking(move || {
-            let plan = work.copied(&name).expect("the table is copied");
-            Checksum::of_stored(plan, some, &work.keyring)
+            let plan = job.copied(&name).expect("the table is copied");
+            Checksum::of_stored(plan, some, &job.keyring)
                 .map_err(|fault| failed(plan, format!("a value that was just written does not open: {fault}")))
         }));
         context.progress.advance(count as u64);

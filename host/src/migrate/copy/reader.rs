@@ -9,7 +9,7 @@ use crate::lens::Residue;
 use crate::migrate::plan::Strategy;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
-use crate::migrate::{Context, MigrateError, Work};
+use crate::migrate::{Context, Job, MigrateError};
 use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitIndex, UnitKey};
 
 /// Which units of a group are copied.
@@ -37,7 +37,7 @@ pub(super) struct CopyBatch {
 /// Reads the units of one pass over a group, batch by batch.
 pub(super) struct BatchReader {
     context: Context,
-    work: Arc<Work>,
+    job: Arc<Job>,
     group: usize,
     pass: Pass,
     /// The last key that was read.
@@ -51,20 +51,20 @@ fn failed(source: SqlError) -> MigrateError {
 }
 
 impl BatchReader {
-    pub(super) fn new(context: Context, work: Arc<Work>, group: usize, pass: Pass, after: Option<UnitKey>) -> Self {
-        Self { context, work, group, pass, after, fitting: u64::MAX }
+    pub(super) fn new(context: Context, job: Arc<Job>, group: usize, pass: Pass, after: Option<UnitKey>) -> Self {
+        Self { context, job, group, pass, after, fitting: u64::MAX }
     }
 
     /// The next batch, or none at the end. Of a group in which nothing is computed only the bounds are read.
     pub(super) async fn next(&mut self, most: u64) -> Result<Option<(CopyBatch, Option<ReadBatch>)>, MigrateError> {
-        let (context, work, group) = (&self.context, &self.work, self.group);
+        let (context, job, group) = (&self.context, &self.job, self.group);
         let mut reader = context.database.read().await?;
         let after = self.after.take();
         let most = most.min(self.fitting);
         let Some((mut found, last)) = self.next_units(&mut reader, after.as_ref(), most).await? else {
             return Ok(None);
         };
-        let held = match work.locks() {
+        let held = match job.locks() {
             None => None,
             Some(locks) => {
                 // Locked before the units are read again, in a state that includes the commits of earlier holders.
@@ -72,14 +72,14 @@ impl BatchReader {
                 let held = locks.take(found.units.iter().map(|unit| (group, unit.clone())).collect()).await;
                 reader = context.database.read().await?;
                 if self.pass == Pass::ResidueOnly {
-                    leave_out_stored(work, &mut reader, group, &mut found.units).await?;
+                    leave_out_stored(job, &mut reader, group, &mut found.units).await?;
                 }
                 Some(held)
             }
         };
         let mut last = last;
         reader.find_by_key().await.map_err(failed)?;
-        let read = match work.visits_units(group) {
+        let read = match job.visits_units(group) {
             false => {
                 self.fitting = context.tuning.units_that_fit(found.units.len(), found.bytes);
                 None
@@ -104,17 +104,17 @@ impl BatchReader {
         after: Option<&UnitKey>,
         most: u64,
     ) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
-        let Self { context, work, group, .. } = self;
+        let Self { context, job, group, .. } = self;
         if self.pass == Pass::ResidueOnly {
-            return kept_units(work, reader, *group, after, most).await;
+            return kept_units(job, reader, *group, after, most).await;
         }
         // Rows that are read are bounded while they are read; those that the database copies by itself have to be
         // measured before.
-        let measure = match work.visits_units(*group) {
+        let measure = match job.visits_units(*group) {
             true => Measure::Rows,
             false => Measure::Bytes { most: context.tuning.batch_bytes },
         };
-        let found = rows::next_units(reader, &work.sources(*group), after, most, measure).await?;
+        let found = rows::next_units(reader, &job.sources(*group), after, most, measure).await?;
         Ok(found.units.last().cloned().map(|last| (found, last)))
     }
 
@@ -125,31 +125,31 @@ impl BatchReader {
         after: Option<&UnitKey>,
         found: &mut Bounds,
     ) -> Result<ReadBatch, MigrateError> {
-        let (context, work, group) = (&self.context, &self.work, self.group);
-        let range = KeyRange { after, units: &found.units, is_shared: work.locks().is_some() };
+        let (context, job, group) = (&self.context, &self.job, self.group);
+        let range = KeyRange { after, units: &found.units, is_shared: job.locks().is_some() };
         let limits = context.tuning.limits();
-        let (rows, bytes) = rows::load_range(reader, &work.originals, &work.wanted[group], range, limits).await?;
+        let (rows, bytes) = rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
         self.fitting = context.tuning.units_that_fit(rows.units.len(), bytes);
         found.units.clone_from(&rows.units);
         found.rows = rows.rows() as u64;
         let mut read = ReadBatch { rows, left: Residue::default() };
-        if work.locks().is_some() {
-            let there = copied_already(reader, work, group, after, &found.units).await?;
-            read.leave_out(work, &there);
+        if job.locks().is_some() {
+            let there = copied_already(reader, job, group, after, &found.units).await?;
+            read.leave_out(job, &there);
         }
-        read.left = work.residue_of(reader, &read.rows).await?;
+        read.left = job.residue_of(reader, &read.rows).await?;
         Ok(read)
     }
 
     /// Units without rows, for their residue.
     async fn read_kept(&self, reader: &mut Transaction, found: &Bounds) -> Result<ReadBatch, MigrateError> {
-        let work = &self.work;
+        let job = &self.job;
         let empty = |(name, columns): (&String, _)| {
-            (name.clone(), TableRows::empty(&work.lens.source.tables[name], columns, found.units.len()))
+            (name.clone(), TableRows::empty(&job.lens.source.tables[name], columns, found.units.len()))
         };
-        let tables = work.wanted[self.group].iter().map(empty).collect();
+        let tables = job.wanted[self.group].iter().map(empty).collect();
         let rows = UnitBatch { units: found.units.clone(), tables };
-        let left = work.residue_of(reader, &rows).await?;
+        let left = job.residue_of(reader, &rows).await?;
         Ok(ReadBatch { rows, left })
     }
 }
@@ -157,34 +157,34 @@ impl BatchReader {
 /// Units of a range that are in the copies because a client has written them since. They are up to date.
 async fn copied_already(
     tx: &mut Transaction,
-    work: &Work,
+    job: &Job,
     group: usize,
     after: Option<&UnitKey>,
     units: &[UnitKey],
 ) -> Result<HashSet<UnitKey>, MigrateError> {
     let mut there = HashSet::new();
-    for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
-        there.extend(rows::units_between(tx, &plan.table, &plan.staged(work.to), after, units.last()).await?);
+    for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        there.extend(rows::units_between(tx, &plan.table, &plan.staged(job.to), after, units.last()).await?);
     }
     Ok(there)
 }
 
 /// The next units of dropped tables of which only residue is left, and the last that was looked at.
 async fn kept_units(
-    work: &Work,
+    job: &Job,
     tx: &mut Transaction,
     group: usize,
     after: Option<&UnitKey>,
     most: u64,
 ) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
-    let restored = &work.lens.groups[group].restored;
-    let from = work.lens.direction.opposite();
+    let restored = &job.lens.groups[group].restored;
+    let from = job.lens.direction.opposite();
     let mut after = after.map(UnitKey::name);
     loop {
         let names = crate::migrate::residue::units_of(tx, from, restored, after.as_deref(), most).await?;
         let mut units: Vec<_> = names.into_iter().map(UnitKey::text).collect();
         let Some(last) = units.last().cloned() else { return Ok(None) };
-        leave_out_stored(work, tx, group, &mut units).await?;
+        leave_out_stored(job, tx, group, &mut units).await?;
         if !units.is_empty() {
             let rows = units.len() as u64;
             return Ok(Some((Bounds { units, rows, bytes: 0 }, last)));
@@ -195,12 +195,12 @@ async fn kept_units(
 
 /// Removes units that have rows in a table of the group.
 async fn leave_out_stored(
-    work: &Work,
+    job: &Job,
     tx: &mut Transaction,
     group: usize,
     units: &mut Vec<UnitKey>,
 ) -> Result<(), MigrateError> {
-    for table in work.sources(group) {
+    for table in job.sources(group) {
         if units.is_empty() {
             break;
         }

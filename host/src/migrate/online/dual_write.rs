@@ -13,28 +13,28 @@ use crate::database::{SqlError, Transaction, sql};
 use crate::migrate::checksum::{self, Checksum, CopiedRows};
 use crate::migrate::plan::{Strategy, TablePlan};
 use crate::migrate::transform::{ReadBatch, transform};
-use crate::migrate::{MigrateError, Work, quarantine, state};
+use crate::migrate::{Job, MigrateError, quarantine, state};
 use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
 use crate::store;
 
 #[derive(Debug)]
 pub(crate) struct CopyWriter {
-    work: Arc<Work>,
+    job: Arc<Job>,
 }
 
 impl CopyWriter {
-    pub(super) fn new(work: Arc<Work>) -> Self {
-        Self { work }
+    pub(super) fn new(job: Arc<Job>) -> Self {
+        Self { job }
     }
 
     fn dual_writes(&self) -> &DualWrites {
-        self.work.dual_writes.as_ref().expect("the migration has dual writes")
+        self.job.dual_writes.as_ref().expect("the migration has dual writes")
     }
 
     /// The unit of rows of a table with this partition key, if the table is copied.
     fn unit(&self, table: &str, key: &[u8]) -> Option<(usize, UnitKey)> {
-        let group = self.work.lens.groups.iter().position(|group| group.sources.iter().any(|name| name == table))?;
-        self.work.has_copies(group).then(|| (group, UnitKey::text(key)))
+        let group = self.job.lens.groups.iter().position(|group| group.sources.iter().any(|name| name == table))?;
+        self.job.has_copies(group).then(|| (group, UnitKey::text(key)))
     }
 
     /// Takes the units that a transaction has changed to the copies.
@@ -78,23 +78,23 @@ impl CopyWriter {
     /// the key, which may be stored in another spelling (MySQL's collations ignore case): they are one unit, with the
     /// key of its rows.
     async fn take_across(&self, tx: &mut Transaction, group: usize, asked: UnitKey) -> Result<(), MigrateError> {
-        let work = &self.work;
+        let job = &self.job;
         tx.find_by_key().await.map_err(failed)?;
-        let limits = work.tuning.limits();
-        let batch = rows::load(tx, &work.originals, &work.wanted[group], &[asked], RowLock::None, limits).await?;
+        let limits = job.tuning.limits();
+        let batch = rows::load(tx, &job.originals, &job.wanted[group], &[asked], RowLock::None, limits).await?;
         let keys = batch.units.clone();
-        let left = work.residue_of(tx, &batch).await?;
+        let left = job.residue_of(tx, &batch).await?;
         let read = ReadBatch { rows: batch, left };
-        let worker = Arc::clone(work);
+        let worker = Arc::clone(job);
         let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
         let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
-        quarantine::forget(tx, work, group, &keys).await?;
-        quarantine::store(tx, work, group, &transformed.refused, work.now_ns).await?;
-        residue::store(tx, work.lens.direction, &transformed.residue).await?;
-        for plan in work.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        quarantine::forget(tx, job, group, &keys).await?;
+        quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
+        residue::store(tx, job.lens.direction, &transformed.residue).await?;
+        for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
             let before = self.remove(tx, plan, &keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
-                let inserted = rows::insert(tx, &plan.staged(work.to), &plan.table, rows).await;
+                let inserted = rows::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
                 inserted.map_err(plan.failed())?;
                 let after = CopiedRows { rows: rows.count() as u64, checksum: *checksum };
                 checksum::note(tx, plan, before, after).await?;
@@ -110,17 +110,17 @@ impl CopyWriter {
         plan: &TablePlan,
         keys: &[UnitKey],
     ) -> Result<CopiedRows, MigrateError> {
-        let (work, name) = (&self.work, &plan.table.name);
+        let (job, name) = (&self.job, &plan.table.name);
         let columns = plan.digested().into_iter().map(|(column, _)| column.name.clone()).collect();
         let wanted = WantedColumns::from([(name.clone(), columns)]);
-        let mut stored = rows::load(tx, &work.copies, &wanted, keys, RowLock::None, ByteLimits::NONE).await?;
+        let mut stored = rows::load(tx, &job.copies, &wanted, keys, RowLock::None, ByteLimits::NONE).await?;
         let stored = stored.tables.remove(name).expect("it was loaded");
         let count = stored.count() as u64;
         if count == 0 {
             return Ok(CopiedRows::default());
         }
-        let staged = plan.staged(work.to);
-        let checksum = Checksum::of_stored(plan, stored, &work.keyring).map_err(|source| MigrateError::Record {
+        let staged = plan.staged(job.to);
+        let checksum = Checksum::of_stored(plan, stored, &job.keyring).map_err(|source| MigrateError::Record {
             unit: keys[0].name(),
             table: staged.clone(),
             column: "any".to_owned(),

@@ -153,12 +153,8 @@ async fn try_put_back(
         return Err(MigrateError::QuarantineUnderway);
     }
     let restorable = crate::migrate::residue::present(&mut tx, direction.opposite(), versions.clone()).await?;
-    let mut work = Work::new(context, &layouts, entry.from, current, restorable);
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let arguments = state::run_arguments(&mut tx, version, context.now_ns).await?;
-        work.arguments.insert(version, arguments);
-    }
+    let work = Work::new(context, &layouts, entry.from, current, restorable);
+    let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     let QuarantineContent { key, sealed, .. } = kept(&mut tx, entry).await?;
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let bytes = match context.keyring.open(Sealing::Sealed, &sealed) {
@@ -169,7 +165,7 @@ async fn try_put_back(
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
-    let passage = Passage { lens: &work.lens, groups: &[group], arguments: &work.arguments, keyring: &context.keyring };
+    let passage = Passage { lens: &work.lens, groups: &[group], arguments: &arguments, keyring: &context.keyring };
     let mut transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
         Err((_, fault)) => return Ok(Fate::Refused { reason: reason(&fault) }),

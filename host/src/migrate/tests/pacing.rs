@@ -54,12 +54,11 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
         world.up(5).await.unwrap();
         let fence = Fence::raise(&world.context.database).await.unwrap();
         let layouts = layout_history(&world.context.migrations).unwrap();
-        let mut work = Work::new(&world.context, &layouts, 5, 6, BTreeSet::new());
-        begin(&world.context, &fence, &mut work, false).await.unwrap();
-        let work = Arc::new(work);
-        assert!(!work.visits_units(work.lens.tables["fixed_lrps"].group), "nothing of it is computed");
-        prepare(&world.context, &fence, &work, false).await.unwrap();
-        copy::copy(&world.context, &fence, &work, &Arc::new(UnitBudget::of(None))).await.unwrap();
+        let work = Work::new(&world.context, &layouts, 5, 6, BTreeSet::new());
+        let (job, _) = begin(&world.context, &fence, work, false).await.unwrap();
+        assert!(!job.visits_units(job.lens.tables["fixed_lrps"].group), "nothing of it is computed");
+        prepare(&world.context, &fence, &job, false).await.unwrap();
+        copy::copy(&world.context, &fence, &job, &Arc::new(UnitBudget::of(None))).await.unwrap();
         assert_eq!(world.context.progress.snapshot().batch.unwrap().units, units, "{bytes} bytes");
         assert_eq!(world.count("fixed_lrps__6").await, 20);
     }

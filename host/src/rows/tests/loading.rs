@@ -22,7 +22,7 @@ fn up_to(units: &[UnitKey]) -> KeyRange<'_> {
 #[tokio::test]
 async fn range_has_the_rows_of_its_units_and_their_bytes() {
     let units = units(["a", "b", "c", "d", "e"]);
-    let columns: [(&str, &[&str]); 2] = [("apps", &["note", "number"]), ("instances", &["number"])];
+    let columns: [(&str, &[&str]); 2] = [("apps", &["note", "number"]), ("instances", &["note", "number"])];
     let (batch, bytes) = loaded(up_to(&units), &columns, ByteLimits::NONE).await.unwrap();
     assert_eq!(batch.units, units);
     assert_eq!(batch.tables["apps"].unit_offsets, [0, 1, 2, 3, 4, 4]);
@@ -30,7 +30,7 @@ async fn range_has_the_rows_of_its_units_and_their_bytes() {
     assert_eq!(values(&batch.tables["apps"], "apps", "note"), ["0123456789"; 4]);
     assert_eq!(values(&batch.tables["instances"], "instances", "number"), ["1", "2", "1", "1"]);
     assert_eq!(batch.tables["apps"].columns.keys().collect::<Vec<_>>(), ["note", "number"]);
-    assert_eq!(bytes, 4 * (10 + 8) + 4 * 8);
+    assert_eq!(bytes, 4 * (10 + 8) + 4 * (1 + 8));
 }
 
 #[tokio::test]
