@@ -9,6 +9,7 @@ mod decide;
 mod error;
 pub mod fault;
 mod fresh;
+mod job;
 mod look;
 pub mod online;
 mod own_tables;
@@ -24,37 +25,33 @@ mod transform;
 mod unit_locks;
 mod verify;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError, Transaction};
+use crate::database::{Database, Dialect, SqlError};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
+use crate::lens::Arguments;
 use crate::lens::transform::Transform;
-use crate::lens::{Arguments, Lens, LensError, Residue};
 use crate::lock::fence::Fence;
 use crate::progress::Progress;
-use crate::rows::digest::to_hex;
-use crate::rows::{self, ByteLimits, Place, RowsError, UnitBatch, WantedColumns};
+use crate::rows::ByteLimits;
 use crate::throttle::Throttle;
 
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
+use job::{Job, Work};
 use look::look_along;
 pub use look::{check_way_back, look};
 pub use own_tables::tables as own_tables;
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
-use plan::TablePlan;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{Fate, QuarantineEntry, list as quarantined, retry};
 pub use replay::{Replay, ReplayTable};
@@ -138,226 +135,6 @@ impl Default for Tuning {
             refused_units: RefusedUnits::Stop,
         }
     }
-}
-
-/// A migration of this database between two versions that is planned: the lens, the plan of each table, and what both
-/// work with.
-pub(crate) struct Work {
-    lens: Lens,
-    plans: Vec<TablePlan>,
-    /// The tables that units are read from.
-    originals: Place,
-    /// The tables that they are copied to.
-    copies: Place,
-    /// By group, the columns that are read: what the lens needs, and what passes it unread.
-    wanted: Vec<WantedColumns>,
-    keyring: Arc<Keyring>,
-    replays: Option<PathBuf>,
-    refused_units: RefusedUnits,
-    from: DataVersion,
-    to: DataVersion,
-    tuning: Tuning,
-    now_ns: i64,
-    /// Present if clients write while rows are copied.
-    dual_writes: Option<online::DualWrites>,
-}
-
-impl std::fmt::Debug for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("lens", &self.lens).finish_non_exhaustive()
-    }
-}
-
-impl Work {
-    fn new(
-        context: &Context,
-        layouts: &LayoutHistory,
-        from: DataVersion,
-        to: DataVersion,
-        restorable: BTreeSet<(DataVersion, String)>,
-    ) -> Self {
-        let lens = Lens::new(layouts, &context.migrations, from, to, restorable);
-        Self::through(context, layouts, lens, (from, to), None)
-    }
-
-    /// The same for a migration during which clients write: they may need any residue that the other direction left.
-    fn with_dual_writes(context: &Context, layouts: &LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
-        let lens = Lens::restoring(layouts, &context.migrations, from, to);
-        Self::through(context, layouts, lens, (from, to), Some(online::DualWrites::new(context.database.dialect())))
-    }
-
-    fn through(
-        context: &Context,
-        layouts: &LayoutHistory,
-        lens: Lens,
-        (from, to): (DataVersion, DataVersion),
-        dual_writes: Option<online::DualWrites>,
-    ) -> Self {
-        let mut plans = plan::tables(&lens, layouts, &context.migrations, to, context.database.dialect());
-        for plan in &mut plans {
-            plan.is_shared = dual_writes.is_some();
-        }
-        let staged = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
-        let staged = staged.map(|plan| (plan.table.name.clone(), plan.staged(to))).collect();
-        Self {
-            originals: Place::new(lens.source.clone()),
-            copies: Place::new(lens.target.clone()).named(staged),
-            wanted: wanted(&lens, &plans),
-            lens,
-            plans,
-            keyring: Arc::clone(&context.keyring),
-            replays: context.replays.clone(),
-            refused_units: context.tuning.refused_units,
-            from,
-            to,
-            tuning: context.tuning.clone(),
-            now_ns: context.now_ns,
-            dual_writes,
-        }
-    }
-
-    fn locks(&self) -> Option<&unit_locks::UnitLocks> {
-        self.dual_writes.as_ref().map(|dual_writes| &dual_writes.locks)
-    }
-
-    /// The tables of a group that units are read from.
-    fn sources(&self, group: usize) -> Vec<&Table> {
-        self.lens.groups[group].sources.iter().map(|name| &self.lens.source.tables[name]).collect()
-    }
-
-    /// The residue that steps of the other direction left of these units.
-    async fn residue_of(&self, tx: &mut Transaction, batch: &UnitBatch) -> Result<Residue, RowsError> {
-        if self.lens.restorable().is_empty() {
-            return Ok(Residue::default());
-        }
-        let direction = self.lens.direction.opposite();
-        let entries = rows::residue::load(tx, &self.keyring, direction, &self.versions(), &batch.names()).await?;
-        Ok(entries.into())
-    }
-
-    fn copied(&self, table: &str) -> Option<&TablePlan> {
-        self.plans.iter().find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
-    }
-
-    fn has_copies(&self, group: usize) -> bool {
-        self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
-    }
-
-    /// Tables beside the real ones: unfinished copies, and originals that were replaced.
-    fn side_tables(&self) -> Vec<String> {
-        let copies = self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy).map(|plan| plan.staged(self.to));
-        let originals = self.lens.source.tables.keys().map(|table| format!("{table}__{}", self.from));
-        copies.chain(originals).collect()
-    }
-
-    /// A source table as it may be found: an earlier start may have added some of what this migration adds to it.
-    fn with_what_is_added(&self, source: &Table, found: Option<&PhysicalTable>) -> Table {
-        let mut table = source.clone();
-        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == source.name), found) else {
-            return table;
-        };
-        if plan.strategy == Strategy::InPlace {
-            let (columns, new, old) = plan.additions(Some(source));
-            let has_column = |name: &str| found.columns.iter().any(|column| column.name == name);
-            let has_index = |name: &str| found.indexes.iter().any(|index| index.name == name);
-            table.columns.extend(columns.into_iter().filter(|column| has_column(&column.name)));
-            table.indexes.extend(new.into_iter().filter(|index| has_index(&index.name)));
-            table.indexes.retain(|index| !old.contains(index) || has_index(&index.name));
-        }
-        table
-    }
-
-    /// Whether a group's units have to be read: a step computes something or saves what it would lose, or rows of
-    /// several tables come together.
-    fn visits_units(&self, group: usize) -> bool {
-        let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
-        self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
-    }
-
-    /// The versions whose steps run.
-    fn versions(&self) -> std::ops::RangeInclusive<DataVersion> {
-        versions(self.from, self.to)
-    }
-
-    fn describe(&self) -> String {
-        format!("{} {} to {}", self.lens.direction, self.from, self.to)
-    }
-
-    /// A digest of the two versions, of every module between them, and of whether clients write to the copies too: then
-    /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy.
-    fn fingerprint(&self) -> String {
-        let mut hash = Sha256::new();
-        hash.update(self.describe());
-        if self.dual_writes.is_some() {
-            hash.update(" online");
-        }
-        for step in self.lens.steps() {
-            hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
-        }
-        to_hex(&hash.finalize())
-    }
-
-    /// The arguments of its steps, drawn once for each migration and then stored.
-    async fn draw_arguments(&self, tx: &mut Transaction, now_ns: i64) -> Result<Arguments, MigrateError> {
-        let mut arguments = Arguments::new();
-        for step in self.lens.steps() {
-            let version = step.manifest().version;
-            arguments.insert(version, state::run_arguments(tx, version, now_ns).await?);
-        }
-        Ok(arguments)
-    }
-}
-
-/// A migration that is recorded in the database as under way: its plan, and what it runs with.
-#[derive(Debug)]
-pub(crate) struct Job {
-    work: Work,
-    arguments: Arguments,
-    /// The fence's token when it began or was resumed.
-    token: i64,
-}
-
-impl std::ops::Deref for Job {
-    type Target = Work;
-
-    fn deref(&self) -> &Work {
-        &self.work
-    }
-}
-
-impl Job {
-    /// Names the unit that cannot be transformed, and saves it where a module failed.
-    fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
-        let fault = match fault {
-            RowsError::Lens(fault) => fault,
-            RowsError::Sealed { table, column, source } => {
-                return MigrateError::Record { unit, table, column, source };
-            }
-            fault => return fault.into(),
-        };
-        let replay = self.replays.as_ref().and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
-        MigrateError::Unit { unit, replay, source: fault }
-    }
-
-    fn replay(&self, unit: &str, fault: &LensError) -> Option<Replay> {
-        let LensError::Unit { version, direction, .. } = fault else { return None };
-        let mut steps = self.lens.steps();
-        let step = steps.find(|step| step.manifest().version == *version)?;
-        Replay::of(&self.arguments, step.manifest().accesses(*direction), unit, fault)
-    }
-}
-
-/// By group, the columns that are read of each of its tables.
-fn wanted(lens: &Lens, plans: &[TablePlan]) -> Vec<WantedColumns> {
-    let needed = |table: &String| (table.clone(), lens.needed.get(table).cloned().unwrap_or_default());
-    let mut wanted: Vec<WantedColumns> =
-        lens.groups.iter().map(|group| group.sources.iter().map(needed).collect()).collect();
-    for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
-        for (table, column) in plan.unread_columns() {
-            wanted[plan.group].entry(table.clone()).or_default().insert(column.clone());
-        }
-    }
-    wanted
 }
 
 fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<DataVersion> {

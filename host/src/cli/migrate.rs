@@ -117,7 +117,7 @@ struct Downwards {
 const UNITS_REMAIN: u8 = 3;
 
 impl MigrateCommand {
-    /// Runs the command. The exit code tells a run that is complete from one that a limit ended.
+    /// Runs the command. The exit code differs between a complete run and one that a limit ended.
     ///
     /// # Errors
     /// The configuration or catalog is invalid, another host holds the lock, or the migration fails.
