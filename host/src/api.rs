@@ -132,14 +132,10 @@ impl Api {
         self.chain.served()
     }
 
-    /// The version of a request that names none.
-    pub fn newest(&self) -> ApiVersion {
-        self.chain.newest()
-    }
-
-    /// The method at this path for a client of `version`, which is one of the served versions.
-    pub fn find(&self, version: ApiVersion, path: &str) -> Option<CallTarget> {
-        self.chain.by_path(version, path)
+    /// The method at this path for a client of `version`, which is one of the served versions. Without a version, that of
+    /// the newest version, or of an older one that has the path among Diego's.
+    pub fn find(&self, version: Option<ApiVersion>, path: &str) -> Option<CallTarget> {
+        version.map_or_else(|| self.chain.by_diego_path(path), |version| self.chain.by_path(version, path))
     }
 
     /// The answer to a request whose body ended early.

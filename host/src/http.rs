@@ -174,8 +174,7 @@ async fn read(request: Request) -> Result<Bytes, BodyError> {
 
 fn find(api: &Api, request: &Request) -> Result<CallTarget, HttpError> {
     let VersionedPath { version, path } = VersionedPath::of(request)?;
-    let version = version.unwrap_or(api.newest());
-    if !api.served().contains(&version) {
+    if let Some(version) = version.filter(|version| !api.served().contains(version)) {
         return Err(HttpError::NotAcceptable { version, served: api.served().to_vec() });
     }
     let target = api.find(version, path).ok_or(HttpError::NotFound)?;

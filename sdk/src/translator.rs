@@ -76,7 +76,8 @@ impl ApiVersion {
 pub struct Method {
     /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
-    /// The path below the API's root.
+    /// The path below the root of its version, such as `things/list` for `/v0.9/things/list`. With `/v1/` in front, it is
+    /// answered without a version too, as Diego's clients call it.
     pub path: String,
     /// Whether it returns a list, which the host requests page by page.
     pub paged: bool,
@@ -95,7 +96,7 @@ pub struct TranslatorManifest {
     pub summary: String,
     /// The methods that it answers; all others pass through.
     pub methods: Vec<Method>,
-    /// Methods of the newer version that the older one does not have.
+    /// Methods of the newer version that clients of the older one do not have. The translator may call them.
     pub hides: Vec<String>,
     /// Whether it translates events.
     pub events: bool,
@@ -122,21 +123,21 @@ impl TranslatorManifest {
         self
     }
 
-    /// Adds a method that this translator answers.
+    /// Adds a method that this translator answers at this [path](Method::path).
     #[must_use]
     pub fn method(mut self, name: &str, path: &str) -> Self {
         self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: false });
         self
     }
 
-    /// Adds a method that this translator answers with a list, one page at a time.
+    /// Adds a method that this translator answers with a list, one page at a time, at this [path](Method::path).
     #[must_use]
     pub fn paged_method(mut self, name: &str, path: &str) -> Self {
         self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: true });
         self
     }
 
-    /// Hides a method of the newer version that the older one does not have.
+    /// Hides a method of the newer version from clients of the older one. The translator may call it.
     #[must_use]
     pub fn hides(mut self, name: &str) -> Self {
         self.hides.push(name.to_owned());

@@ -118,11 +118,6 @@ impl TranslatorChain {
         &self.served
     }
 
-    /// The version of a request that names none.
-    pub(super) fn newest(&self) -> ApiVersion {
-        self.served.last().copied().unwrap_or(self.native)
-    }
-
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
         &*self.translators[step]
     }
@@ -131,12 +126,29 @@ impl TranslatorChain {
     pub(super) fn by_path(&self, version: ApiVersion, path: &str) -> Option<CallTarget> {
         let first = self.translators.iter().position(|translator| translator.manifest().serves == version);
         let first = first.unwrap_or(self.translators.len());
-        self.resolve(first, |_, method_path| method_path == path)
+        self.resolve(first, Wanted::Path(path))
     }
 
-    /// The method that translator `step` calls by `name`, at the version it translates to.
+    /// The method at `path` for a client that names no version: that of the newest served version, or of the newest one
+    /// that has the path among Diego's.
+    pub(super) fn by_diego_path(&self, path: &str) -> Option<CallTarget> {
+        let newest = self.served.last()?;
+        self.by_path(*newest, path).or_else(|| {
+            let is_older = |version| self.served.contains(&version) && version < *newest;
+            let steps = self.translators.iter().enumerate().rev();
+            let mut older = steps.filter(|(_, translator)| is_older(translator.manifest().serves));
+            older.find_map(|(step, translator)| {
+                let mut methods = translator.manifest().methods.iter();
+                let method = methods.find(|method| method.path_of_diego() == Some(path))?;
+                Some(CallTarget::Translated { step, method: method.name.clone(), paged: method.paged })
+            })
+        })
+    }
+
+    /// The method that translator `step` calls by `name`: of the version that it translates to or, if that one passes it
+    /// through, of a newer one.
     pub(super) fn next(&self, step: usize, name: &str) -> Result<CallTarget, TranslateError> {
-        self.resolve(step + 1, |method_name, _| method_name == name).ok_or_else(|| {
+        self.resolve(step + 1, Wanted::Name(name)).ok_or_else(|| {
             let manifest = self.translators[step].manifest();
             let reason = format!(
                 "translator {:?} called {name:?}, which API {} does not have; it must be corrected",
@@ -146,20 +158,38 @@ impl TranslatorChain {
         })
     }
 
-    fn resolve(&self, first: usize, matches: impl Fn(&str, &str) -> bool) -> Option<CallTarget> {
+    fn resolve(&self, first: usize, wanted: Wanted<'_>) -> Option<CallTarget> {
         let mut hidden: Vec<&str> = Vec::new();
         for (step, translator) in self.translators.iter().enumerate().skip(first) {
             let manifest = translator.manifest();
-            let mut methods = manifest.methods.iter().filter(|method| !hidden.contains(&method.name.as_str()));
-            if let Some(method) = methods.find(|method| matches(&method.name, &method.path)) {
+            let found =
+                manifest.methods.iter().find(|method| wanted.is(&method.name, method.path_in_version(), &hidden));
+            if let Some(method) = found {
                 return Some(CallTarget::Translated { step, method: method.name.clone(), paged: method.paged });
             }
             hidden.extend(manifest.hides.iter().map(String::as_str));
         }
-        let is_meant = |name, path| !hidden.contains(&name) && matches(name, path);
-        let method = METHODS.iter().find(|method| is_meant(method.name, method.path));
-        let stream = || STREAMS.iter().find(|stream| is_meant(stream.name, stream.path));
+        let method = METHODS.iter().find(|method| wanted.is(method.name, method.path, &hidden));
+        let stream = || STREAMS.iter().find(|stream| wanted.is(stream.name, stream.path, &hidden));
         method.map(|method| CallTarget::Native(method.method)).or_else(|| Some(CallTarget::Stream(stream()?.stream)))
+    }
+}
+
+/// What a method is looked up by.
+#[derive(Debug, Clone, Copy)]
+enum Wanted<'a> {
+    /// By a client. It does not see methods that a translator hides from it.
+    Path(&'a str),
+    /// By a translator.
+    Name(&'a str),
+}
+
+impl Wanted<'_> {
+    fn is(self, name: &str, path: &str, hidden: &[&str]) -> bool {
+        match self {
+            Self::Path(wanted) => path == wanted && !hidden.contains(&name),
+            Self::Name(wanted) => name == wanted,
+        }
     }
 }
 

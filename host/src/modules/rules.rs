@@ -22,6 +22,8 @@ pub enum ManifestError {
     Backwards { serves: String, onto: String },
     #[error("it names method {name:?} twice, or without a name or path; name each once")]
     Method { name: String },
+    #[error("a method has the path {path:?}; a path begins without a slash, or with /v1/ as Diego's paths do")]
+    Path { path: String },
 }
 
 pub(super) fn check_migration(manifest: &Manifest) -> Result<(), ManifestError> {
@@ -43,6 +45,9 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
     for method in &manifest.methods {
         if method.name.is_empty() || method.path.is_empty() || !seen.insert(&method.name) {
             return Err(ManifestError::Method { name: method.name.clone() });
+        }
+        if method.path_in_version().is_empty() || method.path_in_version().starts_with('/') {
+            return Err(ManifestError::Path { path: method.path.clone() });
         }
     }
     Ok(())

@@ -68,7 +68,7 @@ pub struct TranslatorManifest {
     pub summary: String,
     /// The methods that it answers, each name once. Others are answered by the newer version, unless hidden.
     pub methods: Vec<Method>,
-    /// Methods of the newer version that the older one does not have.
+    /// Methods of the newer version that clients of the older one do not have.
     pub hides: Vec<String>,
     /// Whether it translates batches of events.
     pub events: bool,
@@ -79,10 +79,26 @@ pub struct TranslatorManifest {
 pub struct Method {
     /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
-    /// The path below the API's root, such as `desired_lrps/list`.
+    /// The path below the root of the version, such as `desired_lrps/list`. With `/v1/` in front, it is answered without a
+    /// version too, as Diego's clients call it.
     pub path: String,
     /// Whether the host runs it once per page of a list.
     pub paged: bool,
+}
+
+impl Method {
+    /// Diego's root, whose paths carry no version.
+    const DIEGO_ROOT: &str = "/v1/";
+
+    /// The path below the root of the version.
+    pub fn path_in_version(&self) -> &str {
+        self.path_of_diego().unwrap_or(&self.path)
+    }
+
+    /// The path below Diego's root, if it is answered without a version.
+    pub fn path_of_diego(&self) -> Option<&str> {
+        self.path.strip_prefix(Self::DIEGO_ROOT)
+    }
 }
 
 /// A call failed without an answer.

@@ -81,7 +81,7 @@ fn versions_from_one_major_version_below_the_native_one_are_served() {
 fn pin_lowers_the_newest_version_and_must_be_a_served_version() {
     let mut pinned = chain();
     pinned.pin("0.10").unwrap();
-    assert_eq!((names(pinned.served()), pinned.newest()), ("0.9, 0.10".into(), version("0.10")));
+    assert_eq!(names(pinned.served()), "0.9, 0.10");
     for absent in ["0.8", "0.11", "1.0", "1.2"] {
         let error = chain().pin(absent).unwrap_err();
         assert!(error.to_string().contains("serves 0.9, 0.10, 1.1; choose one of these"), "{error}");
@@ -113,12 +113,40 @@ fn hidden_method_is_hidden_from_its_version_and_older_ones() {
 }
 
 #[test]
+fn path_without_a_version_is_of_the_newest_version_or_of_an_older_one_of_diego() {
+    let translators = || {
+        let own = [("Thing", "thing"), ("Domains_0_9", "/v1/domains/list"), ("Both_r0", "/v1/both")];
+        vec![
+            step("0.9", "1.0", &own, &[]),
+            step("1.0", "1.1", &[("Both", "/v1/both"), ("Ping_r0", "/v1/ping.r0")], &["Ping"]),
+        ]
+    };
+    let mut chain = TranslatorChain::new(translators(), version("1.1")).unwrap();
+    let at = |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(path));
+    assert_eq!(at(&chain, "ping"), native("Ping"));
+    assert_eq!(at(&chain, "ping.r0"), Some((Some(1), "Ping_r0".into())));
+    assert_eq!(at(&chain, "domains/list"), native("Domains"), "the newest one");
+    assert_eq!(at(&chain, "both"), Some((Some(1), "Both".into())), "the newest one that has it");
+    assert_eq!(at(&chain, "thing"), None, "not a path of Diego's");
+    assert_eq!(name(chain.by_path(version("0.9"), "both")), Some((Some(0), "Both_r0".into())));
+    assert_eq!(name(chain.by_path(version("1.0"), "ping.r0")), Some((Some(1), "Ping_r0".into())));
+    assert_eq!(name(chain.by_path(version("1.1"), "ping.r0")), None);
+    chain.pin("1.0").unwrap();
+    assert_eq!((at(&chain, "ping"), at(&chain, "ping.r0")), (None, Some((Some(1), "Ping_r0".into()))));
+    chain.pin("0.9").unwrap();
+    assert_eq!(
+        (at(&chain, "ping.r0"), at(&chain, "thing")),
+        (Some((Some(1), "Ping_r0".into())), Some((Some(0), "Thing".into())))
+    );
+}
+
+#[test]
 fn translator_calls_only_newer_methods() {
     let chain = chain();
     let next = |step, method| name(chain.next(step, method).ok());
     assert_eq!(next(0, "Thing"), Some((Some(1), "Thing".into())));
     assert_eq!(next(0, "Domains_0_9"), None);
-    assert_eq!(next(0, "Ping"), None);
+    assert_eq!(next(0, "Ping"), native("Ping"), "hidden from clients alone");
     assert_eq!(next(1, "Ping"), native("Ping"));
     assert_eq!(next(1, "Thing"), None);
     let reason = chain.next(1, "Thing").unwrap_err().reason;

@@ -73,6 +73,21 @@ fn translator_onto_an_older_version_is_rejected() {
 }
 
 #[test]
+fn path_is_below_the_root_of_its_version_or_of_diego() {
+    let with = |path: &str| {
+        let mut manifest = translator();
+        manifest.methods[0].path = path.to_owned();
+        check_translator(&manifest)
+    };
+    for path in ["a", "a/b.r2", "/v1/a/b.r2"] {
+        assert_eq!(with(path), Ok(()), "{path}");
+    }
+    for path in ["/", "/a", "/v2/a", "/v1/", "/v1//a"] {
+        assert!(matches!(with(path), Err(ManifestError::Path { .. })), "{path}");
+    }
+}
+
+#[test]
 fn methods_are_unique_and_complete() {
     for (index, name, path) in [(0, "B", "a/b"), (1, "", "a/b"), (1, "C", "")] {
         let mut manifest = translator();
