@@ -33,6 +33,7 @@ mod mutations;
 mod online;
 mod quarantine;
 mod random;
+mod revisions;
 mod routes;
 mod sandbox;
 mod schema;

@@ -1,0 +1,103 @@
+//! API 1.0: Diego's deprecated routes, in terms of its current ones. Reads of desired LRPs and tasks without image layers
+//! (`.r2`), actual LRPs in groups, and starts and evacuations of instances without routes and tags.
+//!
+//! Answers are edited at the wire level: an object without image layers passes as it is.
+
+mod groups;
+mod layers;
+
+use bbs_proto::models::error::Type;
+use bbs_proto::models::{ActualLrpLifecycleResponse, Error};
+use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
+use prost::Message;
+
+/// The field of the objects in an answer; the error is in field 1.
+const OBJECTS: u32 = 2;
+
+/// Field numbers of what Diego's first revisions of these requests ignore: internal routes and metric tags.
+const NEWER_FIELDS_OF_A_START: [u32; 2] = [4, 5];
+const NEWER_FIELDS_OF_AN_EVACUATION: [u32; 2] = [5, 6];
+
+#[derive(Debug)]
+pub struct DeprecatedRoutes;
+
+impl Translator for DeprecatedRoutes {
+    fn manifest() -> TranslatorManifest {
+        TranslatorManifest::new(ApiVersion::new(1, 0), ApiVersion::new(1, 1), "deprecated-routes")
+            .summary("Reads without image layers, groups of actual LRPs, starts without routes and tags")
+            .paged_method("DesiredLRPs_r2", "/v1/desired_lrps/list.r2")
+            .method("DesiredLRPByProcessGuid_r2", "/v1/desired_lrps/get_by_process_guid.r2")
+            .paged_method("Tasks_r2", "/v1/tasks/list.r2")
+            .method("TaskByGuid_r2", "/v1/tasks/get_by_task_guid.r2")
+            .method("StartActualLRP", "/v1/actual_lrps/start")
+            .method("EvacuateRunningActualLRP", "/v1/actual_lrps/evacuate_running")
+            .paged_method("ActualLRPGroups", "/v1/actual_lrp_groups/list")
+            .method("ActualLRPGroupsByProcessGuid", "/v1/actual_lrp_groups/list_by_process_guid")
+            .method("ActualLRPGroupsByProcessGuidAndIndex", "/v1/actual_lrp_groups/get_by_process_guid_and_index")
+            .hides("DesiredLRPs_r3")
+            .hides("DesiredLRPByProcessGuid_r3")
+            .hides("Tasks_r3")
+            .hides("TaskByGuid_r3")
+            .hides("StartActualLRP_r1")
+            .hides("EvacuateRunningActualLRP_r1")
+    }
+
+    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        match method {
+            "DesiredLRPs_r2" => older(next.call("DesiredLRPs_r3", request)?, layers::desired_lrp),
+            "DesiredLRPByProcessGuid_r2" => {
+                older(next.call("DesiredLRPByProcessGuid_r3", request)?, layers::desired_lrp)
+            }
+            "Tasks_r2" => older(next.call("Tasks_r3", request)?, layers::task),
+            "TaskByGuid_r2" => older(next.call("TaskByGuid_r3", request)?, layers::task),
+            "StartActualLRP" => next.call("StartActualLRP_r1", &without(request, NEWER_FIELDS_OF_A_START)),
+            "EvacuateRunningActualLRP" => {
+                next.call("EvacuateRunningActualLRP_r1", &without(request, NEWER_FIELDS_OF_AN_EVACUATION))
+            }
+            "ActualLRPGroups" => groups::list(request, next),
+            "ActualLRPGroupsByProcessGuid" => groups::list_by_process_guid(request, next),
+            "ActualLRPGroupsByProcessGuidAndIndex" => groups::get(request, next),
+            other => Err(Fault::new(format!("API 1.0 has no method {other}"))),
+        }
+    }
+}
+
+/// The answer with each of its objects in the older form. `convert` returns `None` for an object that stays as it is.
+fn older(answer: Vec<u8>, convert: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>) -> Result<Vec<u8>, Fault> {
+    let mut converted = Vec::new();
+    // Up to here the answer is in `converted`.
+    let mut written = 0;
+    for field in wire::fields(&answer) {
+        let field = field?;
+        if field.number == OBJECTS
+            && let Some(object) = convert(field.bytes()?)?
+        {
+            converted.extend_from_slice(&answer[written..field.at]);
+            wire::append(&mut converted, OBJECTS, Value::Bytes(&object));
+            written = field.at + field.raw.len();
+        }
+    }
+    if written == 0 {
+        return Ok(answer);
+    }
+    converted.extend_from_slice(&answer[written..]);
+    Ok(converted)
+}
+
+/// The request without these fields. A malformed one stays as it is: the newer method rejects it.
+fn without(request: &[u8], numbers: [u32; 2]) -> Vec<u8> {
+    let rest = numbers.iter().try_fold(request.to_vec(), |rest, number| wire::remove(&rest, *number));
+    rest.unwrap_or_else(|_| request.to_vec())
+}
+
+/// An answer with an error alone; all methods have it in the same field.
+fn failed(kind: Type, message: &str) -> Vec<u8> {
+    let error = Error { r#type: kind.into(), message: message.into() };
+    ActualLrpLifecycleResponse { error: Some(error) }.encode_to_vec()
+}
+
+export_translator!(DeprecatedRoutes);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Deprecated routes over HTTP.
+
+use super::*;
+use crate::api::answers::{in_order, same, task_in_order};
+use crate::api::{desire, lrp};
+
+async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
+    Server::start(Options { kind, translators: translators(), pin, ..Options::default() }).await
+}
+
+async fn with_fixture(kind: Kind) -> Server {
+    Server::start(Options { kind, with_fixture: true, translators: translators(), ..Options::default() }).await
+}
+
+/// The host's answer to a recorded request of Diego's client, and the recorded answer.
+async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> (M, M) {
+    let (request, expected) = fixture::expected(call);
+    (server.post(path, request).await.message(), M::decode(&expected[..]).unwrap())
+}
+
+on_each_layout!(reads_without_layers_agree_with_diego);
+async fn reads_without_layers_agree_with_diego(kind: Kind) {
+    let server = with_fixture(kind).await;
+    type Lrps = proto::DesiredLrPsResponse;
+    let (found, expected): (Lrps, Lrps) = both(&server, "desired_lrps_list.r2", "/v1/desired_lrps/list.r2").await;
+    let ordered = |lrps: Vec<proto::DesiredLrp>| lrps.into_iter().map(in_order).collect::<Vec<_>>();
+    let expected = ordered(expected.desired_lrps);
+    same(ordered(found.desired_lrps), expected.clone(), |lrp| lrp.process_guid.clone());
+    for lrp in expected.into_iter().step_by(10) {
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: lrp.process_guid.clone() };
+        let reply = server.call("/v1/desired_lrps/get_by_process_guid.r2", &request).await;
+        assert_eq!(reply.message::<proto::DesiredLrpResponse>().desired_lrp.map(in_order), Some(lrp));
+    }
+
+    type Tasks = proto::TasksResponse;
+    let (found, expected): (Tasks, Tasks) = both(&server, "tasks_list.r2", "/v1/tasks/list.r2").await;
+    let ordered = |tasks: Vec<proto::Task>| tasks.into_iter().map(task_in_order).collect::<Vec<_>>();
+    let expected = ordered(expected.tasks);
+    same(ordered(found.tasks), expected.clone(), |task| task.task_guid.clone());
+    for task in expected.into_iter().step_by(10) {
+        let request = proto::TaskByGuidRequest { task_guid: task.task_guid.clone() };
+        let reply = server.call("/v1/tasks/get_by_task_guid.r2", &request).await;
+        assert_eq!(reply.message::<proto::TaskResponse>().task.map(task_in_order), Some(task));
+    }
+}
+
+on_each_layout!(groups_agree_with_diego);
+async fn groups_agree_with_diego(kind: Kind) {
+    type Groups = proto::ActualLrpGroupsResponse;
+    let server = with_fixture(kind).await;
+    let (found, expected): (Groups, Groups) =
+        both(&server, "actual_lrp_groups_list", "/v1/actual_lrp_groups/list").await;
+    let of = |group: &proto::ActualLrpGroup| {
+        let row = group.instance.as_ref().or(group.evacuating.as_ref()).unwrap();
+        row.actual_lrp_key.clone().unwrap()
+    };
+    let key = |group: &proto::ActualLrpGroup| [&of(group).process_guid[..], &of(group).index.to_be_bytes()].concat();
+    let ordered = |mut group: proto::ActualLrpGroup| {
+        for row in [&mut group.instance, &mut group.evacuating].into_iter().flatten() {
+            row.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        group
+    };
+    let expected: Vec<_> = expected.actual_lrp_groups.into_iter().map(ordered).collect();
+    same(found.actual_lrp_groups.into_iter().map(ordered).collect(), expected.clone(), key);
+    for group in expected.iter().step_by(10) {
+        let proto::ActualLrpKey { process_guid, index, .. } = of(group);
+        let request = proto::ActualLrpGroupsByProcessGuidRequest { process_guid: process_guid.clone() };
+        let reply = server.call("/v1/actual_lrp_groups/list_by_process_guid", &request).await;
+        let found: Vec<_> = reply.message::<Groups>().actual_lrp_groups.into_iter().map(ordered).collect();
+        let of_process = expected.iter().filter(|group| of(group).process_guid == process_guid).cloned().collect();
+        same(found, of_process, key);
+        let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid, index };
+        let reply = server.call("/v1/actual_lrp_groups/get_by_process_guid_and_index", &request).await;
+        assert_eq!(
+            reply.message::<proto::ActualLrpGroupResponse>().actual_lrp_group.map(ordered).as_ref(),
+            Some(group)
+        );
+    }
+    let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid: b"unknown".to_vec(), index: 0 };
+    let reply = server.call("/v1/actual_lrp_groups/get_by_process_guid_and_index", &request).await;
+    assert_eq!(reply.error().0, proto::error::Type::ResourceNotFound);
+}
+
+/// The only instance.
+async fn instance(server: &Server) -> proto::ActualLrp {
+    let rows: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
+    let [row] = <[_; 1]>::try_from(rows.actual_lrps).unwrap();
+    row
+}
+
+on_each_layout!(start_at_the_first_revision_erases_routes_and_tags);
+async fn start_at_the_first_revision_erases_routes_and_tags(kind: Kind) {
+    let server = server(kind, None).await;
+    desire(&server, proto::DesiredLrp { instances: 1, ..lrp("guid") }).await;
+    let row = instance(&server).await;
+    let instance_key = proto::ActualLrpInstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell".to_vec() };
+    let start = proto::StartActualLrpRequest {
+        actual_lrp_key: row.actual_lrp_key,
+        actual_lrp_instance_key: Some(instance_key),
+        actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() }),
+        actual_lrp_internal_routes: vec![proto::ActualLrpInternalRoute { hostname: b"h".to_vec() }],
+        metric_tags: vec![proto::TextEntry { key: b"k".to_vec(), value: b"v".to_vec() }],
+        routable: Some(false),
+        availability_zone: b"z1".to_vec(),
+    };
+    for (path, kept) in [("/v1/actual_lrps/start.r1", 1), ("/v1/actual_lrps/start", 0)] {
+        let reply = server.call(path, &start).await;
+        assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None, "{path}");
+        let row = instance(&server).await;
+        assert_eq!((row.actual_lrp_internal_routes.len(), row.metric_tags.len()), (kept, kept), "{path}");
+        assert_eq!(
+            (&row.state[..], row.routable, &row.availability_zone[..]),
+            (&b"RUNNING"[..], Some(false), &b"z1"[..])
+        );
+    }
+    let evacuate = proto::EvacuateRunningActualLrpRequest {
+        actual_lrp_key: start.actual_lrp_key.clone(),
+        actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey {
+            cell_id: b"other".to_vec(),
+            instance_guid: b"other".to_vec(),
+        }),
+        actual_lrp_net_info: start.actual_lrp_net_info.clone(),
+        metric_tags: start.metric_tags.clone(),
+        ..Default::default()
+    };
+    let reply = server.call("/v1/actual_lrps/evacuate_running", &evacuate).await;
+    assert_eq!(reply.message::<proto::EvacuationResponse>().error, None);
+}
+
+/// Goal: a client falls back to an older revision where the newer one is not found, and finds it there.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_pinned_below_the_current_revisions_serves_the_deprecated_ones() {
+    let server = server(Kind::Sqlite, Some("1.0")).await;
+    for family in ["desired_lrps/list", "tasks/list", "actual_lrps/start"] {
+        let (newer, older) = if family == "actual_lrps/start" { (".r1", "") } else { (".r3", ".r2") };
+        assert_eq!(server.post(&format!("/v1/{family}{newer}"), []).await.status, 404, "{family}");
+        assert_eq!(server.post(&format!("/v1/{family}{older}"), []).await.status, 200, "{family}");
+        assert_eq!(server.post(&format!("/v1.0/{family}{older}"), []).await.status, 200, "{family}");
+    }
+}
+
+/// Goal: a revision belongs to its module. Without the module its routes are not found.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_of_a_translator_that_is_taken_out_are_not_found() {
+    let server = Server::start(Options { kind: Kind::Sqlite, ..Options::default() }).await;
+    for path in translator("1.0").manifest().methods.iter().filter_map(|method| method.path_of_diego()) {
+        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 404, "{path}");
+    }
+}
