@@ -74,7 +74,7 @@ const MUTATIONS: &[FileMutations] = &[
                 "if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }",
                 "{ let _ = underway; Ok(()) }",
             ),
-            ("            start_over(context, fence, work, going_down).await?;\n", ""),
+            ("            start_over(context, fence, job, going_down).await?;\n", ""),
         ],
     },
     FileMutations {
@@ -91,8 +91,8 @@ const MUTATIONS: &[FileMutations] = &[
         changes: &[
             ("        fresh::forget(&mut tx).await?;", ""),
             (
-                "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let phase",
-                "    }\n    let phase",
+                "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let job",
+                "    }\n    let job",
             ),
         ],
     },
@@ -106,7 +106,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             ("        super::same_schema(dialect, name, found, &plan.table)?;", "        let _ = found;"),
-            ("    state::write_version(tx, work.to, work.to).await?;", ""),
+            ("    state::write_version(tx, job.to, job.to).await?;", ""),
         ],
     },
     FileMutations {
