@@ -273,6 +273,33 @@ pub fn replace(message: &[u8], number: u32, value: Value<'_>) -> Result<Vec<u8>,
     Ok(edited)
 }
 
+/// Returns the message with the content of each length-delimited field replaced for which `edit` returns a new one, or `None`
+/// if it returned none. Every other byte stays as it is.
+///
+/// # Errors
+/// If the message cannot be parsed; errors of `edit`.
+pub fn edit<E: From<WireError>>(
+    message: &[u8],
+    mut edit: impl FnMut(Field<'_>) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Option<Vec<u8>>, E> {
+    let mut edited = Vec::new();
+    // Up to here the message is in `edited`.
+    let mut written = 0;
+    for field in fields(message) {
+        let field = field?;
+        if let Some(content) = edit(field)? {
+            edited.extend_from_slice(&message[written..field.at]);
+            append(&mut edited, field.number, Value::Bytes(&content));
+            written = field.at + field.raw.len();
+        }
+    }
+    if written == 0 {
+        return Ok(None);
+    }
+    edited.extend_from_slice(&message[written..]);
+    Ok(Some(edited))
+}
+
 /// Appends a field.
 pub fn append(message: &mut Vec<u8>, number: u32, value: Value<'_>) {
     let tag = |wire_type: u64| u64::from(number) << 3 | wire_type;

@@ -103,6 +103,23 @@ fn edit_keeps_every_other_byte() {
 }
 
 #[test]
+fn edited_content_replaces_the_old_one_in_place() {
+    let edited = |edit: fn(Field<'_>) -> Result<Option<Vec<u8>>, WireError>| edit_all(MESSAGE, edit);
+    assert_eq!(edited(|_| Ok(None)), Ok(None));
+    let you = edited(|field| Ok((field.number == 2).then(|| b"you".to_vec())));
+    assert_eq!(you.expect("a message").expect("a change"), [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat());
+    assert!(edited(|field| field.bytes().map(|_| None)).is_err(), "errors of the edit");
+    assert!(edit_all(b"\x12\x00\x08", |_| Ok(Some(Vec::new()))).is_err());
+}
+
+fn edit_all(
+    message: &[u8],
+    change: fn(Field<'_>) -> Result<Option<Vec<u8>>, WireError>,
+) -> Result<Option<Vec<u8>>, WireError> {
+    edit(message, change)
+}
+
+#[test]
 fn overlong_encodings_of_other_fields_are_kept() {
     // A length of two in three bytes: valid, but not what `append` would write.
     let message = b"\x12\x82\x80\x00hi\x08\x01";
