@@ -199,20 +199,23 @@ fn module_of_the_same_version_with_other_content_is_not_added() {
 
 #[test]
 fn translator_that_leaves_a_gap_is_not_added() {
-    const LINE: [&str; 3] = ["0.9-to-0.10.wasm", "0.10-to-1.0.wasm", "1.0-to-1.1.wasm"];
-    let [oldest, middle, newest] = LINE.map(|name| modules().join(name).display().to_string());
-    let bench = Workbench::without(&LINE[..2]);
-    let gap = "1.0-to-1.1.wasm serves API version 1.0, and the translator before it needs 0.10";
+    const OLDEST: [&str; 2] = ["0.9-to-0.10.wasm", "0.10-to-0.11.wasm"];
+    let [oldest, next] = OLDEST.map(|name| modules().join(name).display().to_string());
+    let bench = Workbench::without(&OLDEST);
+    let gap = "0.11-to-0.12.wasm serves API version 0.11, and the translator before it needs 0.10";
     let words = [gap, "restore the translator that serves 0.10", "the folder is unchanged"];
     bench.refused(&["add", &oldest, "--into", "modules"], &words);
-    bench.succeed(&["add", &oldest, &middle, "--into", "modules"]);
-    assert_eq!(bench.catalog().translators().len(), 3);
+    bench.succeed(&["add", &oldest, &next, "--into", "modules"]);
+    assert_eq!(bench.catalog().translators().len(), 5);
 
-    let bench = Workbench::without(&LINE);
-    let words = ["the newest translator, 0.10-to-1.0.wasm, is written for API version 1.0", "the folder is unchanged"];
-    bench.refused(&["add", &middle, "--into", "modules"], &words);
-    bench.succeed(&["add", &middle, &newest, "--into", "modules"]);
-    assert_eq!(bench.catalog().translators().len(), 2);
+    let all = ["0.9-to-0.10.wasm", "0.10-to-0.11.wasm", "0.11-to-0.12.wasm", "0.12-to-1.0.wasm", "1.0-to-1.1.wasm"];
+    let bench = Workbench::without(&all);
+    let words =
+        ["the newest translator, 0.10-to-0.11.wasm, is written for API version 0.11", "the folder is unchanged"];
+    bench.refused(&["add", &next, "--into", "modules"], &words);
+    let newest = modules().join("1.0-to-1.1.wasm").display().to_string();
+    bench.succeed(&["add", &newest, "--into", "modules"]);
+    assert_eq!(bench.catalog().translators().len(), 1);
 }
 
 #[test]
@@ -236,7 +239,7 @@ fn modules_added_concurrently_are_all_listed() {
         assert!(child.wait().unwrap().success());
     }
     let catalog = bench.catalog();
-    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (3, 1_795_000_100));
+    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (5, 1_795_000_100));
 }
 
 /// The numbers of modules that `module compile` prints: compiled, found in the cache.

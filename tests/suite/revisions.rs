@@ -1,5 +1,5 @@
-//! Diego's deprecated revisions through the translators as components: against what Diego's BBS answered, against an oracle
-//! of its rules, and over HTTP.
+//! Diego's older revisions through the translators as components: against what Diego's BBS answered, against an oracle of its
+//! rules, and over HTTP.
 
 use std::sync::Arc;
 
@@ -17,8 +17,11 @@ use crate::harness::modules;
 use crate::harness::server::{Options, Server};
 use crate::harness::workspace;
 
+mod downloads;
+mod generated;
 mod layers;
 mod served;
+mod timeouts;
 
 fn translators() -> Vec<Arc<dyn Translate>> {
     let catalog = Catalog::load(&modules::modules(), &modules::sandbox()).unwrap();

@@ -284,7 +284,7 @@ async fn method_missing_in_a_version_gets_404(kind: Kind) {
         "/v0.10/desired_lrps/list",
         "/v0.10/desired_lrps/get_by_process_guid.r3",
         "/v1/desired_lrps/create",
-        "/v1/desired_lrps/list",
+        "/v1.1/desired_lrps/list",
         "/v1.1/mutable_desired_lrps/list",
     ];
     for path in absent {
@@ -306,7 +306,7 @@ on_each_database!(unknown_version_gets_406_with_the_supported_versions);
 async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
     let server = server(kind).await;
     // Outside of the translator chain, and between two of its versions.
-    for version in ["0.8", "0.0", "1.2", "2.0", "0.57", "0.11", "0.12", "0.57.1"] {
+    for version in ["0.8", "0.0", "1.2", "2.0", "0.57", "0.13", "0.57.1"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
         let headers = [("x-diego-api-version", version)];
         not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.1");

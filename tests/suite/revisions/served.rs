@@ -1,4 +1,4 @@
-//! Deprecated routes over HTTP.
+//! Older revisions over HTTP.
 
 use super::*;
 use crate::api::answers::{in_order, same, task_in_order};
@@ -146,5 +146,165 @@ async fn routes_of_a_translator_that_is_taken_out_are_not_found() {
     let server = Server::start(Options { kind: Kind::Sqlite, ..Options::default() }).await;
     for path in translator("1.0").manifest().methods.iter().filter_map(|method| method.path_of_diego()) {
         assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 404, "{path}");
+    }
+}
+
+/// The actions of what an old client desires and of what it reads back: a timeout in nanoseconds, and then in both units.
+fn timeout(timeout_ms: i64) -> proto::Action {
+    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+    let action = proto::Action { run_action: Some(run), ..Default::default() };
+    let (action, deprecated_timeout_ns) = (Some(Box::new(action)), 5_000_000_000);
+    let timeout = proto::TimeoutAction { action, deprecated_timeout_ns, timeout_ms, ..Default::default() };
+    proto::Action { timeout_action: Some(Box::new(timeout)), ..Default::default() }
+}
+
+fn old_lrp(guid: &str) -> proto::DesiredLrp {
+    proto::DesiredLrp {
+        process_guid: guid.into(),
+        domain: b"domain".to_vec(),
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        instances: 1,
+        log_guid: b"log".to_vec(),
+        metrics_guid: b"metrics".to_vec(),
+        annotation: b"old".to_vec(),
+        legacy_download_user: b"vcap".to_vec(),
+        ..Default::default()
+    }
+}
+
+async fn desired(server: &Server, path: &str, lrp: &proto::DesiredLrp) {
+    let reply = server.call(path, &proto::DesireLrpRequest { desired_lrp: Some(lrp.clone()) }).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None, "{path}");
+}
+
+async fn read(server: &Server, revision: &str, guid: &[u8]) -> proto::DesiredLrp {
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.to_vec() };
+    let reply = server.call(&format!("/v1/desired_lrps/get_by_process_guid{revision}"), &request).await;
+    let one = reply.message::<proto::DesiredLrpResponse>().desired_lrp.unwrap();
+    let list: proto::DesiredLrPsResponse = server.post(&format!("/v1/desired_lrps/list{revision}"), []).await.message();
+    assert_eq!(list.desired_lrps, std::slice::from_ref(&one), "{revision}");
+    one
+}
+
+on_each_layout!(desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients);
+async fn desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients(kind: Kind) {
+    let server = server(kind, None).await;
+    let old = proto::DesiredLrp { action: Some(timeout(0)), deprecated_start_timeout_s: 61, ..old_lrp("guid") };
+    desired(&server, "/v1/desired_lrp/desire", &old).await;
+    for revision in ["", ".r1", ".r2", ".r3"] {
+        let found = read(&server, revision, b"guid").await;
+        assert_eq!((found.action, found.start_timeout_ms), (Some(timeout(5_000)), 61_000), "{revision}");
+        let start_timeout_s =
+            if revision.is_empty() || revision == ".r1" { 61 } else { found.deprecated_start_timeout_s };
+        assert_eq!(found.deprecated_start_timeout_s, start_timeout_s, "{revision}");
+        assert_eq!((&found.annotation[..], &found.metrics_guid[..]), (&b"old"[..], &b"metrics"[..]), "{revision}");
+    }
+    let path = "/v1/desired_lrps/list";
+    let absent = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..Default::default() };
+    assert_eq!(server.call(path, &absent).await.message::<proto::DesiredLrPsResponse>().desired_lrps, []);
+}
+
+on_each_layout!(layers_and_dependencies_are_downloads_at_the_first_revision);
+async fn layers_and_dependencies_are_downloads_at_the_first_revision(kind: Kind) {
+    let server = server(kind, None).await;
+    let layer = proto::ImageLayer {
+        url: b"http://layer".to_vec(),
+        destination_path: b"/layer".to_vec(),
+        layer_type: proto::image_layer::Type::Shared.into(),
+        media_type: proto::image_layer::MediaType::Tgz.into(),
+        ..Default::default()
+    };
+    let lrp = proto::DesiredLrp {
+        image_layers: vec![layer],
+        legacy_download_user: b"vcap".to_vec(),
+        instances: 1,
+        ..lrp("guid")
+    };
+    desire(&server, lrp).await;
+    let kinds = |lrp: &proto::DesiredLrp| (lrp.image_layers.len(), lrp.cached_dependencies.len());
+    for (revision, expected) in [(".r3", (1, 0)), (".r2", (0, 1)), (".r1", (0, 1)), ("", (0, 0))] {
+        let found = read(&server, revision, b"guid").await;
+        assert_eq!(kinds(&found), expected, "{revision}");
+        let downloads = found.setup.and_then(|setup| setup.serial_action);
+        assert_eq!(downloads.is_some(), revision.is_empty(), "{revision}");
+    }
+}
+
+/// A volume mount of the old form, for reading alone.
+#[derive(Clone, PartialEq, bbs_proto::prost::Message)]
+struct OldMount {
+    #[prost(bytes = "vec", tag = "1")]
+    driver: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    volume_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    container_dir: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    config: Vec<u8>,
+}
+
+/// The volume mounts of a desired LRP.
+#[derive(Clone, PartialEq, bbs_proto::prost::Message)]
+struct OldMounts {
+    #[prost(message, repeated, tag = "25")]
+    volume_mounts: Vec<OldMount>,
+}
+
+#[derive(Clone, PartialEq, bbs_proto::prost::Message)]
+struct DesireEncoded {
+    #[prost(bytes = "vec", tag = "1")]
+    desired_lrp: Vec<u8>,
+}
+
+on_each_layout!(old_volume_mount_is_converted_at_revision_1);
+async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
+    let server = server(kind, None).await;
+    let mount = OldMount {
+        driver: b"driver".to_vec(),
+        volume_id: b"volume".to_vec(),
+        container_dir: b"/dir".to_vec(),
+        config: b"{}".to_vec(),
+    };
+    let lrp = proto::DesiredLrp { action: Some(timeout(5_000)), ..old_lrp("guid") };
+    let lrp = [lrp.encode_to_vec(), OldMounts { volume_mounts: vec![mount] }.encode_to_vec()].concat();
+    let request = DesireEncoded { desired_lrp: lrp }.encode_to_vec();
+    let reply = server.post("/v1/desired_lrp/desire.r1", request.clone()).await;
+    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    let found = read(&server, ".r3", b"guid").await.volume_mounts;
+    let shared = Some(proto::SharedDevice { volume_id: b"volume".to_vec(), mount_config: b"{}".to_vec() });
+    let expected = proto::VolumeMount {
+        driver: b"driver".to_vec(),
+        container_dir: b"/dir".to_vec(),
+        mode: b"r".to_vec(),
+        shared,
+        dedicated: None,
+    };
+    assert_eq!(found, [expected]);
+    let reply = server.post("/v1/desired_lrp/desire", request).await;
+    assert_eq!(reply.error().0, proto::error::Type::InvalidRequest, "the first revision rejects it");
+}
+
+on_each_layout!(task_of_an_old_client_is_read_back_and_by_newer_clients);
+async fn task_of_an_old_client_is_read_back_and_by_newer_clients(kind: Kind) {
+    let server = server(kind, None).await;
+    for (guid, path, timeout_ms) in [("r0", "/v1/tasks/desire", 0), ("r1", "/v1/tasks/desire.r1", 5_000)] {
+        let task_definition = Some(proto::TaskDefinition {
+            root_fs: b"preloaded:cflinuxfs4".to_vec(),
+            action: Some(timeout(timeout_ms)),
+            ..Default::default()
+        });
+        let request = proto::DesireTaskRequest { task_definition, task_guid: guid.into(), domain: b"domain".to_vec() };
+        let reply = server.call(path, &request).await;
+        assert_eq!(reply.message::<proto::TaskLifecycleResponse>().error, None, "{path}");
+        for revision in ["", ".r1", ".r2", ".r3"] {
+            let request = proto::TaskByGuidRequest { task_guid: guid.into() };
+            let reply = server.call(&format!("/v1/tasks/get_by_task_guid{revision}"), &request).await;
+            let found = reply.message::<proto::TaskResponse>().task.unwrap();
+            assert_eq!(found.task_definition.unwrap().action, Some(timeout(5_000)), "{path} {revision}");
+        }
+    }
+    for revision in ["", ".r1", ".r2", ".r3"] {
+        let list: proto::TasksResponse = server.post(&format!("/v1/tasks/list{revision}"), []).await.message();
+        assert_eq!(list.tasks.len(), 2, "{revision}");
     }
 }

@@ -98,7 +98,11 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         ("pin_data_version", 0.into(), "`pin_data_version` is 0"),
         ("rollback_on_drain_to_version", 5.into(), "`rollback_on_drain_to_version` is 5, and the catalog has no"),
         ("rollback_on_drain_to_version", 0.into(), "`rollback_on_drain_to_version` is 0"),
-        ("pin_api_version", "3.0".into(), "cannot pin the API to 3.0: this host serves 0.9, 0.10, 1.0, 1.1"),
+        (
+            "pin_api_version",
+            "3.0".into(),
+            "cannot pin the API to 3.0: this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1",
+        ),
         ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
     ] {
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
@@ -125,7 +129,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     assert_eq!(run(&other, &["serve"]).await.status.code(), Some(2), "it does not wait for the lock");
     assert!(holder.terminate().success());
     let message = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
-    assert!(message.contains("this host serves 0.9, 0.10, 1.0, 1.1"), "{message}");
+    assert!(message.contains("this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1"), "{message}");
 }
 
 /// The setting is checked at the start, not when the host drains.

@@ -24,11 +24,14 @@ pub struct TwoMessages;
 
 impl Translator for TwoMessages {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::new(ApiVersion::new(0, 10), ApiVersion::new(1, 0), "split-desired-lrp")
+        TranslatorManifest::new(ApiVersion::new(0, 10), ApiVersion::new(0, 11), "split-desired-lrp")
             .summary("Describes a desired LRP in two messages, a mutable and an immutable one")
             .method("CreateDesiredLRP", "desired_lrps/create")
             .paged_method("ListMutableDesiredLRPs", "mutable_desired_lrps/list")
             .paged_method("ListImmutableDesiredLRPs", "immutable_desired_lrps/list")
+            .hides("DesiredLRPs")
+            .hides("DesiredLRPByProcessGuid")
+            .hides("DesireDesiredLRP")
             .hides("DesireDesiredLRP_r2")
             .hides("DesiredLRPs_r3")
             .hides("DesiredLRPByProcessGuid_r3")

@@ -1,16 +1,14 @@
 //! Converts a desired LRP between its two messages and Diego's single one. Timeouts changed their unit between the versions;
 //! metric tags were added after 0.10, and Diego now requires one.
 
-use bbs_proto::models::{Action, MetricTagEntry, MetricTagValue};
+use bbs_proto::models::Action;
 use bbs_sdk::wire::{self, Value, WireError};
 use prost::Message;
 
 const PROCESS_GUID: u32 = 1;
 const ACTIONS: [u32; 3] = [6, 7, 9];
 const START_TIMEOUT_S: u32 = 8;
-const METRICS_GUID: u32 = 18;
 const START_TIMEOUT_MS: u32 = 27;
-const METRIC_TAGS: u32 = 35;
 
 /// The fields that may change: their numbers in the mutable message, and in Diego's.
 const MUTABLE: [(u32, u32); 3] = [(2, 4), (3, 15), (4, 19)];
@@ -48,7 +46,7 @@ pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireEr
         }
         *timeout_ns = 0;
     })?;
-    with_metric_tag(lrp)
+    diego_revisions::with_metric_tag(lrp)
 }
 
 pub(crate) fn mutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
@@ -91,19 +89,6 @@ fn with_start_timeout_ms(lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
 /// Rounds up, so that a client does not time out too early. A negative timeout counts as none.
 fn seconds(timeout_ms: u64) -> u64 {
     if timeout_ms > i64::MAX as u64 { 0 } else { timeout_ms.div_ceil(MS_PER_S) }
-}
-
-/// Diego requires at least one tag, and `source_id` to equal the metrics guid if there is one.
-fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
-    if wire::get(&lrp, METRIC_TAGS)?.is_some() {
-        return Ok(lrp);
-    }
-    let metrics_guid = text(&lrp, METRICS_GUID)?;
-    let source_id = if metrics_guid.is_empty() { text(&lrp, PROCESS_GUID)? } else { metrics_guid };
-    let value = MetricTagValue { r#static: source_id.to_vec(), ..Default::default() };
-    let tag = MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) };
-    wire::append(&mut lrp, METRIC_TAGS, Value::Bytes(&tag.encode_to_vec()));
-    Ok(lrp)
 }
 
 /// Edits the timeouts of all actions, in milliseconds and in nanoseconds. An action without a timeout, or that cannot be

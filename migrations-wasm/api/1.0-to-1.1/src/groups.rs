@@ -11,11 +11,10 @@ use bbs_proto::models::{
 };
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Fault, Next};
+use diego_revisions::{ERROR, OBJECTS};
 use prost::Message;
 
-use crate::{OBJECTS, failed};
-
-const ERROR: u32 = 1;
+use crate::failed;
 
 /// Field numbers of an actual LRP and of a group.
 const KEY: u32 = 1;

@@ -4,6 +4,7 @@
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type};
 use bbs_proto::models::{CachedDependency, DownloadAction, ImageLayer};
 use bbs_sdk::wire::{self, Value, WireError};
+use diego_revisions::actions;
 use prost::Message;
 
 /// Field numbers of a message that has image layers.
@@ -21,13 +22,6 @@ const TASK_DEFINITION: Layered =
 /// The field of a task's definition.
 const DEFINITION: u32 = 1;
 
-/// Field numbers of an action, and of the actions in a parallel or serial one.
-const DOWNLOAD: u32 = 1;
-const CODEPENDENT: u32 = 9;
-const PARALLEL: u32 = 7;
-const SERIAL: u32 = 8;
-const ACTIONS: u32 = 1;
-
 /// A desired LRP without image layers, or `None` if it has none.
 pub(crate) fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     without_layers(lrp, &DESIRED_LRP)
@@ -36,7 +30,9 @@ pub(crate) fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
 /// A task without image layers, or `None` if it has none. Its definition is present in every answer of Diego's BBS.
 pub(crate) fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     let Some(definition) = wire::get(task, DEFINITION)? else {
-        return Ok(Some([&wrapped(DEFINITION, b""), task].concat()));
+        let mut with_definition = Vec::new();
+        wire::append(&mut with_definition, DEFINITION, Value::Bytes(b""));
+        return Ok(Some([&with_definition, task].concat()));
     };
     let converted = without_layers(definition.bytes()?, &TASK_DEFINITION)?;
     converted.map(|definition| wire::replace(task, DEFINITION, Value::Bytes(&definition))).transpose()
@@ -61,7 +57,9 @@ fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, 
     // In the order of their fields, each written before the message's first field of its number or a later one.
     let mut added = Vec::new();
     if !downloads.is_empty() {
-        added.push((numbers.action, after_downloads(&downloads, action)?));
+        let parallel = actions::parallel_downloads(&downloads);
+        let action = if action.is_some() { actions::serial(parallel, action)? } else { parallel };
+        added.push((numbers.action, action));
     }
     added.extend(of(Type::Shared).map(|layer| (numbers.cached_dependencies, cached_dependency(layer).encode_to_vec())));
     let mut added = added.into_iter().peekable();
@@ -123,37 +121,4 @@ fn download(layer: &ImageLayer, user: &[u8]) -> DownloadAction {
         checksum_algorithm: algorithm.into_bytes(),
         checksum_value: layer.digest_value.clone(),
     }
-}
-
-/// The downloads in parallel, and then the action if there is one.
-fn after_downloads(downloads: &[DownloadAction], action: Option<&[u8]>) -> Result<Vec<u8>, WireError> {
-    let parallel = downloads.iter().map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));
-    let parallel = wrapped(PARALLEL, &actions(parallel));
-    let Some(action) = action else { return Ok(parallel) };
-    Ok(wrapped(SERIAL, &actions([parallel, first_alternative(action)?])))
-}
-
-/// The alternative with the lowest number alone, as Diego's BBS unwraps an action.
-fn first_alternative(action: &[u8]) -> Result<Vec<u8>, WireError> {
-    let mut first: Option<wire::Field<'_>> = None;
-    for field in wire::fields(action) {
-        let field = field?;
-        if (DOWNLOAD..=CODEPENDENT).contains(&field.number) && first.is_none_or(|first| field.number <= first.number) {
-            first = Some(field);
-        }
-    }
-    Ok(first.map_or_else(Vec::new, |first| first.raw.to_vec()))
-}
-
-fn actions(actions: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
-    actions.into_iter().fold(Vec::new(), |mut all, action| {
-        wire::append(&mut all, ACTIONS, Value::Bytes(&action));
-        all
-    })
-}
-
-fn wrapped(number: u32, content: &[u8]) -> Vec<u8> {
-    let mut message = Vec::with_capacity(content.len() + 6);
-    wire::append(&mut message, number, Value::Bytes(content));
-    message
 }

@@ -8,12 +8,9 @@ mod layers;
 
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{ActualLrpLifecycleResponse, Error};
-use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::wire;
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 use prost::Message;
-
-/// The field of the objects in an answer; the error is in field 1.
-const OBJECTS: u32 = 2;
 
 /// Field numbers of what Diego's first revisions of these requests ignore: internal routes and metric tags.
 const NEWER_FIELDS_OF_A_START: [u32; 2] = [4, 5];
@@ -45,12 +42,14 @@ impl Translator for DeprecatedRoutes {
 
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
         match method {
-            "DesiredLRPs_r2" => older(next.call("DesiredLRPs_r3", request)?, layers::desired_lrp),
-            "DesiredLRPByProcessGuid_r2" => {
-                older(next.call("DesiredLRPByProcessGuid_r3", request)?, layers::desired_lrp)
+            "DesiredLRPs_r2" => {
+                Ok(diego_revisions::answer(next.call("DesiredLRPs_r3", request)?, layers::desired_lrp)?)
             }
-            "Tasks_r2" => older(next.call("Tasks_r3", request)?, layers::task),
-            "TaskByGuid_r2" => older(next.call("TaskByGuid_r3", request)?, layers::task),
+            "DesiredLRPByProcessGuid_r2" => {
+                Ok(diego_revisions::answer(next.call("DesiredLRPByProcessGuid_r3", request)?, layers::desired_lrp)?)
+            }
+            "Tasks_r2" => Ok(diego_revisions::answer(next.call("Tasks_r3", request)?, layers::task)?),
+            "TaskByGuid_r2" => Ok(diego_revisions::answer(next.call("TaskByGuid_r3", request)?, layers::task)?),
             "StartActualLRP" => next.call("StartActualLRP_r1", &without(request, NEWER_FIELDS_OF_A_START)),
             "EvacuateRunningActualLRP" => {
                 next.call("EvacuateRunningActualLRP_r1", &without(request, NEWER_FIELDS_OF_AN_EVACUATION))
@@ -61,28 +60,6 @@ impl Translator for DeprecatedRoutes {
             other => Err(Fault::new(format!("API 1.0 has no method {other}"))),
         }
     }
-}
-
-/// The answer with each of its objects in the older form. `convert` returns `None` for an object that stays as it is.
-fn older(answer: Vec<u8>, convert: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>) -> Result<Vec<u8>, Fault> {
-    let mut converted = Vec::new();
-    // Up to here the answer is in `converted`.
-    let mut written = 0;
-    for field in wire::fields(&answer) {
-        let field = field?;
-        if field.number == OBJECTS
-            && let Some(object) = convert(field.bytes()?)?
-        {
-            converted.extend_from_slice(&answer[written..field.at]);
-            wire::append(&mut converted, OBJECTS, Value::Bytes(&object));
-            written = field.at + field.raw.len();
-        }
-    }
-    if written == 0 {
-        return Ok(answer);
-    }
-    converted.extend_from_slice(&answer[written..]);
-    Ok(converted)
 }
 
 /// The request without these fields. A malformed one stays as it is: the newer method rejects it.

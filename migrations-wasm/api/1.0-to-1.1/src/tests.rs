@@ -6,6 +6,9 @@ use std::cell::RefCell;
 use bbs_proto::models as proto;
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type as LayerType};
 
+use bbs_sdk::wire::Value;
+use diego_revisions::OBJECTS;
+
 use super::*;
 
 /// Calls a method. Returns what it called of the current API, and its answer to a recorded one.

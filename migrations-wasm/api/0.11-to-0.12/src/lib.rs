@@ -1,0 +1,143 @@
+//! API 0.11: the first revision of desired LRPs and tasks, which Diego's BBS dropped in 2018. Reads have cached dependencies
+//! as downloads, without their checksums; what is desired has timeouts in nanoseconds and start timeouts in seconds.
+//!
+//! What is desired goes to the current method, since revision 1 would convert volume mounts, which this one rejects in
+//! their old form. `tasks/get_by_task_guid` was a GET with a body; here it is a POST.
+
+use bbs_proto::models::{CachedDependency, DownloadAction};
+use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
+use diego_revisions::{actions, each};
+use prost::Message;
+
+/// Field numbers of a desired LRP.
+const LRP_ACTIONS: [u32; 3] = [6, 7, 9];
+const START_TIMEOUT_S: u32 = 8;
+const START_TIMEOUT_MS: u32 = 27;
+
+/// Field numbers of a task's definition, and its own in the task.
+const DEFINITION: u32 = 1;
+const TASK_ACTION: u32 = 3;
+
+/// Field numbers of a message that has cached dependencies.
+struct Cached {
+    /// What they are downloaded before.
+    action: u32,
+    dependencies: u32,
+    legacy_download_user: u32,
+}
+
+const DESIRED_LRP: Cached = Cached { action: 6, dependencies: 22, legacy_download_user: 23 };
+const TASK_DEFINITION: Cached = Cached { action: TASK_ACTION, dependencies: 15, legacy_download_user: 16 };
+
+#[derive(Debug)]
+pub struct FirstRevision;
+
+impl Translator for FirstRevision {
+    fn manifest() -> TranslatorManifest {
+        TranslatorManifest::new(ApiVersion::new(0, 11), ApiVersion::new(0, 12), "first-revision")
+            .summary("Cached dependencies as downloads, timeouts in nanoseconds, start timeouts in seconds")
+            .paged_method("DesiredLRPs", "/v1/desired_lrps/list")
+            .method("DesiredLRPByProcessGuid", "/v1/desired_lrps/get_by_process_guid")
+            .method("DesireDesiredLRP", "/v1/desired_lrp/desire")
+            .paged_method("Tasks", "/v1/tasks/list")
+            .method("TaskByGuid", "/v1/tasks/get_by_task_guid")
+            .method("DesireTask", "/v1/tasks/desire")
+            .hides("DesiredLRPs_r1")
+            .hides("DesiredLRPByProcessGuid_r1")
+            .hides("DesireDesiredLRP_r1")
+            .hides("Tasks_r1")
+            .hides("TaskByGuid_r1")
+            .hides("DesireTask_r1")
+    }
+
+    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        match method {
+            "DesiredLRPs" => Ok(diego_revisions::answer(next.call("DesiredLRPs_r1", request)?, desired_lrp)?),
+            "DesiredLRPByProcessGuid" => {
+                Ok(diego_revisions::answer(next.call("DesiredLRPByProcessGuid_r1", request)?, desired_lrp)?)
+            }
+            "Tasks" => tasks(next.call("Tasks_r1", request)?),
+            "TaskByGuid" => tasks(next.call("TaskByGuid_r1", request)?),
+            "DesireDesiredLRP" => next.call("DesireDesiredLRP_r2", &diego_revisions::request(request, newer_lrp)),
+            "DesireTask" => next.call("DesireTask_r2", &diego_revisions::request(request, newer_definition)),
+            other => Err(Fault::new(format!("API 0.11 has no method {other}"))),
+        }
+    }
+}
+
+/// With an error, what was read until then is returned as it is.
+fn tasks(answer: Vec<u8>) -> Result<Vec<u8>, Fault> {
+    if diego_revisions::has_error(&answer)? { Ok(answer) } else { Ok(diego_revisions::answer(answer, task)?) }
+}
+
+fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    with_downloads(lrp, &DESIRED_LRP)
+}
+
+fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    each(task, DEFINITION, |definition| with_downloads(definition, &TASK_DEFINITION))
+}
+
+/// Cached dependencies as downloads before the action. `None` if there are none.
+fn with_downloads(message: &[u8], numbers: &Cached) -> Result<Option<Vec<u8>>, WireError> {
+    let (mut dependencies, mut action, mut user) = (Vec::new(), None, &b""[..]);
+    for field in wire::fields(message) {
+        let field = field?;
+        match field.number {
+            number if number == numbers.dependencies => dependencies.push(dependency(field.bytes()?)?),
+            number if number == numbers.action => action = Some(field.bytes()?),
+            number if number == numbers.legacy_download_user => user = field.bytes()?,
+            _ => {}
+        }
+    }
+    if dependencies.is_empty() {
+        return Ok(None);
+    }
+    let downloads: Vec<_> = dependencies.into_iter().map(|dependency| download(dependency, user)).collect();
+    let action = actions::serial(actions::parallel_downloads(&downloads), action)?;
+    let rest = wire::remove(message, numbers.dependencies)?;
+    wire::replace(&rest, numbers.action, Value::Bytes(&action)).map(Some)
+}
+
+fn dependency(bytes: &[u8]) -> Result<CachedDependency, WireError> {
+    // The message has only text, which is bytes here: what can be parsed can be decoded.
+    CachedDependency::decode(bytes).or(Err(WireError::Truncated { at: 0 }))
+}
+
+/// Without the checksum, as Diego's BBS did it.
+fn download(dependency: CachedDependency, user: &[u8]) -> DownloadAction {
+    DownloadAction {
+        artifact: dependency.name,
+        from: dependency.from,
+        to: dependency.to,
+        cache_key: dependency.cache_key,
+        log_source: dependency.log_source,
+        user: user.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn newer_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    let edited = wire::edit(lrp, |field| {
+        if LRP_ACTIONS.contains(&field.number) {
+            actions::with_timeouts_in_ms(field.bytes()?)
+        } else {
+            Ok::<_, WireError>(None)
+        }
+    })?;
+    let timeout_s = wire::get(lrp, START_TIMEOUT_S)?.map_or(Ok(0), |field| field.varint())?;
+    // As Diego's BBS cut it to 32 bits.
+    let timeout_ms = u64::from((timeout_s as u32).wrapping_mul(1_000));
+    let lrp = wire::replace(edited.as_deref().unwrap_or(lrp), START_TIMEOUT_MS, Value::Varint(timeout_ms))?;
+    diego_revisions::with_metric_tag(lrp).map(Some)
+}
+
+fn newer_definition(definition: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    each(definition, TASK_ACTION, actions::with_timeouts_in_ms)
+}
+
+export_translator!(FirstRevision);
+
+#[cfg(test)]
+mod tests;

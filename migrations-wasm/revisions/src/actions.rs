@@ -1,0 +1,110 @@
+//! Trees of actions: downloads before an action, and timeouts in two units.
+
+use bbs_proto::models::DownloadAction;
+use bbs_sdk::wire::{self, Field, Value, WireError};
+use prost::Message;
+
+/// Field numbers of an action's alternatives.
+const DOWNLOAD: u32 = 1;
+const TIMEOUT: u32 = 4;
+const EMIT_PROGRESS: u32 = 5;
+const PARALLEL: u32 = 7;
+const SERIAL: u32 = 8;
+const CODEPENDENT: u32 = 9;
+/// The field of the actions inside another one.
+const ACTIONS: u32 = 1;
+
+/// Field numbers of a timeout.
+const DEPRECATED_TIMEOUT_NS: u32 = 2;
+const TIMEOUT_MS: u32 = 4;
+
+const NS_PER_MS: i64 = 1_000_000;
+
+/// The downloads in parallel. Not empty.
+pub fn parallel_downloads(downloads: &[DownloadAction]) -> Vec<u8> {
+    let downloads = downloads.iter().map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));
+    wrapped(PARALLEL, &actions(downloads))
+}
+
+/// The first action, and then the other one if there is one: of that, the alternative with the lowest number alone, as
+/// Diego's BBS unwraps it.
+///
+/// # Errors
+/// If the other action cannot be parsed.
+pub fn serial(first: Vec<u8>, then: Option<&[u8]>) -> Result<Vec<u8>, WireError> {
+    let then = then.map(first_alternative).transpose()?;
+    Ok(wrapped(SERIAL, &actions([first].into_iter().chain(then))))
+}
+
+fn first_alternative(action: &[u8]) -> Result<Vec<u8>, WireError> {
+    let mut first: Option<Field<'_>> = None;
+    for field in wire::fields(action) {
+        let field = field?;
+        if (DOWNLOAD..=CODEPENDENT).contains(&field.number) && first.is_none_or(|first| field.number <= first.number) {
+            first = Some(field);
+        }
+    }
+    Ok(first.map_or_else(Vec::new, |first| first.raw.to_vec()))
+}
+
+/// Writes each timeout in nanoseconds too, for readers that know no other unit. A timeout inside a timeout stays as it is,
+/// as in Diego's BBS. `None` if the action has no timeout.
+///
+/// # Errors
+/// If the action cannot be parsed.
+pub fn with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    edit_timeouts(action, &|timeout| {
+        let timeout_ns = number(timeout, TIMEOUT_MS)?.wrapping_mul(NS_PER_MS);
+        wire::replace(timeout, DEPRECATED_TIMEOUT_NS, Value::Varint(timeout_ns as u64)).map(Some)
+    })
+}
+
+/// Writes each timeout that is in nanoseconds in milliseconds too, rounded down. Also inside of other timeouts, where Diego's
+/// BBS left it at 0 and rejected the action. `None` if the action has no timeout in nanoseconds.
+///
+/// # Errors
+/// If the action cannot be parsed.
+pub fn with_timeouts_in_ms(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    edit_timeouts(action, &|timeout| {
+        let inner = edit_actions(timeout, &with_timeouts_in_ms)?;
+        let timeout_ns = number(timeout, DEPRECATED_TIMEOUT_NS)?;
+        if timeout_ns == 0 {
+            return Ok(inner);
+        }
+        let timeout_ms = Value::Varint((timeout_ns / NS_PER_MS) as u64);
+        wire::replace(inner.as_deref().unwrap_or(timeout), TIMEOUT_MS, timeout_ms).map(Some)
+    })
+}
+
+type Edit<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>;
+
+/// Edits the outermost timeouts.
+fn edit_timeouts(action: &[u8], edit: Edit<'_>) -> Result<Option<Vec<u8>>, WireError> {
+    wire::edit(action, |field| match field.number {
+        TIMEOUT => edit(field.bytes()?),
+        EMIT_PROGRESS..=CODEPENDENT => edit_actions(field.bytes()?, &|action| edit_timeouts(action, edit)),
+        _ => Ok(None),
+    })
+}
+
+/// Edits the actions inside an alternative.
+fn edit_actions(alternative: &[u8], edit: Edit<'_>) -> Result<Option<Vec<u8>>, WireError> {
+    wire::edit(alternative, |field| if field.number == ACTIONS { edit(field.bytes()?) } else { Ok(None) })
+}
+
+fn number(message: &[u8], number: u32) -> Result<i64, WireError> {
+    wire::get(message, number)?.map_or(Ok(0), |field| field.varint().map(|value| value as i64))
+}
+
+fn actions(actions: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    actions.into_iter().fold(Vec::new(), |mut all, action| {
+        wire::append(&mut all, ACTIONS, Value::Bytes(&action));
+        all
+    })
+}
+
+fn wrapped(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(content.len() + 6);
+    wire::append(&mut message, number, Value::Bytes(content));
+    message
+}

@@ -1,0 +1,74 @@
+//! What translators of Diego's revisions share: conversions of the objects in answers and requests, and of what several
+//! revisions changed alike. At the wire level: fields that are unknown here pass through.
+
+pub mod actions;
+
+use bbs_proto::models::{MetricTagEntry, MetricTagValue};
+use bbs_sdk::wire::{self, Value, WireError};
+use prost::Message;
+
+/// The field of the error in an answer.
+pub const ERROR: u32 = 1;
+/// The field of the objects in an answer.
+pub const OBJECTS: u32 = 2;
+/// The field of the object in a request to desire one.
+const DESIRED: u32 = 1;
+
+/// Field numbers of a desired LRP.
+const PROCESS_GUID: u32 = 1;
+const METRICS_GUID: u32 = 18;
+const METRIC_TAGS: u32 = 35;
+
+/// A conversion of a message; `None` if it stays as it is.
+pub type Convert = fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>;
+
+/// Converts each field with this number. `None` if all stay as they are.
+///
+/// # Errors
+/// If the message cannot be parsed.
+pub fn each(message: &[u8], number: u32, convert: Convert) -> Result<Option<Vec<u8>>, WireError> {
+    wire::edit(message, |field| if field.number == number { convert(field.bytes()?) } else { Ok(None) })
+}
+
+/// The answer of an older method: that of the newer one with its objects converted.
+///
+/// # Errors
+/// If the answer cannot be parsed.
+pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
+    Ok(each(&answer, OBJECTS, convert)?.unwrap_or(answer))
+}
+
+/// Whether an answer has an error.
+///
+/// # Errors
+/// If the answer cannot be parsed.
+pub fn has_error(answer: &[u8]) -> Result<bool, WireError> {
+    wire::get(answer, ERROR).map(|error| error.is_some())
+}
+
+/// The request for the newer method: that for the older one with the object that it desires converted. A malformed request
+/// stays as it is: the newer method rejects it.
+pub fn request(request: &[u8], convert: Convert) -> Vec<u8> {
+    each(request, DESIRED, convert).ok().flatten().unwrap_or_else(|| request.to_vec())
+}
+
+/// A desired LRP with a metric tag: Diego requires at least one, and `source_id` to equal the metrics guid if there is one.
+/// Revisions from before there were tags have none.
+///
+/// # Errors
+/// If the message cannot be parsed.
+pub fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    if wire::get(&lrp, METRIC_TAGS)?.is_some() {
+        return Ok(lrp);
+    }
+    let text = |number| wire::get(&lrp, number)?.map_or(Ok(&b""[..]), |field| field.bytes());
+    let metrics_guid = text(METRICS_GUID)?;
+    let source_id = if metrics_guid.is_empty() { text(PROCESS_GUID)? } else { metrics_guid };
+    let value = MetricTagValue { r#static: source_id.to_vec(), ..Default::default() };
+    let tag = MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) };
+    wire::append(&mut lrp, METRIC_TAGS, Value::Bytes(&tag.encode_to_vec()));
+    Ok(lrp)
+}
+
+#[cfg(test)]
+mod tests;
