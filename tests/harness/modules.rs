@@ -5,15 +5,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::testing::modules::build::{self, BuildRequest, Others};
+use bbs::testing::modules::catalog::Catalog;
 use bbs::testing::modules::sandbox::{CacheFolders, Limits, Sandbox};
+use bbs::testing::modules::translate::Translate;
 use bbs::testing::modules::{MigrationModule, Module, TranslatorModule};
 use bbs::testing::progress::Progress;
 
 use super::once::{files_of, folder, hash_of_files, made_once};
 use super::workspace;
 
-const DEFAULT_SOURCES: [&str; 6] =
-    ["Cargo.lock", "Cargo.toml", "migrations-wasm/api", "migrations-wasm/catalog.toml", "migrations-wasm/data", "sdk"];
+const DEFAULT_SOURCES: [&str; 7] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "migrations-wasm/api",
+    "migrations-wasm/catalog.toml",
+    "migrations-wasm/data",
+    "migrations-wasm/revisions",
+    "sdk",
+];
 
 /// The default modules directory as `bbs module build` writes it.
 pub fn modules() -> PathBuf {
@@ -22,6 +31,12 @@ pub fn modules() -> PathBuf {
         let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Drop };
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
+}
+
+/// The translators of the default catalog, oldest first.
+pub fn translators() -> Vec<Arc<dyn Translate>> {
+    let catalog = Catalog::load(&modules(), &sandbox()).unwrap();
+    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
 }
 
 /// A modules directory with the default modules followed by those that split `desired_lrps` in two, which are not part of

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bbs::testing::modules::catalog::Catalog;
 use bbs::testing::modules::translate::Translate;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
-use crate::harness::fixture;
 use crate::harness::layouts::on_each_layout;
-use crate::harness::modules;
+use crate::harness::modules::translators;
 use crate::harness::server::{Options, Server};
 use crate::harness::workspace;
 
@@ -22,11 +20,6 @@ mod generated;
 mod layers;
 mod served;
 mod timeouts;
-
-fn translators() -> Vec<Arc<dyn Translate>> {
-    let catalog = Catalog::load(&modules::modules(), &modules::sandbox()).unwrap();
-    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
-}
 
 /// The component that serves a version.
 fn translator(serves: &str) -> Arc<dyn Translate> {
@@ -48,7 +41,7 @@ fn vectors(name: &str) -> Vec<Vec<String>> {
 
 /// A list with one encoded object.
 fn list_of(object: &[u8]) -> Vec<u8> {
-    bbs_proto::prost::Message::encode_to_vec(&OneObject { object: object.to_vec() })
+    OneObject { object: object.to_vec() }.encode_to_vec()
 }
 
 /// Any of Diego's answers with one object.

@@ -13,13 +13,8 @@ use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::modules;
+use crate::harness::modules::{self, translators};
 use crate::harness::server::{Options, Server};
-
-fn translators() -> Vec<Arc<dyn Translate>> {
-    let catalog = Catalog::load(&modules::modules(), &modules::sandbox()).unwrap();
-    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
-}
 
 async fn server(kind: Kind) -> Server {
     Server::start(Options { kind, translators: translators(), ..Options::default() }).await

@@ -32,7 +32,7 @@ pub(crate) fn task_in_order(mut task: proto::Task) -> proto::Task {
 }
 
 /// Sends the recorded request of Diego's client. Returns the host's answer and the recorded one.
-async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> (M, M) {
+pub(crate) async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> (M, M) {
     let (request, expected) = fixture::expected(call);
     let answer = server.post(path, request).await.message();
     (answer, M::decode(&expected[..]).unwrap())

@@ -1,7 +1,7 @@
 //! Older revisions over HTTP.
 
 use super::*;
-use crate::api::answers::{in_order, same, task_in_order};
+use crate::api::answers::{both, in_order, same, task_in_order};
 use crate::api::{desire, lrp};
 
 async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
@@ -10,12 +10,6 @@ async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
 
 async fn with_fixture(kind: Kind) -> Server {
     Server::start(Options { kind, with_fixture: true, translators: translators(), ..Options::default() }).await
-}
-
-/// The host's answer to a recorded request of Diego's client, and the recorded answer.
-async fn both<M: Message + Default>(server: &Server, call: &str, path: &str) -> (M, M) {
-    let (request, expected) = fixture::expected(call);
-    (server.post(path, request).await.message(), M::decode(&expected[..]).unwrap())
 }
 
 on_each_layout!(reads_without_layers_agree_with_diego);
