@@ -20,6 +20,50 @@ const TIMEOUT_MS: u32 = 4;
 
 const NS_PER_MS: i64 = 1_000_000;
 
+/// Field numbers of a message with files that are downloaded before an action.
+#[derive(Debug, Clone, Copy)]
+pub struct Downloaded {
+    /// The files, such as image layers.
+    pub files: u32,
+    /// What they are downloaded before.
+    pub action: u32,
+    /// The user that they belong to.
+    pub legacy_download_user: u32,
+}
+
+/// What of a message its downloads are made from.
+#[derive(Debug)]
+pub struct ToDownload<'a, M> {
+    /// In the order of the message.
+    pub files: Vec<M>,
+    /// What follows the downloads.
+    pub action: Option<&'a [u8]>,
+    /// Empty without one.
+    pub user: &'a [u8],
+}
+
+impl Downloaded {
+    /// Reads the fields of a message.
+    ///
+    /// # Errors
+    /// If the message or one of its files cannot be parsed.
+    pub fn read<M: Message + Default>(self, message: &[u8]) -> Result<ToDownload<'_, M>, WireError> {
+        let (mut files, mut action, mut user) = (Vec::new(), None, &b""[..]);
+        for field in wire::fields(message) {
+            let field = field?;
+            if field.number == self.files {
+                // Files have only numbers and text, which are bytes here: what can be parsed can be decoded.
+                files.push(M::decode(field.bytes()?).or(Err(WireError::Truncated { at: field.at }))?);
+            } else if field.number == self.action {
+                action = Some(field.bytes()?);
+            } else if field.number == self.legacy_download_user {
+                user = field.bytes()?;
+            }
+        }
+        Ok(ToDownload { files, action, user })
+    }
+}
+
 /// The downloads in parallel. Not empty.
 pub fn parallel_downloads(downloads: &[DownloadAction]) -> Vec<u8> {
     let downloads = downloads.iter().map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));

@@ -3,7 +3,8 @@
 
 pub mod actions;
 
-use bbs_proto::models::{MetricTagEntry, MetricTagValue};
+use bbs_proto::models::error::Type;
+use bbs_proto::models::{Error, MetricTagEntry, MetricTagValue};
 use bbs_sdk::wire::{self, Value, WireError};
 use prost::Message;
 
@@ -38,12 +39,20 @@ pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
     Ok(each(&answer, OBJECTS, convert)?.unwrap_or(answer))
 }
 
-/// Whether an answer has an error.
+/// The same for an answer without an error. With one, what was read until then is returned as it is.
 ///
 /// # Errors
 /// If the answer cannot be parsed.
-pub fn has_error(answer: &[u8]) -> Result<bool, WireError> {
-    wire::get(answer, ERROR).map(|error| error.is_some())
+pub fn complete_answer(newer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
+    if wire::get(&newer, ERROR)?.is_some() { Ok(newer) } else { answer(newer, convert) }
+}
+
+/// An answer with an error alone; all answers have it in the same field.
+pub fn failed(kind: Type, message: &str) -> Vec<u8> {
+    let error = Error { r#type: kind.into(), message: message.into() };
+    let mut answer = Vec::new();
+    wire::append(&mut answer, ERROR, Value::Bytes(&error.encode_to_vec()));
+    answer
 }
 
 /// The request for the newer method: that for the older one with the object that it desires converted. A malformed request

@@ -3,21 +3,18 @@
 
 mod lrp;
 
+use bbs_proto::models::DesiredLrPsRequest;
 use bbs_proto::models::error::Type;
-use bbs_proto::models::{DesiredLrPsRequest, Error};
-use bbs_proto::v0_10::{CreateDesiredLrpResponse, ListMutableDesiredLrPsRequest};
+use bbs_proto::v0_10::ListMutableDesiredLrPsRequest;
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
+use diego_revisions::{ERROR, OBJECTS};
 use prost::Message;
 
 /// Field numbers of the messages in this version's create request, and in Diego's.
 const MUTABLE_DESIRED_LRP: u32 = 1;
 const IMMUTABLE_DESIRED_LRP: u32 = 2;
 const DESIRED_LRP: u32 = 1;
-
-/// Field numbers of all list responses.
-const ERROR: u32 = 1;
-const ITEMS: u32 = 2;
 
 #[derive(Debug)]
 pub struct TwoMessages;
@@ -96,17 +93,15 @@ fn list(request: &[u8], next: &dyn Next, view: View) -> Result<Vec<u8>, Fault> {
         let field = field?;
         match field.number {
             ERROR => answer.extend_from_slice(field.raw),
-            ITEMS => wire::append(&mut answer, ITEMS, Value::Bytes(&view(field.bytes()?)?)),
+            OBJECTS => wire::append(&mut answer, OBJECTS, Value::Bytes(&view(field.bytes()?)?)),
             _ => {}
         }
     }
     Ok(answer)
 }
 
-/// Returns an error response; all methods have their error in the same field.
 fn invalid(message: &str) -> Vec<u8> {
-    let error = Error { r#type: Type::InvalidRequest.into(), message: message.into() };
-    CreateDesiredLrpResponse { error: Some(error) }.encode_to_vec()
+    diego_revisions::failed(Type::InvalidRequest, message)
 }
 
 export_translator!(TwoMessages);

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use bbs_proto::models::{Action, TryAction};
+use bbs_proto::models::{Action, Error, TryAction};
 use bbs_proto::models::{
     DesireLrpRequest, DesiredLrPsResponse, DesiredLrp, MetricTagEntry, MetricTagValue, ModificationTag, ProtoRoutes,
     RouteEntry, RunAction, SerialAction, TimeoutAction,
@@ -49,7 +49,7 @@ fn create(mutable: v0_10::MutableDesiredLrp, immutable: v0_10::ImmutableDesiredL
 fn refusal(request: &[u8]) -> String {
     let next = |method: &str, _: &[u8]| -> Result<Vec<u8>, Fault> { panic!("{method} was called") };
     let answer = TwoMessages::call("CreateDesiredLRP", request, &next).unwrap();
-    let error = CreateDesiredLrpResponse::decode(&answer[..]).unwrap().error.unwrap();
+    let error = v0_10::CreateDesiredLrpResponse::decode(&answer[..]).unwrap().error.unwrap();
     assert_eq!(error.r#type(), Type::InvalidRequest);
     String::from_utf8(error.message).unwrap()
 }

@@ -7,8 +7,8 @@
 use bbs_proto::models::{CachedDependency, DownloadAction};
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
-use diego_revisions::{actions, each};
-use prost::Message;
+use diego_revisions::actions::{self, Downloaded, ToDownload};
+use diego_revisions::each;
 
 /// Field numbers of a desired LRP.
 const LRP_ACTIONS: [u32; 3] = [6, 7, 9];
@@ -19,16 +19,8 @@ const START_TIMEOUT_MS: u32 = 27;
 const DEFINITION: u32 = 1;
 const TASK_ACTION: u32 = 3;
 
-/// Field numbers of a message that has cached dependencies.
-struct Cached {
-    /// What they are downloaded before.
-    action: u32,
-    dependencies: u32,
-    legacy_download_user: u32,
-}
-
-const DESIRED_LRP: Cached = Cached { action: 6, dependencies: 22, legacy_download_user: 23 };
-const TASK_DEFINITION: Cached = Cached { action: TASK_ACTION, dependencies: 15, legacy_download_user: 16 };
+const DESIRED_LRP: Downloaded = Downloaded { files: 22, action: 6, legacy_download_user: 23 };
+const TASK_DEFINITION: Downloaded = Downloaded { files: 15, action: TASK_ACTION, legacy_download_user: 16 };
 
 #[derive(Debug)]
 pub struct FirstRevision;
@@ -57,8 +49,8 @@ impl Translator for FirstRevision {
             "DesiredLRPByProcessGuid" => {
                 Ok(diego_revisions::answer(next.call("DesiredLRPByProcessGuid_r1", request)?, desired_lrp)?)
             }
-            "Tasks" => tasks(next.call("Tasks_r1", request)?),
-            "TaskByGuid" => tasks(next.call("TaskByGuid_r1", request)?),
+            "Tasks" => Ok(diego_revisions::complete_answer(next.call("Tasks_r1", request)?, task)?),
+            "TaskByGuid" => Ok(diego_revisions::complete_answer(next.call("TaskByGuid_r1", request)?, task)?),
             "DesireDesiredLRP" => next.call("DesireDesiredLRP_r2", &diego_revisions::request(request, newer_lrp)),
             "DesireTask" => next.call("DesireTask_r2", &diego_revisions::request(request, newer_definition)),
             other => Err(Fault::new(format!("API 0.11 has no method {other}"))),
@@ -66,43 +58,24 @@ impl Translator for FirstRevision {
     }
 }
 
-/// With an error, what was read until then is returned as it is.
-fn tasks(answer: Vec<u8>) -> Result<Vec<u8>, Fault> {
-    if diego_revisions::has_error(&answer)? { Ok(answer) } else { Ok(diego_revisions::answer(answer, task)?) }
-}
-
 fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    with_downloads(lrp, &DESIRED_LRP)
+    with_downloads(lrp, DESIRED_LRP)
 }
 
 fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(task, DEFINITION, |definition| with_downloads(definition, &TASK_DEFINITION))
+    each(task, DEFINITION, |definition| with_downloads(definition, TASK_DEFINITION))
 }
 
 /// Cached dependencies as downloads before the action. `None` if there are none.
-fn with_downloads(message: &[u8], numbers: &Cached) -> Result<Option<Vec<u8>>, WireError> {
-    let (mut dependencies, mut action, mut user) = (Vec::new(), None, &b""[..]);
-    for field in wire::fields(message) {
-        let field = field?;
-        match field.number {
-            number if number == numbers.dependencies => dependencies.push(dependency(field.bytes()?)?),
-            number if number == numbers.action => action = Some(field.bytes()?),
-            number if number == numbers.legacy_download_user => user = field.bytes()?,
-            _ => {}
-        }
-    }
+fn with_downloads(message: &[u8], numbers: Downloaded) -> Result<Option<Vec<u8>>, WireError> {
+    let ToDownload { files: dependencies, action, user } = numbers.read::<CachedDependency>(message)?;
     if dependencies.is_empty() {
         return Ok(None);
     }
     let downloads: Vec<_> = dependencies.into_iter().map(|dependency| download(dependency, user)).collect();
     let action = actions::serial(actions::parallel_downloads(&downloads), action)?;
-    let rest = wire::remove(message, numbers.dependencies)?;
+    let rest = wire::remove(message, numbers.files)?;
     wire::replace(&rest, numbers.action, Value::Bytes(&action)).map(Some)
-}
-
-fn dependency(bytes: &[u8]) -> Result<CachedDependency, WireError> {
-    // The message has only text, which is bytes here: what can be parsed can be decoded.
-    CachedDependency::decode(bytes).or(Err(WireError::Truncated { at: 0 }))
 }
 
 /// Without the checksum, as Diego's BBS did it.

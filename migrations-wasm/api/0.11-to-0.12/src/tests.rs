@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
 
 use super::*;
 

@@ -56,18 +56,13 @@ impl Translator for RevisionOne {
             "DesiredLRPByProcessGuid_r1" => {
                 Ok(diego_revisions::answer(next.call("DesiredLRPByProcessGuid_r2", request)?, desired_lrp)?)
             }
-            "Tasks_r1" => tasks(next.call("Tasks_r2", request)?),
-            "TaskByGuid_r1" => tasks(next.call("TaskByGuid_r2", request)?),
+            "Tasks_r1" => Ok(diego_revisions::complete_answer(next.call("Tasks_r2", request)?, task)?),
+            "TaskByGuid_r1" => Ok(diego_revisions::complete_answer(next.call("TaskByGuid_r2", request)?, task)?),
             "DesireDesiredLRP_r1" => next.call("DesireDesiredLRP_r2", &diego_revisions::request(request, newer_lrp)),
             "DesireTask_r1" => next.call("DesireTask_r2", &diego_revisions::request(request, newer_definition)),
             other => Err(Fault::new(format!("API 0.12 has no method {other}"))),
         }
     }
-}
-
-/// With an error, what was read until then is returned as it is.
-fn tasks(answer: Vec<u8>) -> Result<Vec<u8>, Fault> {
-    if diego_revisions::has_error(&answer)? { Ok(answer) } else { Ok(diego_revisions::answer(answer, task)?) }
 }
 
 /// The request without newer filters; a malformed one as it is.

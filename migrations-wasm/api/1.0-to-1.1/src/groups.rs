@@ -11,10 +11,8 @@ use bbs_proto::models::{
 };
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Fault, Next};
-use diego_revisions::{ERROR, OBJECTS};
+use diego_revisions::{ERROR, OBJECTS, failed};
 use prost::Message;
-
-use crate::failed;
 
 /// Field numbers of an actual LRP and of a group.
 const KEY: u32 = 1;

@@ -4,21 +4,19 @@
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type};
 use bbs_proto::models::{CachedDependency, DownloadAction, ImageLayer};
 use bbs_sdk::wire::{self, Value, WireError};
-use diego_revisions::actions;
+use diego_revisions::actions::{self, Downloaded, ToDownload};
 use prost::Message;
 
 /// Field numbers of a message that has image layers.
 struct Layered {
-    /// What exclusive layers are downloaded before.
-    action: u32,
+    layers: Downloaded,
     cached_dependencies: u32,
-    legacy_download_user: u32,
-    image_layers: u32,
 }
 
-const DESIRED_LRP: Layered = Layered { action: 6, cached_dependencies: 22, legacy_download_user: 23, image_layers: 34 };
+const DESIRED_LRP: Layered =
+    Layered { layers: Downloaded { files: 34, action: 6, legacy_download_user: 23 }, cached_dependencies: 22 };
 const TASK_DEFINITION: Layered =
-    Layered { action: 3, cached_dependencies: 15, legacy_download_user: 16, image_layers: 25 };
+    Layered { layers: Downloaded { files: 25, action: 3, legacy_download_user: 16 }, cached_dependencies: 15 };
 /// The field of a task's definition.
 const DEFINITION: u32 = 1;
 
@@ -39,16 +37,8 @@ pub(crate) fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
 }
 
 fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, WireError> {
-    let (mut layers, mut action, mut user) = (Vec::new(), None, &b""[..]);
-    for field in wire::fields(message) {
-        let field = field?;
-        match field.number {
-            number if number == numbers.image_layers => layers.push(layer(field.bytes()?)?),
-            number if number == numbers.action => action = Some(field.bytes()?),
-            number if number == numbers.legacy_download_user => user = field.bytes()?,
-            _ => {}
-        }
-    }
+    let Layered { layers: Downloaded { files, action: action_number, .. }, cached_dependencies } = *numbers;
+    let ToDownload { files: layers, action, user } = numbers.layers.read::<ImageLayer>(message)?;
     if layers.is_empty() {
         return Ok(None);
     }
@@ -59,9 +49,9 @@ fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, 
     if !downloads.is_empty() {
         let parallel = actions::parallel_downloads(&downloads);
         let action = if action.is_some() { actions::serial(parallel, action)? } else { parallel };
-        added.push((numbers.action, action));
+        added.push((action_number, action));
     }
-    added.extend(of(Type::Shared).map(|layer| (numbers.cached_dependencies, cached_dependency(layer).encode_to_vec())));
+    added.extend(of(Type::Shared).map(|layer| (cached_dependencies, cached_dependency(layer).encode_to_vec())));
     let mut added = added.into_iter().peekable();
     let mut converted = Vec::with_capacity(message.len());
     for field in wire::fields(message) {
@@ -69,8 +59,8 @@ fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, 
         while let Some((number, value)) = added.next_if(|(number, _)| *number <= field.number) {
             wire::append(&mut converted, number, Value::Bytes(&value));
         }
-        let is_replaced = field.number == numbers.action && !downloads.is_empty();
-        if field.number != numbers.image_layers && !is_replaced {
+        let is_replaced = field.number == action_number && !downloads.is_empty();
+        if field.number != files && !is_replaced {
             converted.extend_from_slice(field.raw);
         }
     }
@@ -78,11 +68,6 @@ fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, 
         wire::append(&mut converted, number, Value::Bytes(&value));
     }
     Ok(Some(converted))
-}
-
-fn layer(bytes: &[u8]) -> Result<ImageLayer, WireError> {
-    // The message has only numbers and text, which are bytes here: what can be parsed can be decoded.
-    ImageLayer::decode(bytes).or(Err(WireError::Truncated { at: 0 }))
 }
 
 /// The enum's name in lower case, or the number if it has none.

@@ -6,11 +6,8 @@
 mod groups;
 mod layers;
 
-use bbs_proto::models::error::Type;
-use bbs_proto::models::{ActualLrpLifecycleResponse, Error};
 use bbs_sdk::wire;
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
-use prost::Message;
 
 /// Field numbers of what Diego's first revisions of these requests ignore: internal routes and metric tags.
 const NEWER_FIELDS_OF_A_START: [u32; 2] = [4, 5];
@@ -66,12 +63,6 @@ impl Translator for DeprecatedRoutes {
 fn without(request: &[u8], numbers: [u32; 2]) -> Vec<u8> {
     let rest = numbers.iter().try_fold(request.to_vec(), |rest, number| wire::remove(&rest, *number));
     rest.unwrap_or_else(|_| request.to_vec())
-}
-
-/// An answer with an error alone; all methods have it in the same field.
-fn failed(kind: Type, message: &str) -> Vec<u8> {
-    let error = Error { r#type: kind.into(), message: message.into() };
-    ActualLrpLifecycleResponse { error: Some(error) }.encode_to_vec()
 }
 
 export_translator!(DeprecatedRoutes);

@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 
 use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type as LayerType};
 
 use bbs_sdk::wire::Value;
 use diego_revisions::OBJECTS;
+use prost::Message;
 
 use super::*;
 
