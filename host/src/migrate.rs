@@ -159,11 +159,9 @@ pub async fn arguments(
     versions: std::ops::RangeInclusive<DataVersion>,
 ) -> Result<Arguments, MigrateError> {
     let mut tx = fence.begin().await?;
-    let mut arguments = Arguments::new();
     let known = context.migrations.iter().map(|migration| migration.manifest().version);
-    for version in known.filter(|version| versions.contains(version)) {
-        arguments.insert(version, state::run_arguments(&mut tx, version, context.now_ns).await?);
-    }
+    let known = known.filter(|version| versions.contains(version));
+    let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
     tx.commit().await.map_err(sql("bbs_run_arguments"))?;
     Ok(arguments)
 }

@@ -183,12 +183,8 @@ impl Work {
 
     /// The arguments of its steps, drawn once for each migration and then stored.
     pub(super) async fn draw_arguments(&self, tx: &mut Transaction, now_ns: i64) -> Result<Arguments, MigrateError> {
-        let mut arguments = Arguments::new();
-        for step in self.lens.steps() {
-            let version = step.manifest().version;
-            arguments.insert(version, state::run_arguments(tx, version, now_ns).await?);
-        }
-        Ok(arguments)
+        let versions = self.lens.steps().map(|step| step.manifest().version);
+        state::arguments(tx, versions, now_ns).await
     }
 }
 

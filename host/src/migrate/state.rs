@@ -14,6 +14,7 @@ use crate::database::schema::{self, exists as table_exists};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
+use crate::lens::Arguments;
 use crate::lock::fence::Fence;
 pub(super) use crate::rows::digest::signed;
 
@@ -316,12 +317,20 @@ pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result
     Ok(())
 }
 
-/// The arguments of a migration on this database: drawn at the first use, the same at every later one.
-pub(super) async fn run_arguments(
+/// The arguments of migrations on this database: drawn at the first use, the same at every later one.
+pub(super) async fn arguments(
     tx: &mut Transaction,
-    version: DataVersion,
+    versions: impl Iterator<Item = DataVersion>,
     now_ns: i64,
-) -> Result<RunArguments, MigrateError> {
+) -> Result<Arguments, MigrateError> {
+    let mut arguments = Arguments::new();
+    for version in versions {
+        arguments.insert(version, run_arguments(tx, version, now_ns).await?);
+    }
+    Ok(arguments)
+}
+
+async fn run_arguments(tx: &mut Transaction, version: DataVersion, now_ns: i64) -> Result<RunArguments, MigrateError> {
     if let Some(known) = known_arguments(tx, version).await? {
         return Ok(known);
     }
