@@ -15,17 +15,18 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-pub use chain::{ApiError, CallTarget, names};
-pub use methods::{Route, Stream, routes};
+pub use chain::{ApiError, CallTarget, StreamTarget, names};
+pub use methods::{Route, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 
 use crate::domain::{Page, Service};
 use crate::model::TraceId;
-use crate::modules::translate::{ApiVersion, Translate, TranslateError};
+use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
 use crate::store::Key;
 use chain::TranslatorChain;
 use handlers::HandlerCall;
+use stream::Streams;
 
 /// The API version that the compiled handlers implement.
 pub const NATIVE: ApiVersion = ApiVersion { major: 1, minor: 1 };
@@ -36,10 +37,11 @@ const PAGE_UNITS: u32 = 500;
 /// Answers API calls while this host is the master.
 pub struct Api {
     service: Service,
-    chain: TranslatorChain,
+    chain: Arc<TranslatorChain>,
+    streams: Arc<Streams>,
     page_units: u32,
-    /// Bounds concurrent runs of the chain to the instances of each translator, so that a run that has started never
-    /// waits for an instance of a module further along.
+    /// Bounds concurrent runs of the chain to the instances of each translator, without those that translate events, so
+    /// that a run that has started never waits for an instance of a module further along.
     runs: Semaphore,
 }
 
@@ -111,9 +113,11 @@ impl Api {
     /// [`ApiError`] if the translators have a gap or do not end at [`NATIVE`], or if the pin is malformed or not served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
         // Without translators the semaphore is never acquired.
-        let runs = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
-        let chain = pinned_chain(translators, pin)?;
-        Ok(Self { service, chain, page_units: PAGE_UNITS, runs: Semaphore::new(runs) })
+        let instances = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
+        let chain = Arc::new(pinned_chain(translators, pin)?);
+        let event_runs = (0..chain.steps()).filter(|step| chain.has_streams(*step)).count();
+        let runs = Semaphore::new(instances.saturating_sub(event_runs).max(1));
+        Ok(Self { service, streams: Streams::new(Arc::clone(&chain)), chain, page_units: PAGE_UNITS, runs })
     }
 
     /// Sets the number of partition keys on one page of a list; at least 1.
@@ -134,8 +138,8 @@ impl Api {
 
     /// The method at this path for a client of `version`, which is one of the served versions. Without a version, that of
     /// the newest version, or of an older one that has the path among Diego's.
-    pub fn find(&self, version: Option<ApiVersion>, path: &str) -> Option<CallTarget> {
-        version.map_or_else(|| self.chain.by_diego_path(path), |version| self.chain.by_path(version, path))
+    pub fn find(&self, version: Option<ApiVersion>, verb: Verb, path: &str) -> Option<CallTarget> {
+        version.map_or_else(|| self.chain.by_diego_path(verb, path), |version| self.chain.by_path(version, verb, path))
     }
 
     /// The answer to a request whose body ended early.
@@ -158,8 +162,8 @@ impl Api {
     ///
     /// # Errors
     /// [`SubscribeError`] if the body cannot be decoded or the host is stopping.
-    pub fn subscribe(&self, stream: Stream, body: &[u8]) -> Result<EventStream, SubscribeError> {
-        EventStream::begin(self.service.events(), stream, body)
+    pub fn subscribe(&self, stream: StreamTarget, body: &[u8]) -> Result<EventStream, SubscribeError> {
+        EventStream::begin(self.service.events(), &self.streams, stream, body)
     }
 
     /// Ends every stream after the events published so far, and rejects new ones.

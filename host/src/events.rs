@@ -4,9 +4,10 @@
 
 mod derive;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub use derive::{Audience, Event};
@@ -30,11 +31,13 @@ pub enum Topic {
 #[derive(Debug)]
 pub struct PublishedChange {
     pub change: RecordChange,
-    /// Rendered once, for the first subscriber that reads it.
-    rendered: OnceLock<Vec<Rendered>>,
+    /// Its events as each stream sends them, rendered for the first subscriber that reads them.
+    renderings: Mutex<Vec<(Arc<str>, Rendering)>>,
 }
 
-/// A rendered event, the same for every subscriber.
+type Rendering = Arc<OnceCell<Option<Arc<[Rendered]>>>>;
+
+/// A rendered event, the same for every subscriber of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub text: Bytes,
@@ -80,12 +83,33 @@ impl Topic {
 
 impl PublishedChange {
     fn new(change: RecordChange) -> Self {
-        Self { change, rendered: OnceLock::new() }
+        Self { change, renderings: Mutex::default() }
     }
 
-    /// The rendered events of the change, in order. All callers must pass the same `render`.
-    pub fn rendered(&self, render: fn(&Event<'_>) -> Rendered) -> &[Rendered] {
-        self.rendered.get_or_init(|| derive::events(&self.change).iter().map(render).collect())
+    /// The events of the change, in order.
+    pub fn events(&self) -> Vec<Event<'_>> {
+        derive::events(&self.change)
+    }
+
+    /// The events of the change as a stream sends them, in order; `None` if they cannot be rendered. Rendered once for all
+    /// subscribers of the stream.
+    pub async fn rendered(
+        &self,
+        stream: &Arc<str>,
+        render: impl AsyncFnOnce() -> Option<Vec<Rendered>>,
+    ) -> Option<Arc<[Rendered]>> {
+        let rendering = self.rendering(stream);
+        rendering.get_or_init(async || render().await.map(Arc::from)).await.clone()
+    }
+
+    fn rendering(&self, stream: &Arc<str>) -> Rendering {
+        let mut renderings = self.renderings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rendering)) = renderings.iter().find(|(known, _)| known == stream) {
+            return Arc::clone(rendering);
+        }
+        let rendering = Rendering::default();
+        renderings.push((Arc::clone(stream), Arc::clone(&rendering)));
+        rendering
     }
 }
 

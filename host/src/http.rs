@@ -20,7 +20,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -31,9 +31,10 @@ pub use debug::serve_debug;
 pub use gate::Gate;
 pub use listener::serve_clients;
 
-use crate::api::{self, Answer, Api, CallTarget, Stream};
+use crate::api::{self, Answer, Api, CallTarget, StreamTarget};
 use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
+use crate::modules::translate::Verb;
 use in_flight::GuardedBody;
 use refusal::HttpError;
 use request::{Trace, VersionedPath};
@@ -145,13 +146,19 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
 }
 
 /// Keeps no reference to the API once the stream has started, so that open streams do not delay the host's exit.
-async fn subscribe(api: &Api, stream: Stream, request: Request, metrics: &Metrics) -> Result<Response, HttpError> {
+async fn subscribe(
+    api: &Api,
+    stream: StreamTarget,
+    request: Request,
+    metrics: &Metrics,
+) -> Result<Response, HttpError> {
     let body = read(request).await.map_err(|error| match error {
         BodyError::TooLarge => HttpError::BodyTooLarge,
         BodyError::Interrupted(error) => HttpError::NoEventStream(Box::new(error)),
     })?;
+    let route = stream.name().to_owned();
     let events = api.subscribe(stream, &body).map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
-    Ok(stream::response(events, stream.name(), metrics.clone()))
+    Ok(stream::response(events, route, metrics.clone()))
 }
 
 /// Why a body was not read.
@@ -177,8 +184,12 @@ fn find(api: &Api, request: &Request) -> Result<CallTarget, HttpError> {
     if let Some(version) = version.filter(|version| !api.served().contains(version)) {
         return Err(HttpError::NotAcceptable { version, served: api.served().to_vec() });
     }
-    let target = api.find(version, path).ok_or(HttpError::NotFound)?;
-    if request.method() == Method::POST { Ok(target) } else { Err(HttpError::WrongVerb) }
+    let target = |verb: Verb| api.find(version, verb, path);
+    let verb = Verb::ALL.into_iter().find(|verb| verb.name() == request.method().as_str());
+    verb.and_then(target).ok_or_else(|| {
+        let allowed: Vec<_> = Verb::ALL.into_iter().filter(|verb| target(*verb).is_some()).map(Verb::name).collect();
+        if allowed.is_empty() { HttpError::NotFound } else { HttpError::WrongVerb { allowed } }
+    })
 }
 
 /// Runs the call in a task of its own: a client that disconnects does not cancel a change half way.

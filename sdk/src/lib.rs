@@ -28,5 +28,5 @@ pub use manifest::{Access, Direction, Manifest, Write};
 pub use migration::{Migration, Refused, Run};
 pub use schema::{Column, Index, Table};
 pub use transform::transform;
-pub use translator::{ApiVersion, Fault, Next, Translator, TranslatorManifest};
+pub use translator::{ApiVersion, Event, Fault, Next, Operation, RecordChange, Translator, TranslatorManifest};
 pub use unit::{Row, Rows, Unit};

@@ -12,10 +12,14 @@ pub trait Translator {
     /// If there is no answer; an error that the client should see is an ordinary response.
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault>;
 
-    /// The events that a subscriber of the older API receives for one operation. By default the newer API's. Called only if the
-    /// manifest declares [`translates_events`](TranslatorManifest::translates_events).
-    fn events(operation: Operation) -> Vec<Event> {
-        operation.events
+    /// The events that subscribers of one of its [event streams](TranslatorManifest::event_stream) receive for an operation, in
+    /// order. Called once for all subscribers. By default the newer API's.
+    ///
+    /// # Errors
+    /// If the operation cannot be translated. The streams of all subscribers of the method end, and they connect again.
+    fn events(method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
+        let _ = method;
+        Ok(operation.events)
     }
 }
 
@@ -71,16 +75,37 @@ impl ApiVersion {
     }
 }
 
+/// The HTTP verb of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are HTTP's")]
+pub enum Verb {
+    Post,
+    Get,
+}
+
+/// What a method answers with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// One message.
+    Message,
+    /// A list, which the host requests page by page.
+    Pages,
+    /// Server-sent events: those of this method of the newer version, through [`Translator::events`].
+    Events(String),
+}
+
 /// A method of the older API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Method {
     /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
+    /// The verb of its requests.
+    pub verb: Verb,
     /// The path below the root of its version, such as `things/list` for `/v0.9/things/list`. With `/v1/` in front, it is
     /// answered without a version too, as Diego's clients call it.
     pub path: String,
-    /// Whether it returns a list, which the host requests page by page.
-    pub paged: bool,
+    /// What it answers with.
+    pub answer: Answer,
 }
 
 /// The declarations of a translator.
@@ -98,22 +123,12 @@ pub struct TranslatorManifest {
     pub methods: Vec<Method>,
     /// Methods of the newer version that clients of the older one do not have. The translator may call them.
     pub hides: Vec<String>,
-    /// Whether it translates events.
-    pub events: bool,
 }
 
 impl TranslatorManifest {
     /// A manifest without methods.
     pub fn new(serves: ApiVersion, onto: ApiVersion, name: &str) -> Self {
-        Self {
-            serves,
-            onto,
-            name: name.to_owned(),
-            summary: String::new(),
-            methods: Vec::new(),
-            hides: Vec::new(),
-            events: false,
-        }
+        Self { serves, onto, name: name.to_owned(), summary: String::new(), methods: Vec::new(), hides: Vec::new() }
     }
 
     /// Sets the one-line description for operators.
@@ -125,15 +140,35 @@ impl TranslatorManifest {
 
     /// Adds a method that this translator answers at this [path](Method::path).
     #[must_use]
-    pub fn method(mut self, name: &str, path: &str) -> Self {
-        self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: false });
-        self
+    pub fn method(self, name: &str, path: &str) -> Self {
+        self.with(name, path, Answer::Message)
     }
 
     /// Adds a method that this translator answers with a list, one page at a time, at this [path](Method::path).
     #[must_use]
-    pub fn paged_method(mut self, name: &str, path: &str) -> Self {
-        self.methods.push(Method { name: name.to_owned(), path: path.to_owned(), paged: true });
+    pub fn paged_method(self, name: &str, path: &str) -> Self {
+        self.with(name, path, Answer::Pages)
+    }
+
+    /// Adds an event stream at this [path](Method::path): that of method `newer` of the newer version, each operation through
+    /// [`Translator::events`].
+    #[must_use]
+    pub fn event_stream(self, name: &str, path: &str, newer: &str) -> Self {
+        self.with(name, path, Answer::Events(newer.to_owned()))
+    }
+
+    fn with(mut self, name: &str, path: &str, answer: Answer) -> Self {
+        self.methods.push(Method { name: name.to_owned(), verb: Verb::Post, path: path.to_owned(), answer });
+        self
+    }
+
+    /// The method added last is requested by `GET` instead of `POST`.
+    ///
+    /// # Panics
+    /// If no method was added.
+    #[must_use]
+    pub fn by_get(mut self) -> Self {
+        self.methods.last_mut().expect("`by_get` follows a method").verb = Verb::Get;
         self
     }
 
@@ -141,13 +176,6 @@ impl TranslatorManifest {
     #[must_use]
     pub fn hides(mut self, name: &str) -> Self {
         self.hides.push(name.to_owned());
-        self
-    }
-
-    /// Passes batches of events through [`Translator::events`].
-    #[must_use]
-    pub fn translates_events(mut self) -> Self {
-        self.events = true;
         self
     }
 }
@@ -159,12 +187,15 @@ pub struct Event {
     pub name: String,
     /// The encoded message.
     pub payload: Vec<u8>,
+    /// The ids of the cells that it concerns; `None` if it concerns every subscriber. A subscriber that names a cell receives
+    /// only events that concern that cell.
+    pub cells: Option<Vec<Vec<u8>>>,
 }
 
-/// A record before and after an operation, as encoded messages.
+/// A record before and after an operation, as messages of the host's version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowChange {
-    /// The message's name, such as `ActualLRP`.
+pub struct RecordChange {
+    /// The message's name: `DesiredLRP`, `ActualLRP` or `Task`.
     pub message: String,
     /// The message before; `None` if the operation created it.
     pub before: Option<Vec<u8>>,
@@ -172,15 +203,13 @@ pub struct RowChange {
     pub after: Option<Vec<u8>>,
 }
 
-/// The effects of one operation, for one subscriber.
+/// The effects of one operation on a desired LRP, on the instances at one index, or on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// The changed records.
-    pub changes: Vec<RowChange>,
-    /// The newer API's events.
+    /// The changed records; for instances, all rows at the index, also those that did not change.
+    pub changes: Vec<RecordChange>,
+    /// The newer API's events, in order.
     pub events: Vec<Event>,
-    /// The subscriber's value filter; empty without one.
-    pub cell_id: String,
 }
 
 #[cfg(test)]
@@ -215,10 +244,20 @@ mod tests {
 
     #[test]
     fn events_pass_through_by_default() {
-        let events = vec![Event { name: "e".into(), payload: vec![1] }];
-        let operation = Operation { changes: vec![], events: events.clone(), cell_id: String::new() };
-        assert_eq!(Echo::events(operation), events);
-        assert!(!Echo::manifest().events);
-        assert!(Echo::manifest().translates_events().events);
+        let events = vec![Event { name: "e".into(), payload: vec![1], cells: None }];
+        let operation = Operation { changes: vec![], events: events.clone() };
+        assert_eq!(Echo::events("Events", operation), Ok(events));
+    }
+
+    #[test]
+    fn get_is_of_the_method_added_last() {
+        let manifest = Echo::manifest().event_stream("Events_0_9", "events", "Events").by_get();
+        let methods: Vec<_> = manifest.methods.iter().map(|method| (method.verb, method.answer.clone())).collect();
+        let expected = [
+            (Verb::Post, Answer::Message),
+            (Verb::Post, Answer::Pages),
+            (Verb::Get, Answer::Events("Events".to_owned())),
+        ];
+        assert_eq!(methods, expected);
     }
 }

@@ -250,26 +250,21 @@ pub fn remove(message: &[u8], number: u32) -> Result<Vec<u8>, WireError> {
     Ok(rest)
 }
 
-/// Returns the message with exactly one field with this number, at the position of the first one, or at the end if there
-/// was none.
+/// Returns the message with exactly one field with this number: in the place of the first one or, if there was none, before
+/// the first field with a higher number.
 ///
 /// # Errors
 /// If the message cannot be parsed.
 pub fn replace(message: &[u8], number: u32, value: Value<'_>) -> Result<Vec<u8>, WireError> {
+    let fields = fields(message).collect::<Result<Vec<_>, _>>()?;
+    let place = fields.iter().position(|field| field.number == number);
+    let place = place.or_else(|| fields.iter().position(|field| field.number > number)).unwrap_or(fields.len());
     let mut edited = Vec::with_capacity(message.len());
-    let mut placed = false;
-    for field in fields(message) {
-        let field = field?;
-        if field.number != number {
-            edited.extend_from_slice(field.raw);
-        } else if !placed {
-            append(&mut edited, number, value);
-            placed = true;
-        }
-    }
-    if !placed {
-        append(&mut edited, number, value);
-    }
+    let (before, after) = fields.split_at(place);
+    before.iter().for_each(|field| edited.extend_from_slice(field.raw));
+    append(&mut edited, number, value);
+    let others = after.iter().filter(|field| field.number != number);
+    others.for_each(|field| edited.extend_from_slice(field.raw));
     Ok(edited)
 }
 

@@ -13,6 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const TASKS: &str = "/v1/events/tasks.r1";
 pub const INSTANCES: &str = "/v1/events/lrp_instances.r1";
+pub const GROUPS: &str = "/v1/events.r1";
 
 pub struct EventStream {
     response: reqwest::Response,
@@ -39,8 +40,17 @@ impl ReceivedEvent {
 impl EventStream {
     /// Subscribes; with a non-empty `cell_id`, to the events of that cell only.
     pub async fn open(url: String, cell_id: &str) -> Self {
+        Self::requested(super::http_client().post(url), cell_id).await
+    }
+
+    /// The same for a stream that is requested by GET.
+    pub async fn get(url: String, cell_id: &str) -> Self {
+        Self::requested(super::http_client().get(url), cell_id).await
+    }
+
+    async fn requested(request: reqwest::RequestBuilder, cell_id: &str) -> Self {
         let body = proto::EventsByCellId { cell_id: cell_id.into() }.encode_to_vec();
-        let response = super::http_client().post(url).body(body).send().await.expect("the host answers");
+        let response = request.body(body).send().await.expect("the host answers");
         let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(response.status(), 200);
         assert_eq!(header("content-type").as_deref(), Some("text/event-stream; charset=utf-8"));

@@ -10,6 +10,7 @@ use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent, MigrateError};
 use bbs::testing::model::TraceId;
+use bbs::testing::modules::translate::Verb;
 use bbs::testing::rows::RecordVersions;
 use bbs::testing::store::{Lenses, Store, TableAccess};
 use bbs_proto::models as proto;
@@ -216,7 +217,7 @@ async fn records(api: &Arc<Api>) -> Vec<String> {
 }
 
 async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
-    let target = api.find(Some(NATIVE), path).expect("a list of this release");
+    let target = api.find(Some(NATIVE), Verb::Post, path).expect("a list of this release");
     let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE };
     let answer = match api.call(target, request).await {
         Answer::Whole(answer) => answer,

@@ -17,8 +17,10 @@ use crate::harness::workspace;
 
 mod downloads;
 mod generated;
+mod group_events;
 mod layers;
 mod served;
+mod streams;
 mod timeouts;
 
 /// The component that serves a version.

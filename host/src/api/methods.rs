@@ -49,6 +49,7 @@ pub enum TaskChange {
     Desire,
     Start,
     Cancel,
+    Fail,
     Reject,
     Complete,
     Resolving,
@@ -112,24 +113,25 @@ pub(super) struct Registered {
     pub(super) method: NativeMethod,
     /// Diego's name of the route, with `_rN` if the path has a revision.
     pub(super) name: &'static str,
-    pub(super) path: &'static str,
+    /// `None` if only translators call it.
+    pub(super) path: Option<&'static str>,
 }
 
 const fn list(method: ListMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::List(method), name, path }
+    Registered { method: NativeMethod::List(method), name, path: Some(path) }
 }
 
 const fn get(method: GetMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::Get(method), name, path }
+    Registered { method: NativeMethod::Get(method), name, path: Some(path) }
 }
 
 const fn change(method: ChangeMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::Change(method), name, path }
+    Registered { method: NativeMethod::Change(method), name, path: Some(path) }
 }
 
 pub(super) const METHODS: &[Registered] = &[
-    Registered { method: NativeMethod::Ping, name: "Ping", path: "ping" },
-    Registered { method: NativeMethod::Cells, name: "Cells_r1", path: "cells/list.r1" },
+    Registered { method: NativeMethod::Ping, name: "Ping", path: Some("ping") },
+    Registered { method: NativeMethod::Cells, name: "Cells_r1", path: Some("cells/list.r1") },
     get(GetMethod::Domains, "Domains", "domains/list"),
     change(ChangeMethod::Domain, "UpsertDomain", "domains/upsert"),
     list(ListMethod::ActualLrps, "ActualLRPs", "actual_lrps/list"),
@@ -183,6 +185,8 @@ pub(super) const METHODS: &[Registered] = &[
     change(ChangeMethod::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
     change(ChangeMethod::Task(TaskChange::Start), "StartTask", "tasks/start"),
     change(ChangeMethod::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
+    // Deprecated by Diego: a route of an older version, and what a rejected task ends with.
+    Registered { method: NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)), name: "FailTask", path: None },
     change(ChangeMethod::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
     change(ChangeMethod::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
     change(ChangeMethod::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
@@ -202,7 +206,8 @@ pub struct Route {
 
 /// All native routes, calls and streams.
 pub fn routes() -> impl Iterator<Item = Route> {
-    let calls = METHODS.iter().map(|method| Route { name: method.name, path: method.path, is_stream: false });
+    let calls =
+        METHODS.iter().filter_map(|method| Some(Route { name: method.name, path: method.path?, is_stream: false }));
     calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
 }
 

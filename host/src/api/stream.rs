@@ -1,4 +1,5 @@
-//! One subscriber's event stream: filters events and renders them as server-sent events. Independent of HTTP.
+//! Event streams: translates the events of changes to older versions, and renders them as server-sent events, filtered
+//! for each subscriber. Independent of HTTP.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,11 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use bbs_proto::models::EventsByCellId;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
+use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::Stream;
 use super::wire;
 use crate::events::{Audience, Event, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::model::Text;
+use crate::modules::translate::{TranslateError, TranslatedEvent};
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -23,38 +28,66 @@ pub enum SubscribeError {
     Closed,
 }
 
-/// Ends when its subscriber is too slow, or when the host stops.
-#[derive(Debug)]
+/// Renders changes for the streams of all versions. A change is translated once for all subscribers of a stream.
+pub(super) struct Streams {
+    chain: Arc<TranslatorChain>,
+    /// For each translator, taken while it translates events: a slow one keeps one of its instances from calls, and delays
+    /// no stream but its own.
+    runs: Vec<Semaphore>,
+}
+
+/// Ends when its subscriber is too slow, when its events cannot be translated, or when the host stops.
 pub struct EventStream {
+    streams: Arc<Streams>,
+    target: StreamTarget,
+    /// Identifies the stream among those of all versions.
+    key: Arc<str>,
     subscription: Subscription,
     /// Sends only events of this cell; empty sends all.
     cell_id: Text,
     sent: u64,
-    /// The change being sent, and how many of its events have been examined.
-    current: Option<(Arc<PublishedChange>, usize)>,
+    /// The events of a change that are being sent, and how many of them have been examined.
+    current: Option<(Arc<[Rendered]>, usize)>,
+}
+
+impl std::fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventStream").field("target", &self.target).field("sent", &self.sent).finish_non_exhaustive()
+    }
 }
 
 impl EventStream {
-    pub(super) fn begin(events: &Events, stream: Stream, body: &[u8]) -> Result<Self, SubscribeError> {
-        let (topic, cell_id) = match stream {
+    pub(super) fn begin(
+        events: &Events,
+        streams: &Arc<Streams>,
+        target: StreamTarget,
+        body: &[u8],
+    ) -> Result<Self, SubscribeError> {
+        let (topic, cell_id) = match target.native() {
             Stream::LrpInstances => {
                 (Topic::Lrps, EventsByCellId::decode(body).map_err(SubscribeError::Undecodable)?.cell_id)
             }
             // The body of a task subscription is ignored.
             Stream::Tasks => (Topic::Tasks, Text::new()),
         };
+        let key = match &target {
+            StreamTarget::Native(stream) => stream.name().into(),
+            StreamTarget::Translated { step, method, .. } => format!("{step} {method}").into(),
+        };
         let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
-        Ok(Self { subscription, cell_id, sent: 0, current: None })
+        Ok(Self { streams: Arc::clone(streams), target, key, subscription, cell_id, sent: 0, current: None })
     }
 
     /// The next event, numbered on this stream; `None` when the stream has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let Some((change, examined)) = &mut self.current else {
-                self.current = Some((self.subscription.next().await?, 0));
+            let Some((events, examined)) = &mut self.current else {
+                let change = self.subscription.next().await?;
+                let render = async || self.streams.render(&self.target, &change).await;
+                self.current = Some((change.rendered(&self.key, render).await?, 0));
                 continue;
             };
-            let Some(event) = change.rendered(rendered).get(*examined) else {
+            let Some(event) = events.get(*examined) else {
                 self.current = None;
                 continue;
             };
@@ -68,18 +101,86 @@ impl EventStream {
     }
 }
 
-fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
-    match audience {
-        Audience::Everyone => true,
-        Audience::Cell(concerned) => cell_id.is_empty() || concerned == cell_id,
+impl Streams {
+    pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
+        let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
+        Arc::new(Self { chain, runs })
+    }
+
+    /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
+    async fn render(self: &Arc<Self>, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
+        let StreamTarget::Translated { step, method, .. } = target else {
+            return Some(change.events().iter().map(rendered).collect());
+        };
+        let _run = self.runs[*step].acquire().await.expect("the semaphore is never closed");
+        let (streams, target, change) = (Arc::clone(self), target.clone(), Arc::clone(change));
+        let translated = spawn_blocking(move || streams.translated(&target, &change)).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::error!(
+                name: "event_stream_failed",
+                stream = method,
+                reason = %error,
+                "events cannot be translated; the subscribers of this stream are disconnected, and miss the events \
+                 until they connect again"
+            );
+        };
+        match translated {
+            Ok(Ok(events)) => Some(events.into_iter().map(rendered_translation).collect()),
+            Ok(Err(error)) => {
+                failed(&error);
+                None
+            }
+            Err(panic) => {
+                failed(&panic);
+                None
+            }
+        }
+    }
+
+    fn translated(
+        &self,
+        target: &StreamTarget,
+        change: &PublishedChange,
+    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
+        match target {
+            StreamTarget::Native(_) => Ok(change.events().iter().map(native_event).collect()),
+            StreamTarget::Translated { step, method, newer } => {
+                let newer = self.translated(newer, change)?;
+                self.chain.translator(*step).events(method, &wire::changed_records_to(&change.change), &newer)
+            }
+        }
     }
 }
 
-/// Renders an event without its number, which differs by stream.
+fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
+    match audience {
+        Audience::Everyone => true,
+        Audience::Cells(concerned) => cell_id.is_empty() || concerned.iter().any(|id| id == cell_id),
+    }
+}
+
 fn rendered(event: &Event<'_>) -> Rendered {
     let (name, message) = wire::event_to(event);
-    let text = format!("event: {name}\ndata: {}\n\n", STANDARD.encode(message));
-    Rendered { text: text.into(), audience: event.audience() }
+    Rendered { text: text(name, &message), audience: event.audience() }
+}
+
+fn rendered_translation(event: TranslatedEvent) -> Rendered {
+    let audience = event.cells.map_or(Audience::Everyone, Audience::Cells);
+    Rendered { text: text(&event.name, &event.payload), audience }
+}
+
+fn native_event(event: &Event<'_>) -> TranslatedEvent {
+    let (name, payload) = wire::event_to(event);
+    let cells = match event.audience() {
+        Audience::Everyone => None,
+        Audience::Cells(cells) => Some(cells),
+    };
+    TranslatedEvent { name: name.to_owned(), payload, cells }
+}
+
+/// An event without its number, which differs by subscriber.
+fn text(name: &str, message: &[u8]) -> Bytes {
+    format!("event: {name}\ndata: {}\n\n", STANDARD.encode(message)).into()
 }
 
 /// One buffer, so that the event is one HTTP chunk.

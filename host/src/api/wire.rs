@@ -15,7 +15,7 @@ use crate::model::task::Task;
 use crate::model::{ModificationTag, Text};
 
 pub(super) use actual_lrps::{evacuated_from, instance_key_from, lrp_key_from, started_from};
-pub(super) use events::event_to;
+pub(super) use events::{changed_records_to, event_to};
 
 pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
     let key = proto::DesiredLrpKey {

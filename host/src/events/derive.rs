@@ -26,8 +26,8 @@ pub enum Event<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
     Everyone,
-    /// Empty for an instance without a cell.
-    Cell(Vec<u8>),
+    /// Ids of cells; that of an instance without a cell is empty.
+    Cells(Vec<Vec<u8>>),
 }
 
 impl Event<'_> {
@@ -48,8 +48,10 @@ impl Event<'_> {
             | Self::TaskRemoved(_) => Audience::Everyone,
             Self::InstanceCreated { lrp, .. }
             | Self::InstanceRemoved { lrp, .. }
-            | Self::InstanceCrashed { before: lrp, .. } => Audience::Cell(lrp.cell_id.clone()),
-            Self::InstanceChanged { before, after, .. } => Audience::Cell(Self::changed_key(before, after).cell_id),
+            | Self::InstanceCrashed { before: lrp, .. } => Audience::Cells(vec![lrp.cell_id.clone()]),
+            Self::InstanceChanged { before, after, .. } => {
+                Audience::Cells(vec![Self::changed_key(before, after).cell_id])
+            }
         }
     }
 

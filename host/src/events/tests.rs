@@ -52,18 +52,28 @@ async fn slow_subscriber_receives_what_is_queued_and_then_the_end() {
     assert!(slow.next().await.is_none());
 }
 
-#[test]
-fn event_is_rendered_once_and_only_when_it_is_read() {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static MADE: AtomicUsize = AtomicUsize::new(0);
-    fn render(event: &Event<'_>) -> Rendered {
-        MADE.fetch_add(1, Ordering::Relaxed);
-        Rendered { text: Bytes::new(), audience: event.audience() }
-    }
+#[tokio::test]
+async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() {
     let published = PublishedChange::new(task("a"));
-    assert_eq!(MADE.load(Ordering::Relaxed), 0);
-    assert_eq!(published.rendered(render), published.rendered(render));
-    assert_eq!(MADE.load(Ordering::Relaxed), 1);
+    let (stream, other): (Arc<str>, Arc<str>) = ("stream".into(), "other".into());
+    let rendered = |text: &'static str| {
+        let audience = published.events()[0].audience();
+        Rendered { text: Bytes::from_static(text.as_bytes()), audience }
+    };
+    let first = published.rendered(&stream, async || Some(vec![rendered("first")])).await;
+    assert_eq!(first.as_deref(), Some(&[rendered("first")][..]));
+    assert_eq!(published.rendered(&stream, async || unreachable!("it is rendered")).await, first);
+    assert_eq!(published.rendered(&other, async || None).await, None);
+    assert_eq!(published.rendered(&other, async || unreachable!("it cannot be rendered")).await, None);
+}
+
+#[tokio::test]
+async fn rendering_that_is_dropped_is_begun_again() {
+    let published = PublishedChange::new(task("a"));
+    let stream: Arc<str> = "stream".into();
+    let abandoned = published.rendered(&stream, async || std::future::pending().await);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(1), abandoned).await.is_err());
+    assert_eq!(published.rendered(&stream, async || Some(vec![])).await.as_deref(), Some(&[][..]));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) enum HttpError {
     #[error("404 page not found")]
     NotFound,
     #[error("Method Not Allowed")]
-    WrongVerb,
+    WrongVerb { allowed: Vec<&'static str> },
     #[error("API version {version} is not served; use one of {}", api::names(.served))]
     NotAcceptable { version: ApiVersion, served: Vec<ApiVersion> },
     #[error(transparent)]
@@ -43,7 +43,9 @@ impl IntoResponse for HttpError {
         match &self {
             Self::NotServing(progress) => not_serving(progress),
             Self::NotFound => text(StatusCode::NOT_FOUND),
-            Self::WrongVerb => with(text(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW.as_str(), "POST"),
+            Self::WrongVerb { allowed } => {
+                with(text(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW.as_str(), &allowed.join(", "))
+            }
             Self::NotAcceptable { version, served } => {
                 let text = |version: Option<&ApiVersion>| version.map(ToString::to_string).unwrap_or_default();
                 let (oldest, newest) = (text(served.first()), text(served.last()));

@@ -17,17 +17,17 @@ const KEEP_ALIVE: HeaderValue = HeaderValue::from_static("keep-alive");
 /// A stream in flight. Its end, for whatever reason, counts as one request without latency.
 struct CountedStream {
     events: EventStream,
-    route: &'static str,
+    route: String,
     metrics: Metrics,
 }
 
 impl Drop for CountedStream {
     fn drop(&mut self) {
-        self.metrics.stream_ended(self.route);
+        self.metrics.stream_ended(&self.route);
     }
 }
 
-pub(super) fn response(events: EventStream, route: &'static str, metrics: Metrics) -> Response {
+pub(super) fn response(events: EventStream, route: String, metrics: Metrics) -> Response {
     let next = |mut stream: CountedStream| async {
         let event = stream.events.next().await?;
         Some((Ok::<Bytes, Infallible>(event), stream))

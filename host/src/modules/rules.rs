@@ -1,13 +1,15 @@
-//! Rules that a manifest has to satisfy by itself: a valid name, a one-line summary, unique methods. Changes and accesses
-//! are validated by the layout history, which knows the layout before them.
+//! Rules that a manifest has to satisfy by itself: a valid name, a one-line summary, unique methods; and translated events.
+//! Changes and accesses are validated by the layout history, which knows the layout before them.
 
 use std::collections::BTreeSet;
 
-use super::translate::TranslatorManifest;
+use super::call::CallError;
+use super::translate::{TranslatedEvent, TranslatorManifest, Verb};
 use crate::layout::manifest::Manifest;
 
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;
+const EVENT_NAME_BYTES: usize = 100;
 
 /// Why a manifest is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +26,8 @@ pub enum ManifestError {
     Method { name: String },
     #[error("a method has the path {path:?}; a path begins without a slash, or with /v1/ as Diego's paths do")]
     Path { path: String },
+    #[error("it has two methods at {verb} {path}; give each a verb and path of its own", verb = .verb.name())]
+    SameRoute { verb: Verb, path: String },
 }
 
 pub(super) fn check_migration(manifest: &Manifest) -> Result<(), ManifestError> {
@@ -41,7 +45,7 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
     if manifest.serves >= manifest.onto {
         return Err(ManifestError::Backwards { serves: manifest.serves.to_string(), onto: manifest.onto.to_string() });
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut routes) = (BTreeSet::new(), BTreeSet::new());
     for method in &manifest.methods {
         if method.name.is_empty() || method.path.is_empty() || !seen.insert(&method.name) {
             return Err(ManifestError::Method { name: method.name.clone() });
@@ -49,8 +53,26 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
         if method.path_in_version().is_empty() || method.path_in_version().starts_with('/') {
             return Err(ManifestError::Path { path: method.path.clone() });
         }
+        if !routes.insert((method.verb, method.path_in_version())) {
+            return Err(ManifestError::SameRoute { verb: method.verb, path: method.path.clone() });
+        }
     }
     Ok(())
+}
+
+/// Checks that events can be sent: the name of an event is one line of its text.
+pub(super) fn check_events(
+    events: Result<Vec<TranslatedEvent>, String>,
+) -> Result<Result<Vec<TranslatedEvent>, String>, CallError> {
+    let is_name = |name: &str| (1..=EVENT_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
+    match events.iter().flatten().find(|event| !is_name(&event.name)) {
+        None => Ok(events),
+        Some(event) => {
+            let name: String = event.name.chars().take(EVENT_NAME_BYTES).collect();
+            let flaw = format!("an event is named {name:?}; a name is one line of 1 to {EVENT_NAME_BYTES} bytes");
+            Err(CallError::Flaw { flaw })
+        }
+    }
 }
 
 fn check_name(name: &str) -> Result<(), ManifestError> {

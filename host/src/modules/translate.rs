@@ -70,8 +70,40 @@ pub struct TranslatorManifest {
     pub methods: Vec<Method>,
     /// Methods of the newer version that clients of the older one do not have.
     pub hides: Vec<String>,
-    /// Whether it translates batches of events.
-    pub events: bool,
+}
+
+/// The HTTP verb of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "the names are HTTP's")]
+pub enum Verb {
+    Get,
+    Post,
+}
+
+impl Verb {
+    /// All verbs that a method may have.
+    pub const ALL: [Self; 2] = [Self::Get, Self::Post];
+
+    /// As in an HTTP request.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// What a method answers with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerForm {
+    /// One message.
+    Message,
+    /// A list, which the host requests page by page.
+    Pages,
+    /// Server-sent events: those of this method of the newer version, translated.
+    Events(String),
 }
 
 /// A method of the older API.
@@ -79,11 +111,13 @@ pub struct TranslatorManifest {
 pub struct Method {
     /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
     pub name: String,
+    /// The verb of its requests.
+    pub verb: Verb,
     /// The path below the root of the version, such as `desired_lrps/list`. With `/v1/` in front, it is answered without a
     /// version too, as Diego's clients call it.
     pub path: String,
-    /// Whether the host runs it once per page of a list.
-    pub paged: bool,
+    /// What it answers with.
+    pub answer: AnswerForm,
 }
 
 impl Method {
@@ -99,6 +133,27 @@ impl Method {
     pub fn path_of_diego(&self) -> Option<&str> {
         self.path.strip_prefix(Self::DIEGO_ROOT)
     }
+}
+
+/// An event as a subscriber receives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranslatedEvent {
+    /// The event's name.
+    pub name: String,
+    /// The encoded message.
+    pub payload: Vec<u8>,
+    /// The ids of the cells that it concerns; `None` if it concerns every subscriber.
+    pub cells: Option<Vec<Vec<u8>>>,
+}
+
+/// A record before and after an operation, as messages of the native version of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the record before and after")]
+pub struct ChangedRecord {
+    /// The message's name.
+    pub message: &'static str,
+    pub before: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
 }
 
 /// A call failed without an answer.
@@ -126,6 +181,18 @@ pub trait Translate: Send + Sync {
     /// # Errors
     /// If the translator returns a fault, traps or exceeds a limit.
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;
+
+    /// The events that subscribers of `method`, one of its event streams, receive for an operation: for its changes, and the
+    /// newer version's events of them.
+    ///
+    /// # Errors
+    /// If the translator returns a fault or an event that cannot be sent, traps or exceeds a limit.
+    fn events(
+        &self,
+        method: &str,
+        changes: &[ChangedRecord],
+        newer: &[TranslatedEvent],
+    ) -> Result<Vec<TranslatedEvent>, TranslateError>;
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::bindings::translator_0_1::Translator;
 use super::call::CallError;
 use super::instance::Instances;
+use super::rules;
 use super::sandbox::Sandbox;
-use super::translate::{Next, Translate, TranslateError, TranslatorManifest};
+use super::translate::{ChangedRecord, Next, Translate, TranslateError, TranslatedEvent, TranslatorManifest};
 
 /// A loaded translator.
 pub struct TranslatorModule {
@@ -42,6 +43,16 @@ impl TranslatorModule {
     pub fn idle_instances(&self) -> usize {
         self.instances.idle()
     }
+
+    /// The answer to a call of `method`; the inner error is the fault that the module returned.
+    fn answered<T>(&self, method: &str, answer: Result<Result<T, String>, CallError>) -> Result<T, TranslateError> {
+        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TranslateError {
+            reason: format!(
+                "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
+                self.manifest.serves, self.manifest.onto, self.file, self.digest
+            ),
+        })
+    }
 }
 
 impl Translate for TranslatorModule {
@@ -55,12 +66,18 @@ impl Translate for TranslatorModule {
 
     fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError> {
         let answer = self.instances.run(|guest, store| guest.call(store, method, request, next), Ok);
-        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TranslateError {
-            reason: format!(
-                "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
-                self.manifest.serves, self.manifest.onto, self.file, self.digest
-            ),
-        })
+        self.answered(method, answer)
+    }
+
+    fn events(
+        &self,
+        method: &str,
+        changes: &[ChangedRecord],
+        newer: &[TranslatedEvent],
+    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
+        let events =
+            self.instances.run(|guest, store| guest.events(store, method, changes, newer), rules::check_events);
+        self.answered(method, events)
     }
 }
 

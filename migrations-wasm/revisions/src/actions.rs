@@ -1,6 +1,6 @@
 //! Trees of actions: downloads before an action, and timeouts in two units.
 
-use bbs_proto::models::DownloadAction;
+use bbs_proto::models::{CachedDependency, DownloadAction};
 use bbs_sdk::wire::{self, Field, Value, WireError};
 use prost::Message;
 
@@ -8,6 +8,7 @@ use prost::Message;
 const DOWNLOAD: u32 = 1;
 const TIMEOUT: u32 = 4;
 const EMIT_PROGRESS: u32 = 5;
+const TRY: u32 = 6;
 const PARALLEL: u32 = 7;
 const SERIAL: u32 = 8;
 const CODEPENDENT: u32 = 9;
@@ -64,6 +65,31 @@ impl Downloaded {
     }
 }
 
+/// Cached dependencies as downloads before the action, without their checksums, as Diego's BBS did it. `None` if there are
+/// none.
+///
+/// # Errors
+/// If the message cannot be parsed.
+pub fn with_dependencies_as_downloads(message: &[u8], numbers: Downloaded) -> Result<Option<Vec<u8>>, WireError> {
+    let ToDownload { files: dependencies, action, user } = numbers.read::<CachedDependency>(message)?;
+    if dependencies.is_empty() {
+        return Ok(None);
+    }
+    let download = |dependency: CachedDependency| DownloadAction {
+        artifact: dependency.name,
+        from: dependency.from,
+        to: dependency.to,
+        cache_key: dependency.cache_key,
+        log_source: dependency.log_source,
+        user: user.to_vec(),
+        ..Default::default()
+    };
+    let downloads: Vec<_> = dependencies.into_iter().map(download).collect();
+    let action = serial(parallel_downloads(&downloads), action)?;
+    let rest = wire::remove(message, numbers.files)?;
+    wire::replace(&rest, numbers.action, Value::Bytes(&action)).map(Some)
+}
+
 /// The downloads in parallel. Not empty.
 pub fn parallel_downloads(downloads: &[DownloadAction]) -> Vec<u8> {
     let downloads = downloads.iter().map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));
@@ -81,6 +107,10 @@ pub fn serial(first: Vec<u8>, then: Option<&[u8]>) -> Result<Vec<u8>, WireError>
 }
 
 fn first_alternative(action: &[u8]) -> Result<Vec<u8>, WireError> {
+    Ok(lowest_alternative(action)?.map_or_else(Vec::new, |first| first.raw.to_vec()))
+}
+
+fn lowest_alternative(action: &[u8]) -> Result<Option<Field<'_>>, WireError> {
     let mut first: Option<Field<'_>> = None;
     for field in wire::fields(action) {
         let field = field?;
@@ -88,7 +118,7 @@ fn first_alternative(action: &[u8]) -> Result<Vec<u8>, WireError> {
             first = Some(field);
         }
     }
-    Ok(first.map_or_else(Vec::new, |first| first.raw.to_vec()))
+    Ok(first)
 }
 
 /// Writes each timeout in nanoseconds too, for readers that know no other unit. A timeout inside a timeout stays as it is,
@@ -97,10 +127,32 @@ fn first_alternative(action: &[u8]) -> Result<Vec<u8>, WireError> {
 /// # Errors
 /// If the action cannot be parsed.
 pub fn with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    edit_timeouts(action, &|timeout| {
-        let timeout_ns = number(timeout, TIMEOUT_MS)?.wrapping_mul(NS_PER_MS);
-        wire::replace(timeout, DEPRECATED_TIMEOUT_NS, Value::Varint(timeout_ns as u64)).map(Some)
-    })
+    edit_timeouts(action, &in_ns)
+}
+
+/// The same, and what is to be tried or reported on instead of the wrappers that say so, as Diego's event streams lose them.
+/// Of an action with several alternatives the one with the lowest number alone. `None` if the action stays as it is.
+///
+/// # Errors
+/// If the action cannot be parsed.
+pub fn unwrapped_with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    let Some(first) = lowest_alternative(action)? else { return Ok(None) };
+    let content = first.bytes()?;
+    let edited = match first.number {
+        EMIT_PROGRESS | TRY => {
+            let inner = wire::get(content, ACTIONS)?.map_or(Ok(&b""[..]), |inner| inner.bytes())?;
+            return Ok(Some(unwrapped_with_timeouts_in_ns(inner)?.unwrap_or_else(|| inner.to_vec())));
+        }
+        TIMEOUT => in_ns(content)?,
+        PARALLEL..=CODEPENDENT => edit_actions(content, &unwrapped_with_timeouts_in_ns)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(wrapped(first.number, edited.as_deref().unwrap_or(content))))
+}
+
+fn in_ns(timeout: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    let timeout_ns = number(timeout, TIMEOUT_MS)?.wrapping_mul(NS_PER_MS);
+    wire::replace(timeout, DEPRECATED_TIMEOUT_NS, Value::Varint(timeout_ns as u64)).map(Some)
 }
 
 /// Writes each timeout that is in nanoseconds in milliseconds too, rounded down. Also inside of other timeouts, where Diego's

@@ -2,6 +2,7 @@
 //! revisions changed alike. At the wire level: fields that are unknown here pass through.
 
 pub mod actions;
+pub mod desired_lrps;
 
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{Error, MetricTagEntry, MetricTagValue};

@@ -3,7 +3,9 @@
 use bindings::diego::translator::{log as host_log, next as host_next, types as wire};
 
 use crate::log::Level;
-use crate::translator::{ApiVersion, Event, Fault, Next, Operation, RowChange, Translator, TranslatorManifest};
+use crate::translator::{
+    Answer, ApiVersion, Event, Fault, Method, Next, Operation, RecordChange, Translator, TranslatorManifest, Verb,
+};
 
 #[allow(unsafe_code, missing_debug_implementations, unreachable_pub, clippy::all)]
 #[doc(hidden)]
@@ -40,13 +42,13 @@ impl<C: TranslatorComponent> bindings::Guest for C {
 
     fn call(method: String, request: Vec<u8>) -> Result<Vec<u8>, wire::Fault> {
         crate::log::set_destination(log);
-        C::Translator::call(&method, &request, &HostNext).map_err(|fault| wire::Fault { reason: fault.reason })
+        C::Translator::call(&method, &request, &HostNext).map_err(fault)
     }
 
-    fn events(given: wire::Operation) -> Vec<wire::Event> {
+    fn events(method: String, given: wire::Operation) -> Result<Vec<wire::Event>, wire::Fault> {
         crate::log::set_destination(log);
-        let events = C::Translator::events(operation(given)).into_iter();
-        events.map(|event| wire::Event { name: event.name, payload: event.payload }).collect()
+        let events = C::Translator::events(&method, operation(given)).map_err(fault)?.into_iter();
+        Ok(events.map(|Event { name, payload, cells }| wire::Event { name, payload, cells }).collect())
     }
 }
 
@@ -59,29 +61,40 @@ fn log(level: Level, message: &str) {
     host_log::log(level, message);
 }
 
+fn fault(fault: Fault) -> wire::Fault {
+    wire::Fault { reason: fault.reason }
+}
+
 fn operation(operation: wire::Operation) -> Operation {
-    let change =
-        |change: wire::Change| RowChange { message: change.message, before: change.before, after: change.after };
-    let event = |event: wire::Event| Event { name: event.name, payload: event.payload };
+    let change = |wire::Change { message, before, after }| RecordChange { message, before, after };
+    let event = |wire::Event { name, payload, cells }| Event { name, payload, cells };
     Operation {
         changes: operation.changes.into_iter().map(change).collect(),
         events: operation.events.into_iter().map(event).collect(),
-        cell_id: operation.cell_id,
     }
 }
 
 fn manifest(manifest: TranslatorManifest) -> wire::Manifest {
     let version = |version: ApiVersion| wire::ApiVersion { major: version.major, minor: version.minor };
-    let methods = manifest.methods.into_iter();
     wire::Manifest {
         serves: version(manifest.serves),
         onto: version(manifest.onto),
         name: manifest.name,
         summary: manifest.summary,
-        methods: methods
-            .map(|method| wire::Method { name: method.name, path: method.path, paged: method.paged })
-            .collect(),
+        methods: manifest.methods.into_iter().map(method).collect(),
         hides: manifest.hides,
-        events: manifest.events,
     }
+}
+
+fn method(Method { name, verb, path, answer }: Method) -> wire::Method {
+    let verb = match verb {
+        Verb::Post => wire::Verb::Post,
+        Verb::Get => wire::Verb::Get,
+    };
+    let answer = match answer {
+        Answer::Message => wire::Answer::Message,
+        Answer::Pages => wire::Answer::Pages,
+        Answer::Events(newer) => wire::Answer::Events(newer),
+    };
+    wire::Method { name, verb, path, answer }
 }

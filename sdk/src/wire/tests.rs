@@ -96,6 +96,8 @@ fn edit_keeps_every_other_byte() {
     assert_eq!(replaced, [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat());
     let added = replace(b"\x08\x01", 3, Value::Varint(0)).expect("a message");
     assert_eq!(added, b"\x08\x01\x18\x00");
+    let inserted = replace(b"\x18\x03\x08\x01", 2, Value::Varint(0)).expect("a message");
+    assert_eq!(inserted, b"\x10\x00\x18\x03\x08\x01", "before the first field of a higher number");
     let merged = replace(b"\x08\x01\x10\x07\x08\x02", 1, Value::Varint(9)).expect("a message");
     assert_eq!(merged, b"\x08\x09\x10\x07");
     assert!(remove(b"\x08", 1).is_err());

@@ -22,11 +22,13 @@ fn fold(dependencies: &mut Vec<CachedDependency>, user: &[u8], action: &mut Opti
     *action = Some(Action { serial_action: Some(serial), ..Default::default() });
 }
 
+pub(super) fn fold_lrp(lrp: &mut proto::DesiredLrp) {
+    fold(&mut lrp.cached_dependencies, &lrp.legacy_download_user, &mut lrp.setup);
+}
+
 #[test]
 fn generated_desired_lrps_download_their_dependencies() {
-    lrps_agree("0.11", "DesiredLRPs", |lrp| {
-        fold(&mut lrp.cached_dependencies, &lrp.legacy_download_user, &mut lrp.setup);
-    });
+    lrps_agree("0.11", "DesiredLRPs", fold_lrp);
 }
 
 #[test]

@@ -110,10 +110,15 @@ fn task(random: &mut Rng) -> proto::Task {
     proto::Task { task_guid: text(random), task_definition: Some(definition), ..Default::default() }
 }
 
+/// [`GENERATED`] desired LRPs.
+pub(super) fn desired_lrps() -> Vec<proto::DesiredLrp> {
+    let mut random = Rng::with_seed(SEED);
+    (0..GENERATED).map(|_| desired_lrp(&mut random)).collect()
+}
+
 /// Compares a list of the component that serves a version with what `older` makes of each object of the newer one.
 pub(super) fn lrps_agree(serves: &str, method: &str, older: impl Fn(&mut proto::DesiredLrp)) {
-    let mut random = Rng::with_seed(SEED);
-    let mut lrps: Vec<_> = (0..GENERATED).map(|_| desired_lrp(&mut random)).collect();
+    let mut lrps = desired_lrps();
     let translator = translator(serves);
     for lrps in lrps.chunks_mut(BATCH) {
         let newer = proto::DesiredLrPsResponse { error: None, desired_lrps: lrps.to_vec() };

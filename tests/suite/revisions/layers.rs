@@ -73,12 +73,14 @@ fn without_layers(
     });
 }
 
+pub(super) fn desired_lrp_without_layers(lrp: &mut proto::DesiredLrp) {
+    let layers = std::mem::take(&mut lrp.image_layers);
+    without_layers(layers, &lrp.legacy_download_user, &mut lrp.cached_dependencies, &mut lrp.setup);
+}
+
 #[test]
 fn generated_desired_lrps_lose_their_layers_as_the_oracle_says() {
-    lrps_agree("1.0", "DesiredLRPs_r2", |lrp| {
-        let layers = std::mem::take(&mut lrp.image_layers);
-        without_layers(layers, &lrp.legacy_download_user, &mut lrp.cached_dependencies, &mut lrp.setup);
-    });
+    lrps_agree("1.0", "DesiredLRPs_r2", desired_lrp_without_layers);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::answers::{both, in_order, same, task_in_order};
 use crate::api::{desire, lrp};
 
-async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
+pub(super) async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
     Server::start(Options { kind, translators: translators(), pin, ..Options::default() }).await
 }
 
@@ -134,12 +134,24 @@ async fn host_pinned_below_the_current_revisions_serves_the_deprecated_ones() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_are_listed_by_both_verbs() {
+    let server = server(Kind::Sqlite, None).await;
+    let path = "/v1/cells/list.r1";
+    let by_post = server.post(path, []).await;
+    let by_get = server.send("GET", path, &[], vec![]).await;
+    assert_eq!((by_get.status, &by_get.body), (200, &by_post.body));
+    let reply = server.send("PUT", path, &[], vec![]).await;
+    assert_eq!((reply.status, reply.header("allow")), (405, "GET, POST"));
+}
+
 /// Goal: a revision belongs to its module. Without the module its routes are not found.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_a_translator_that_is_taken_out_are_not_found() {
     let server = Server::start(Options { kind: Kind::Sqlite, ..Options::default() }).await;
-    for path in translator("1.0").manifest().methods.iter().filter_map(|method| method.path_of_diego()) {
-        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 404, "{path}");
+    for method in &translator("1.0").manifest().methods {
+        let path = &method.path;
+        assert_eq!(server.send(method.verb.name(), path, &[], vec![]).await.status, 404, "{path}");
     }
 }
 
@@ -292,7 +304,9 @@ async fn task_of_an_old_client_is_read_back_and_by_newer_clients(kind: Kind) {
         assert_eq!(reply.message::<proto::TaskLifecycleResponse>().error, None, "{path}");
         for revision in ["", ".r1", ".r2", ".r3"] {
             let request = proto::TaskByGuidRequest { task_guid: guid.into() };
-            let reply = server.call(&format!("/v1/tasks/get_by_task_guid{revision}"), &request).await;
+            let verb = if revision.is_empty() { "GET" } else { "POST" };
+            let path_of_one = format!("/v1/tasks/get_by_task_guid{revision}");
+            let reply = server.send(verb, &path_of_one, &[], request.encode_to_vec()).await;
             let found = reply.message::<proto::TaskResponse>().task.unwrap();
             assert_eq!(found.task_definition.unwrap().action, Some(timeout(5_000)), "{path} {revision}");
         }

@@ -19,12 +19,16 @@ fn mark(action: &mut Action) {
     action.codependent_action.iter_mut().flat_map(|outer| &mut outer.actions).for_each(mark);
 }
 
+pub(super) fn set_start_timeout_s(lrp: &mut proto::DesiredLrp) {
+    let milliseconds = lrp.start_timeout_ms.rem_euclid(1 << 32);
+    lrp.deprecated_start_timeout_s = u32::try_from(milliseconds / 1_000).unwrap();
+}
+
 #[test]
 fn generated_desired_lrps_get_the_old_timeouts() {
     lrps_agree("0.12", "DesiredLRPs_r1", |lrp| {
         [&mut lrp.action, &mut lrp.setup, &mut lrp.monitor].into_iter().flatten().for_each(mark);
-        let milliseconds = lrp.start_timeout_ms.rem_euclid(1 << 32);
-        lrp.deprecated_start_timeout_s = u32::try_from(milliseconds / 1_000).unwrap();
+        set_start_timeout_s(lrp);
     });
 }
 

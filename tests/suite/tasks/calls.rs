@@ -9,7 +9,8 @@ use super::{
 };
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
-use crate::harness::server::{NOW_NS, Server};
+use crate::harness::modules::translators;
+use crate::harness::server::{NOW_NS, Options, Server};
 
 on_each_layout!(task_passes_through_all_states);
 async fn task_passes_through_all_states(kind: Kind) {
@@ -108,6 +109,31 @@ async fn rejection_reason_that_is_too_long_is_truncated(kind: Kind) {
     assert_eq!(try_call(&server, "/v1/tasks/reject", &request).await, Ok(()));
     let reason = get(&server, "task").await.unwrap().rejection_reason;
     assert_eq!((reason.len(), reason.ends_with(b"x(truncated)")), (1024, true));
+}
+
+on_each_layout!(task_fails_at_the_deprecated_route);
+async fn task_fails_at_the_deprecated_route(kind: Kind) {
+    const PATH: &str = "/v1/tasks/fail";
+    let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
+    let request =
+        |guid: &str, reason: &str| proto::FailTaskRequest { task_guid: guid.into(), failure_reason: reason.into() };
+    let invalid = |what: &str| Err((Type::InvalidRequest, format!("Invalid field: {what}")));
+    assert_eq!(try_call(&server, PATH, &request("no guid", "why")).await, invalid("task_guid"));
+    assert_eq!(try_call(&server, PATH, &request("task", "")).await, invalid("failure_reason"));
+    assert_eq!(try_call(&server, PATH, &request("task", "why")).await.unwrap_err().0, Type::ResourceNotFound);
+    for (guid, is_running) in [("pending", false), ("running", true)] {
+        desire(&server, guid).await.unwrap();
+        if is_running {
+            start(&server, guid, "cell").await.unwrap();
+        }
+        assert_eq!(try_call(&server, PATH, &request(guid, "why")).await, Ok(()));
+        let task = get(&server, guid).await.unwrap();
+        assert_eq!((task.state(), task.failed, &task.failure_reason[..]), (State::Completed, true, &b"why"[..]));
+        let error = try_call(&server, PATH, &request(guid, "why")).await.unwrap_err();
+        assert_eq!(error, (Type::InvalidStateTransition, "Cannot transition from Completed to Completed".into()));
+    }
+    let native = Server::empty(kind).await;
+    assert_eq!(native.post(PATH, []).await.status, 404, "the route belongs to the translator");
 }
 
 on_each_layout!(invalid_task_requests_are_rejected);

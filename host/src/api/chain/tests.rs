@@ -1,7 +1,7 @@
 //! Gaps, served versions, what a path resolves to at a version, and what a translator may call.
 
 use super::*;
-use crate::modules::translate::{Method, Next, TranslatorManifest};
+use crate::modules::translate::{ChangedRecord, Next, TranslatedEvent, TranslatorManifest};
 
 /// A translator that is not called.
 struct StubTranslator(TranslatorManifest);
@@ -18,6 +18,15 @@ impl Translate for StubTranslator {
     fn call(&self, _: &str, _: &[u8], _: Next<'_>) -> Result<Vec<u8>, TranslateError> {
         unreachable!("resolving calls no translator")
     }
+
+    fn events(
+        &self,
+        _: &str,
+        _: &[ChangedRecord],
+        _: &[TranslatedEvent],
+    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
+        unreachable!("resolving calls no translator")
+    }
 }
 
 fn version(text: &str) -> ApiVersion {
@@ -25,8 +34,12 @@ fn version(text: &str) -> ApiVersion {
 }
 
 fn step(serves: &str, onto: &str, methods: &[(&str, &str)], hides: &[&str]) -> Arc<dyn Translate> {
-    let methods =
-        methods.iter().map(|(name, path)| Method { name: (*name).into(), path: (*path).into(), paged: false });
+    let methods = methods.iter().map(|(name, path)| Method {
+        name: (*name).into(),
+        verb: Verb::Post,
+        path: (*path).into(),
+        answer: AnswerForm::Message,
+    });
     Arc::new(StubTranslator(TranslatorManifest {
         serves: version(serves),
         onto: version(onto),
@@ -34,7 +47,6 @@ fn step(serves: &str, onto: &str, methods: &[(&str, &str)], hides: &[&str]) -> A
         summary: String::new(),
         methods: methods.collect(),
         hides: hides.iter().map(|name| (*name).into()).collect(),
-        events: false,
     }))
 }
 
@@ -92,7 +104,7 @@ fn pin_lowers_the_newest_version_and_must_be_a_served_version() {
 #[test]
 fn path_resolves_to_the_method_of_the_clients_version() {
     let chain = chain();
-    let at = |at: &str, path: &str| name(chain.by_path(version(at), path));
+    let at = |at: &str, path: &str| name(chain.by_path(version(at), Verb::Post, path));
     assert_eq!(at("0.9", "domains/list"), Some((Some(0), "Domains_0_9".into())));
     assert_eq!(at("0.10", "domains/list"), native("Domains"));
     assert_eq!(at("1.1", "domains/list"), native("Domains"));
@@ -103,7 +115,7 @@ fn path_resolves_to_the_method_of_the_clients_version() {
 #[test]
 fn hidden_method_is_hidden_from_its_version_and_older_ones() {
     let chain = chain();
-    let at = |at: &str, path: &str| name(chain.by_path(version(at), path));
+    let at = |at: &str, path: &str| name(chain.by_path(version(at), Verb::Post, path));
     assert_eq!(at("0.9", "thing"), None);
     assert_eq!(at("0.10", "thing"), Some((Some(1), "Thing".into())));
     assert_eq!(at("1.1", "thing"), None);
@@ -122,15 +134,15 @@ fn path_without_a_version_is_of_the_newest_version_or_of_an_older_one_of_diego()
         ]
     };
     let mut chain = TranslatorChain::new(translators(), version("1.1")).unwrap();
-    let at = |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(path));
+    let at = |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(Verb::Post, path));
     assert_eq!(at(&chain, "ping"), native("Ping"));
     assert_eq!(at(&chain, "ping.r0"), Some((Some(1), "Ping_r0".into())));
     assert_eq!(at(&chain, "domains/list"), native("Domains"), "the newest one");
     assert_eq!(at(&chain, "both"), Some((Some(1), "Both".into())), "the newest one that has it");
     assert_eq!(at(&chain, "thing"), None, "not a path of Diego's");
-    assert_eq!(name(chain.by_path(version("0.9"), "both")), Some((Some(0), "Both_r0".into())));
-    assert_eq!(name(chain.by_path(version("1.0"), "ping.r0")), Some((Some(1), "Ping_r0".into())));
-    assert_eq!(name(chain.by_path(version("1.1"), "ping.r0")), None);
+    assert_eq!(name(chain.by_path(version("0.9"), Verb::Post, "both")), Some((Some(0), "Both_r0".into())));
+    assert_eq!(name(chain.by_path(version("1.0"), Verb::Post, "ping.r0")), Some((Some(1), "Ping_r0".into())));
+    assert_eq!(name(chain.by_path(version("1.1"), Verb::Post, "ping.r0")), None);
     chain.pin("1.0").unwrap();
     assert_eq!((at(&chain, "ping"), at(&chain, "ping.r0")), (None, Some((Some(1), "Ping_r0".into()))));
     chain.pin("0.9").unwrap();
@@ -172,6 +184,6 @@ fn newest_revision_of_a_route_has_no_suffix_in_diegos_name() {
         ("events/tasks.r1", "TaskEventStream"),
     ] {
         let chain = TranslatorChain::new(Vec::new(), version("1.1")).unwrap();
-        assert_eq!(chain.by_path(version("1.1"), path).unwrap().diego_name(), name);
+        assert_eq!(chain.by_path(version("1.1"), Verb::Post, path).unwrap().diego_name(), name);
     }
 }

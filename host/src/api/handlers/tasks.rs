@@ -37,6 +37,10 @@ pub(super) async fn change(
             let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
             tasks::cancel(service, &guid, call.trace_id).await?;
         }
+        TaskChange::Fail => {
+            let proto::FailTaskRequest { task_guid, failure_reason } = call.valid()?;
+            tasks::fail(service, &task_guid, &failure_reason).await?;
+        }
         TaskChange::Reject => {
             let proto::RejectTaskRequest { task_guid, rejection_reason } = call.valid()?;
             tasks::reject(service, &task_guid, &rejection_reason).await?;

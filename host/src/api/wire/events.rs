@@ -4,10 +4,12 @@ use prost::Message;
 
 use super::{actual_lrp_to, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to};
 use crate::events::Event;
-use crate::model::actual_lrp::ActualLrp;
+use crate::model::actual_lrp::{ActualLrp, Presence};
+use crate::model::change::RecordChange;
 use crate::model::desired_lrp::DesiredLrp;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
+use crate::modules::translate::ChangedRecord;
 
 /// The name of an event on the stream, and its encoded message.
 pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
@@ -54,6 +56,29 @@ pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
         }
         Event::TaskRemoved(removed) => {
             ("task_removed", proto::TaskRemovedEvent { task: task(removed) }.encode_to_vec())
+        }
+    }
+}
+
+/// The records of a change. Rows of instances are complete messages, one change for each row of the slot.
+pub(in crate::api) fn changed_records_to(change: &RecordChange) -> Vec<ChangedRecord> {
+    match change {
+        RecordChange::DesiredLrp { before, after, .. } => {
+            let encoded = |lrp: &Option<Box<DesiredLrp>>| Some(desired(lrp.as_deref()?)?.encode_to_vec());
+            vec![ChangedRecord { message: "DesiredLRP", before: encoded(before), after: encoded(after) }]
+        }
+        RecordChange::Slot { before, after, .. } => {
+            let encoded = |row: Option<&ActualLrp>| Some(actual(row?)?.encode_to_vec());
+            let rows = Presence::ALL.into_iter().map(|presence| ChangedRecord {
+                message: "ActualLRP",
+                before: encoded(before.at(presence)),
+                after: encoded(after.at(presence)),
+            });
+            rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
+        }
+        RecordChange::Task { before, after } => {
+            let encoded = |record: &Option<Box<Task>>| Some(task(record.as_deref()?)?.encode_to_vec());
+            vec![ChangedRecord { message: "Task", before: encoded(before), after: encoded(after) }]
         }
     }
 }

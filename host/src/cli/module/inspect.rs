@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::modules::sandbox::{Limits, Sandbox};
-use crate::modules::translate::TranslatorManifest;
+use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
 
 /// Show a module's manifest, digest, size and imports.
@@ -65,8 +65,13 @@ fn migration(manifest: &Manifest) -> Vec<String> {
 }
 
 fn translator(manifest: &TranslatorManifest) -> Vec<String> {
-    let method = |method: &crate::modules::translate::Method| {
-        format!("{} at {}{}", method.name, method.path, if method.paged { ", paged" } else { "" })
+    let method = |Method { name, verb, path, answer }: &Method| {
+        let answer = match answer {
+            AnswerForm::Message => String::new(),
+            AnswerForm::Pages => ", paged".to_owned(),
+            AnswerForm::Events(newer) => format!(", the events of {newer}"),
+        };
+        format!("{name} at {} {path}{answer}", verb.name())
     };
     vec![
         format!("translator {}: API {} in terms of {}", manifest.name, manifest.serves, manifest.onto),

@@ -172,14 +172,17 @@ fn container_is_followed_to_another_row() {
 fn instance_events_concern_the_cell_of_their_container() {
     let (waits, runs) = (ordinary("UNCLAIMED", ""), ordinary("RUNNING", "a"));
     let other = ordinary("RUNNING", "b");
-    let on = |container: &str| Audience::Cell(format!("cell of {container}").into_bytes());
+    let on = |container: &str| Audience::Cells(vec![format!("cell of {container}").into_bytes()]);
     let changed = |before, after| Event::InstanceChanged { before, after, trace_id: NO_TRACE }.audience();
-    assert_eq!(Event::InstanceCreated { lrp: &waits, trace_id: NO_TRACE }.audience(), Audience::Cell(Vec::new()));
+    assert_eq!(
+        Event::InstanceCreated { lrp: &waits, trace_id: NO_TRACE }.audience(),
+        Audience::Cells(vec![Vec::new()])
+    );
     assert_eq!(Event::InstanceRemoved { lrp: &runs, trace_id: NO_TRACE }.audience(), on("a"));
     assert_eq!(changed(&waits, &runs), on("a"));
     assert_eq!(changed(&runs, &waits), on("a"));
     assert_eq!(changed(&runs, &other), on("b"));
-    assert_eq!(changed(&waits, &waits), Audience::Cell(Vec::new()));
+    assert_eq!(changed(&waits, &waits), Audience::Cells(vec![Vec::new()]));
     assert_eq!(Event::InstanceCrashed { before: &runs, after: &waits }.audience(), on("a"));
     assert_eq!(Event::TaskCreated(&Task::default()).audience(), Audience::Everyone);
     let lrp = DesiredLrp::default();

@@ -13,7 +13,9 @@ use self::generated::diego::translator::types as wire;
 use super::link_types;
 use crate::modules::instance::{InstanceState, Linked, outside};
 use crate::modules::log::GuestLogLevel;
-use crate::modules::translate::{ApiVersion, Method, Next, TranslateError, TranslatorManifest};
+use crate::modules::translate::{
+    AnswerForm, ApiVersion, ChangedRecord, Method, Next, TranslateError, TranslatedEvent, TranslatorManifest, Verb,
+};
 
 mod generated {
     wasmtime::component::bindgen!({
@@ -109,6 +111,37 @@ impl TranslatorGuest {
         let answer = NEWER.set(&mut next, || self.0.call_call(store, method, request))?;
         Ok(answer.map_err(|fault| fault.reason))
     }
+
+    /// The events of an operation. The inner error is the fault that the module returned.
+    pub(in crate::modules) fn events(
+        &self,
+        store: &mut Store<InstanceState>,
+        method: &str,
+        changes: &[ChangedRecord],
+        newer: &[TranslatedEvent],
+    ) -> wasmtime::Result<Result<Vec<TranslatedEvent>, String>> {
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|ChangedRecord { message, before, after }| wire::Change {
+                message,
+                before: before.as_deref(),
+                after: after.as_deref(),
+            })
+            .collect();
+        let cells: Vec<_> = newer.iter().map(|event| event.cells.as_ref().map(|cells| slices(cells))).collect();
+        let events: Vec<_> = newer
+            .iter()
+            .zip(&cells)
+            .map(|(TranslatedEvent { name, payload, .. }, cells)| wire::EventParam {
+                name,
+                payload,
+                cells: cells.as_deref(),
+            })
+            .collect();
+        let answer = self.0.call_events(store, method, wire::Operation { changes: &changes, events: &events })?;
+        let event = |wire::EventResult { name, payload, cells }| TranslatedEvent { name, payload, cells };
+        Ok(answer.map(|events| events.into_iter().map(event).collect()).map_err(|fault| fault.reason))
+    }
 }
 
 fn manifest(manifest: wire::Manifest) -> TranslatorManifest {
@@ -117,14 +150,26 @@ fn manifest(manifest: wire::Manifest) -> TranslatorManifest {
         onto: version(manifest.onto),
         name: manifest.name,
         summary: manifest.summary,
-        methods: manifest
-            .methods
-            .into_iter()
-            .map(|method| Method { name: method.name, path: method.path, paged: method.paged })
-            .collect(),
+        methods: manifest.methods.into_iter().map(method).collect(),
         hides: manifest.hides,
-        events: manifest.events,
     }
+}
+
+fn method(wire::Method { name, verb, path, answer }: wire::Method) -> Method {
+    let verb = match verb {
+        wire::Verb::Get => Verb::Get,
+        wire::Verb::Post => Verb::Post,
+    };
+    let answer = match answer {
+        wire::Answer::Message => AnswerForm::Message,
+        wire::Answer::Pages => AnswerForm::Pages,
+        wire::Answer::Events(newer) => AnswerForm::Events(newer),
+    };
+    Method { name, verb, path, answer }
+}
+
+fn slices(texts: &[Vec<u8>]) -> Vec<&[u8]> {
+    texts.iter().map(Vec::as_slice).collect()
 }
 
 fn version(version: wire::ApiVersion) -> ApiVersion {

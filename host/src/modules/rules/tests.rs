@@ -1,7 +1,7 @@
 //! Each rule of a manifest, satisfied and violated.
 
 use super::*;
-use crate::modules::translate::{ApiVersion, Method};
+use crate::modules::translate::{AnswerForm, ApiVersion, Method};
 
 fn migration() -> Manifest {
     Manifest {
@@ -16,16 +16,18 @@ fn migration() -> Manifest {
     }
 }
 
+fn method(name: &str, path: &str) -> Method {
+    Method { name: name.to_owned(), verb: Verb::Post, path: path.to_owned(), answer: AnswerForm::Message }
+}
+
 fn translator() -> TranslatorManifest {
-    let method = |name: &str| Method { name: name.to_owned(), path: "a/b".to_owned(), paged: false };
     TranslatorManifest {
         serves: ApiVersion { major: 0, minor: 9 },
         onto: ApiVersion { major: 0, minor: 10 },
         name: "older".to_owned(),
         summary: "Serves older clients.".to_owned(),
-        methods: vec![method("A"), method("B")],
+        methods: vec![method("A", "a/b"), method("B", "b")],
         hides: vec![],
-        events: false,
     }
 }
 
@@ -89,9 +91,30 @@ fn path_is_below_the_root_of_its_version_or_of_diego() {
 
 #[test]
 fn methods_are_unique_and_complete() {
-    for (index, name, path) in [(0, "B", "a/b"), (1, "", "a/b"), (1, "C", "")] {
+    for (index, name, path) in [(0, "B", "a/b"), (1, "", "b"), (1, "C", "")] {
         let mut manifest = translator();
-        manifest.methods[index] = Method { name: name.to_owned(), path: path.to_owned(), paged: false };
+        manifest.methods[index] = method(name, path);
         assert!(matches!(check_translator(&manifest), Err(ManifestError::Method { .. })), "{name:?} {path:?}");
     }
+}
+
+#[test]
+fn each_method_has_a_verb_and_path_of_its_own() {
+    let mut manifest = translator();
+    manifest.methods[1].path = "/v1/a/b".to_owned();
+    let error = check_translator(&manifest).unwrap_err();
+    assert_eq!(error, ManifestError::SameRoute { verb: Verb::Post, path: "/v1/a/b".to_owned() });
+    manifest.methods[1].verb = Verb::Get;
+    assert_eq!(check_translator(&manifest), Ok(()));
+}
+
+#[test]
+fn name_of_an_event_is_one_line() {
+    let named = |name: &str| TranslatedEvent { name: name.to_owned(), payload: vec![], cells: None };
+    let checked = |name: &str| check_events(Ok(vec![named("first"), named(name)]));
+    assert_eq!(checked("actual_lrp_created"), Ok(Ok(vec![named("first"), named("actual_lrp_created")])));
+    for wrong in ["", "a\ndata: forged", "a\r", &"a".repeat(101)] {
+        assert!(matches!(checked(wrong), Err(CallError::Flaw { .. })), "{wrong:?}");
+    }
+    assert_eq!(check_events(Err("a fault".to_owned())), Ok(Err("a fault".to_owned())));
 }

@@ -2,25 +2,18 @@
 //! as downloads, without their checksums; what is desired has timeouts in nanoseconds and start timeouts in seconds.
 //!
 //! What is desired goes to the current method, since revision 1 would convert volume mounts, which this one rejects in
-//! their old form. `tasks/get_by_task_guid` was a GET with a body; here it is a POST.
+//! their old form. `tasks/get_by_task_guid` is a GET with a body.
 
-use bbs_proto::models::{CachedDependency, DownloadAction};
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
-use diego_revisions::actions::{self, Downloaded, ToDownload};
-use diego_revisions::each;
-
-/// Field numbers of a desired LRP.
-const LRP_ACTIONS: [u32; 3] = [6, 7, 9];
-const START_TIMEOUT_S: u32 = 8;
-const START_TIMEOUT_MS: u32 = 27;
+use diego_revisions::actions::{self, Downloaded};
+use diego_revisions::{desired_lrps, each};
 
 /// Field numbers of a task's definition, and its own in the task.
 const DEFINITION: u32 = 1;
 const TASK_ACTION: u32 = 3;
 
-const DESIRED_LRP: Downloaded = Downloaded { files: 22, action: 6, legacy_download_user: 23 };
-const TASK_DEFINITION: Downloaded = Downloaded { files: 15, action: TASK_ACTION, legacy_download_user: 16 };
+const CACHED_DEPENDENCIES: Downloaded = Downloaded { files: 15, action: TASK_ACTION, legacy_download_user: 16 };
 
 #[derive(Debug)]
 pub struct FirstRevision;
@@ -34,6 +27,7 @@ impl Translator for FirstRevision {
             .method("DesireDesiredLRP", "/v1/desired_lrp/desire")
             .paged_method("Tasks", "/v1/tasks/list")
             .method("TaskByGuid", "/v1/tasks/get_by_task_guid")
+            .by_get()
             .method("DesireTask", "/v1/tasks/desire")
             .hides("DesiredLRPs_r1")
             .hides("DesiredLRPByProcessGuid_r1")
@@ -59,50 +53,20 @@ impl Translator for FirstRevision {
 }
 
 fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    with_downloads(lrp, DESIRED_LRP)
+    actions::with_dependencies_as_downloads(lrp, desired_lrps::CACHED_DEPENDENCIES)
 }
 
 fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(task, DEFINITION, |definition| with_downloads(definition, TASK_DEFINITION))
-}
-
-/// Cached dependencies as downloads before the action. `None` if there are none.
-fn with_downloads(message: &[u8], numbers: Downloaded) -> Result<Option<Vec<u8>>, WireError> {
-    let ToDownload { files: dependencies, action, user } = numbers.read::<CachedDependency>(message)?;
-    if dependencies.is_empty() {
-        return Ok(None);
-    }
-    let downloads: Vec<_> = dependencies.into_iter().map(|dependency| download(dependency, user)).collect();
-    let action = actions::serial(actions::parallel_downloads(&downloads), action)?;
-    let rest = wire::remove(message, numbers.files)?;
-    wire::replace(&rest, numbers.action, Value::Bytes(&action)).map(Some)
-}
-
-/// Without the checksum, as Diego's BBS did it.
-fn download(dependency: CachedDependency, user: &[u8]) -> DownloadAction {
-    DownloadAction {
-        artifact: dependency.name,
-        from: dependency.from,
-        to: dependency.to,
-        cache_key: dependency.cache_key,
-        log_source: dependency.log_source,
-        user: user.to_vec(),
-        ..Default::default()
-    }
+    each(task, DEFINITION, |definition| actions::with_dependencies_as_downloads(definition, CACHED_DEPENDENCIES))
 }
 
 fn newer_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let edited = wire::edit(lrp, |field| {
-        if LRP_ACTIONS.contains(&field.number) {
-            actions::with_timeouts_in_ms(field.bytes()?)
-        } else {
-            Ok::<_, WireError>(None)
-        }
-    })?;
-    let timeout_s = wire::get(lrp, START_TIMEOUT_S)?.map_or(Ok(0), |field| field.varint())?;
+    let edited = desired_lrps::each_action(lrp, actions::with_timeouts_in_ms)?;
+    let timeout_s = wire::get(lrp, desired_lrps::START_TIMEOUT_S)?.map_or(Ok(0), |field| field.varint())?;
     // As Diego's BBS cut it to 32 bits.
     let timeout_ms = u64::from((timeout_s as u32).wrapping_mul(1_000));
-    let lrp = wire::replace(edited.as_deref().unwrap_or(lrp), START_TIMEOUT_MS, Value::Varint(timeout_ms))?;
+    let lrp =
+        wire::replace(edited.as_deref().unwrap_or(lrp), desired_lrps::START_TIMEOUT_MS, Value::Varint(timeout_ms))?;
     diego_revisions::with_metric_tag(lrp).map(Some)
 }
 

@@ -1,22 +1,21 @@
 //! API 0.12: revision 1 of desired LRPs and tasks, which Diego's BBS dropped in 2018. Reads have timeouts in nanoseconds and
 //! start timeouts in seconds too; what is desired has volume mounts of the old form.
 //!
+//! Cells were listed by GET as well as by POST.
+//!
 //! Diego requires a metric tag today, which did not exist then: a desired LRP without one gets `source_id`.
 
 mod mounts;
 
-use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::wire::{self, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
-use diego_revisions::{ERROR, actions, each};
+use diego_revisions::{ERROR, actions, desired_lrps, each};
 
 /// The only filter of a list of desired LRPs then.
 const DOMAIN: u32 = 1;
 
-/// Field numbers of a desired LRP.
-const LRP_ACTIONS: [u32; 3] = [6, 7, 9];
-const START_TIMEOUT_S: u32 = 8;
+/// The field of a desired LRP's volume mounts.
 const LRP_VOLUME_MOUNTS: u32 = 25;
-const START_TIMEOUT_MS: u32 = 27;
 
 /// Field numbers of a task and of its definition.
 const DEFINITION: u32 = 1;
@@ -36,6 +35,8 @@ impl Translator for RevisionOne {
             .paged_method("Tasks_r1", "/v1/tasks/list.r1")
             .method("TaskByGuid_r1", "/v1/tasks/get_by_task_guid.r1")
             .method("DesireTask_r1", "/v1/tasks/desire.r1")
+            .method("Cells_r1", "/v1/cells/list.r1")
+            .by_get()
             .hides("DesiredLRPs_r2")
             .hides("DesiredLRPByProcessGuid_r2")
             .hides("DesireDesiredLRP_r2")
@@ -60,6 +61,7 @@ impl Translator for RevisionOne {
             "TaskByGuid_r1" => Ok(diego_revisions::complete_answer(next.call("TaskByGuid_r2", request)?, task)?),
             "DesireDesiredLRP_r1" => next.call("DesireDesiredLRP_r2", &diego_revisions::request(request, newer_lrp)),
             "DesireTask_r1" => next.call("DesireTask_r2", &diego_revisions::request(request, newer_definition)),
+            "Cells_r1" => next.call(method, request),
             other => Err(Fault::new(format!("API 0.12 has no method {other}"))),
         }
     }
@@ -75,20 +77,7 @@ fn only_domain(request: &[u8]) -> Vec<u8> {
 }
 
 fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let edited = wire::edit(lrp, |field| {
-        if LRP_ACTIONS.contains(&field.number) {
-            actions::with_timeouts_in_ns(field.bytes()?)
-        } else {
-            Ok::<_, WireError>(None)
-        }
-    })?;
-    let timeout_ms = wire::get(lrp, START_TIMEOUT_MS)?.map_or(Ok(0), |field| field.varint())?;
-    // As Diego's BBS cut it to 32 bits.
-    let timeout_s = u64::from(timeout_ms as u32 / 1_000);
-    if timeout_s == 0 && wire::get(lrp, START_TIMEOUT_S)?.is_none() {
-        return Ok(edited);
-    }
-    wire::replace(edited.as_deref().unwrap_or(lrp), START_TIMEOUT_S, Value::Varint(timeout_s)).map(Some)
+    desired_lrps::in_old_units(lrp, actions::with_timeouts_in_ns)
 }
 
 fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {

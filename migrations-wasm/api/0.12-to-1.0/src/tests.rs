@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use bbs_proto::models as proto;
+use bbs_sdk::wire::Value;
 use prost::Message;
 
 use super::*;
@@ -23,8 +24,10 @@ fn call(method: &str, request: &[u8], answer: &[u8]) -> ((String, Vec<u8>), Vec<
 fn every_declared_method_calls_the_next_revision() {
     for method in RevisionOne::manifest().methods {
         let ((called, _), _) = call(&method.name, b"", b"");
-        assert_eq!(called, method.name.replace("_r1", "_r2"));
-        assert!(RevisionOne::manifest().hides.contains(&called));
+        // Cells have no second revision.
+        let newer = if method.name == "Cells_r1" { method.name } else { method.name.replace("_r1", "_r2") };
+        assert_eq!(called, newer);
+        assert_eq!(RevisionOne::manifest().hides.contains(&called), newer != "Cells_r1");
     }
     assert!(RevisionOne::call("Tasks_r2", b"", &|_: &str, _: &[u8]| Ok(Vec::new())).is_err());
 }

@@ -18,8 +18,8 @@ use prost::Message;
 const KEY: u32 = 1;
 const STATE: u32 = 6;
 const PRESENCE: u32 = 10;
-const INSTANCE: u32 = 1;
-const EVACUATING: u32 = 2;
+pub(crate) const INSTANCE: u32 = 1;
+pub(crate) const EVACUATING: u32 = 2;
 
 pub(crate) fn list(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
     let Ok(ActualLrpGroupsRequest { domain, cell_id }) = Message::decode(request) else { return Ok(malformed()) };
@@ -102,16 +102,17 @@ fn groups(request: &ActualLrPsRequest, next: &dyn Next) -> Result<Answer, Fault>
 }
 
 /// An actual LRP, as far as its group depends on it.
-struct Row<'a> {
+#[derive(Clone)]
+pub(crate) struct Row<'a> {
     /// Process guid, index and domain.
     key: (Vec<u8>, i32, Vec<u8>),
     state: &'a [u8],
     presence: i32,
-    encoded: &'a [u8],
+    pub(crate) encoded: &'a [u8],
 }
 
 impl<'a> Row<'a> {
-    fn read(encoded: &'a [u8]) -> Result<Self, Fault> {
+    pub(crate) fn read(encoded: &'a [u8]) -> Result<Self, Fault> {
         let mut row = Self { key: Default::default(), state: b"", presence: 0, encoded };
         for field in wire::fields(encoded) {
             let field = field?;
@@ -128,7 +129,7 @@ impl<'a> Row<'a> {
         Ok(row)
     }
 
-    fn is(&self, state: &str) -> bool {
+    pub(crate) fn is(&self, state: &str) -> bool {
         self.state == state.as_bytes()
     }
 }
@@ -140,13 +141,33 @@ fn presence(number: Result<u64, WireError>) -> Result<i32, WireError> {
 
 /// The rows of one instance that its group shows.
 #[derive(Default)]
-struct Group<'a> {
+pub(crate) struct Group<'a> {
     instance: Option<Row<'a>>,
     evacuating: Option<Row<'a>>,
 }
 
 impl<'a> Group<'a> {
-    fn add(&mut self, row: Row<'a>) {
+    /// The group without its other slot.
+    pub(crate) fn only(&self, slot: u32) -> Self {
+        let row = self.slot(slot).cloned();
+        if slot == EVACUATING {
+            Self { evacuating: row, instance: None }
+        } else {
+            Self { instance: row, evacuating: None }
+        }
+    }
+
+    pub(crate) fn slot(&self, slot: u32) -> Option<&Row<'a>> {
+        if slot == EVACUATING { self.evacuating.as_ref() } else { self.instance.as_ref() }
+    }
+
+    /// The row that stands for the group to clients that take it for one instance.
+    pub(crate) fn resolved(&self) -> Option<&Row<'a>> {
+        let stands = |row: &&Row<'a>| row.is("RUNNING") || row.is("CRASHED");
+        self.instance.as_ref().filter(stands).or(self.evacuating.as_ref()).or(self.instance.as_ref())
+    }
+
+    pub(crate) fn add(&mut self, row: Row<'a>) {
         if row.presence == i32::from(Presence::Evacuating) {
             self.evacuating = Some(row);
         } else if self.instance.as_ref().is_none_or(|current| replaces(&row, current)) {
@@ -154,7 +175,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn encoded(&self) -> Vec<u8> {
+    pub(crate) fn encoded(&self) -> Vec<u8> {
         let mut group = Vec::new();
         for (number, row) in [(INSTANCE, &self.instance), (EVACUATING, &self.evacuating)] {
             if let Some(row) = row {

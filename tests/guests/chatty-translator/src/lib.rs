@@ -3,15 +3,19 @@
 wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
 
 use diego::translator::next;
-use diego::translator::types::{ApiVersion, Method};
+use diego::translator::types::{Answer, ApiVersion, Method, Verb};
 use std::hint::black_box;
 
 struct Chatty;
 
 impl Guest for Chatty {
     fn describe() -> Manifest {
-        let method =
-            |name: &str| Method { name: name.into(), path: format!("{}/do", name.to_lowercase()), paged: false };
+        let method = |name: &str| Method {
+            name: name.into(),
+            verb: Verb::Post,
+            path: format!("{}/do", name.to_lowercase()),
+            answer: Answer::Message,
+        };
         Manifest {
             serves: ApiVersion { major: 0, minor: 9 },
             onto: ApiVersion { major: 0, minor: 10 },
@@ -19,7 +23,6 @@ impl Guest for Chatty {
             summary: "Calls the next version as the method name says.".into(),
             methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"].map(method).into(),
             hides: vec![],
-            events: false,
         }
     }
 
@@ -51,8 +54,8 @@ impl Guest for Chatty {
         }
     }
 
-    fn events(_operation: Operation) -> Vec<Event> {
-        vec![]
+    fn events(_method: String, operation: Operation) -> Result<Vec<Event>, Fault> {
+        Ok(operation.events)
     }
 }
 

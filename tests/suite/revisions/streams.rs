@@ -1,0 +1,233 @@
+//! Event streams of older revisions: their events over HTTP, and what a failing translator does to them.
+
+use std::time::{Duration, Instant};
+
+use bbs::testing::model::TraceId;
+use bbs::testing::model::change::RecordChange;
+use bbs::testing::model::desired_lrp::DesiredLrp;
+use bbs::testing::model::task::Task;
+use bbs::testing::modules::sandbox::Limits;
+use bbs::testing::modules::translate::TranslatedEvent;
+
+use super::generated::first_alternative;
+use super::*;
+use crate::harness::event_stream::{EventStream, GROUPS, INSTANCES, ReceivedEvent, TASKS};
+use crate::harness::modules;
+
+const GROUPS_R0: &str = "/v1/events";
+const INSTANCES_R0: &str = "/v1/events/lrp_instances";
+const TASKS_R0: &str = "/v1/events/tasks";
+
+/// Any of Diego's events: its record, or the record before and after, and then the trace id.
+#[derive(Clone, PartialEq, bbs_proto::prost::Message)]
+struct AnyEvent {
+    #[prost(bytes = "vec", tag = "1")]
+    first: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    second: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    third: Vec<u8>,
+}
+
+fn event(name: &str, first: &[u8], second: &[u8], third: &[u8]) -> TranslatedEvent {
+    let payload = AnyEvent { first: first.to_vec(), second: second.to_vec(), third: third.to_vec() }.encode_to_vec();
+    TranslatedEvent { name: name.to_owned(), payload, cells: None }
+}
+
+/// Goal: the component sends byte for byte what Diego's BBS sends on streams without a revision.
+#[test]
+fn events_without_a_revision_equal_those_of_diego() {
+    let translator = translator("1.0");
+    for vector in vectors("revisions.tsv") {
+        let [case, message, current, .., oldest] = &vector[..] else { panic!("{vector:?}") };
+        let [current, oldest] = [current, oldest].map(|text| STANDARD.decode(text).unwrap());
+        let (kind, streams) = match message.as_str() {
+            "DesiredLRP" => ("desired_lrp", &["EventStream", "LrpInstanceEventStream"][..]),
+            _ => ("task", &["TaskEventStream"][..]),
+        };
+        let events = |record: &[u8]| {
+            let created = event(&format!("{kind}_created"), record, b"trace", b"");
+            let changed = event(&format!("{kind}_changed"), record, record, b"trace");
+            [created, changed, event(&format!("{kind}_removed"), record, b"trace", b"")]
+        };
+        for stream in streams {
+            let sent = translator.events(stream, &[], &events(&current)).unwrap();
+            assert_eq!(sent, events(&oldest), "{case} of {stream}");
+        }
+    }
+}
+
+/// What an old stream sends of an action: what is tried or reported on instead of its wrapper, and marked timeouts.
+fn unwrapped(action: proto::Action) -> proto::Action {
+    let all = |actions: Vec<proto::Action>| actions.into_iter().map(unwrapped).collect();
+    let mut first = first_alternative(action.clone());
+    if let Some(inner) = first.emit_progress_action.take().map(|outer| outer.action) {
+        return unwrapped(*inner.unwrap());
+    }
+    if let Some(inner) = first.try_action.take().map(|outer| outer.action) {
+        return unwrapped(*inner.unwrap());
+    }
+    if let Some(timeout) = &mut first.timeout_action {
+        timeout.deprecated_timeout_ns = timeout.timeout_ms * 1_000_000;
+    } else if let Some(parallel) = &mut first.parallel_action {
+        parallel.actions = all(std::mem::take(&mut parallel.actions));
+    } else if let Some(serial) = &mut first.serial_action {
+        serial.actions = all(std::mem::take(&mut serial.actions));
+    } else if let Some(codependent) = &mut first.codependent_action {
+        codependent.actions = all(std::mem::take(&mut codependent.actions));
+    } else {
+        return action;
+    }
+    first
+}
+
+#[test]
+fn generated_desired_lrps_of_old_streams_are_as_the_oracle_says() {
+    let translator = translator("1.0");
+    for mut lrp in generated::desired_lrps() {
+        let message = proto::DesiredLrpCreatedEvent { desired_lrp: Some(lrp.clone()), trace_id: b"trace".to_vec() };
+        let payload = message.encode_to_vec();
+        let newer = TranslatedEvent { name: "desired_lrp_created".to_owned(), payload, cells: None };
+        let [sent] = <[_; 1]>::try_from(translator.events("EventStream", &[], &[newer]).unwrap()).unwrap();
+        layers::desired_lrp_without_layers(&mut lrp);
+        for action in [&mut lrp.action, &mut lrp.setup, &mut lrp.monitor] {
+            *action = action.take().map(unwrapped);
+        }
+        timeouts::set_start_timeout_s(&mut lrp);
+        downloads::fold_lrp(&mut lrp);
+        let found = proto::DesiredLrpCreatedEvent::decode(&sent.payload[..]).unwrap();
+        assert_eq!(found, proto::DesiredLrpCreatedEvent { desired_lrp: Some(lrp), trace_id: b"trace".to_vec() });
+    }
+}
+
+fn task(result: &[u8]) -> RecordChange {
+    let task = Task { guid: b"g".to_vec(), domain: b"d".to_vec(), result: result.to_vec(), ..Task::default() };
+    RecordChange::Task { before: None, after: Some(Box::new(task)) }
+}
+
+fn names(events: &[ReceivedEvent]) -> Vec<&str> {
+    events.iter().map(|event| event.name.as_str()).collect()
+}
+
+on_each_layout!(desired_lrps_and_tasks_of_old_streams_are_in_their_first_form);
+async fn desired_lrps_and_tasks_of_old_streams_are_in_their_first_form(kind: Kind) {
+    let server = served::server(kind, None).await;
+    let old = EventStream::open(server.url(INSTANCES_R0), "").await;
+    let old_groups = EventStream::get(server.url(GROUPS_R0), "").await;
+    let groups = EventStream::get(server.url(GROUPS), "").await;
+    let instances = EventStream::open(server.url(INSTANCES), "").await;
+    let (old_tasks, tasks) =
+        (EventStream::open(server.url(TASKS_R0), "").await, EventStream::open(server.url(TASKS), "").await);
+    let desired = proto::DesiredLrp { start_timeout_ms: 61_500, instances: 1, ..crate::api::lrp("guid") };
+    crate::api::desire(&server, desired).await;
+    server.call("/v1/tasks/desire.r2", &crate::tasks::desire_request("task")).await;
+    server.gate.end_streams();
+    for (stream, start_timeout_s, created) in [
+        (old, 61, "actual_lrp_instance_created"),
+        (old_groups, 61, "actual_lrp_created"),
+        (groups, 0, "actual_lrp_created"),
+        (instances, 0, "actual_lrp_instance_created"),
+    ] {
+        let events = stream.rest().await;
+        assert_eq!(names(&events), ["desired_lrp_created", created]);
+        let lrp = events[0].message::<proto::DesiredLrpCreatedEvent>().desired_lrp.unwrap();
+        assert_eq!((lrp.deprecated_start_timeout_s, lrp.start_timeout_ms), (start_timeout_s, 61_500));
+        if created == "actual_lrp_created" {
+            let group = events[1].message::<proto::ActualLrpCreatedEvent>().actual_lrp_group.unwrap();
+            assert_eq!((&group.instance.unwrap().state[..], group.evacuating), (&b"UNCLAIMED"[..], None));
+        }
+    }
+    assert_eq!(old_tasks.rest().await, tasks.rest().await, "a task without image layers is the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_of_groups_is_requested_by_get_alone() {
+    let server = served::server(Kind::Sqlite, None).await;
+    for path in [GROUPS, GROUPS_R0] {
+        let reply = server.post(path, []).await;
+        assert_eq!((reply.status, reply.header("allow")), (405, "GET"), "{path}");
+        let reply = server.send("GET", path, &[], b"\x0d\x01".to_vec()).await;
+        assert_eq!((reply.status, reply.body.len()), (500, 0), "a filter that cannot be decoded");
+    }
+    for path in [INSTANCES_R0, TASKS_R0] {
+        let reply = server.send("GET", path, &[], vec![]).await;
+        assert_eq!((reply.status, reply.header("allow")), (405, "POST"), "{path}");
+    }
+    let without = Server::empty(Kind::Sqlite).await;
+    for path in [GROUPS, GROUPS_R0, INSTANCES_R0, TASKS_R0] {
+        assert_eq!(without.send("GET", path, &[], vec![]).await.status, 404, "{path}");
+    }
+}
+
+/// A host whose only translator is the guest with failing event streams.
+async fn failing(limits: Limits) -> Server {
+    let translator: Arc<dyn Translate> = modules::translator("event-streams", &modules::sandbox_with(limits));
+    Server::start(Options { kind: Kind::Sqlite, translators: vec![translator], ..Options::default() }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
+    let server = failing(Limits { call_time: Duration::from_millis(100), ..Limits::default() }).await;
+    let events = server.service.events();
+    for path in ["/v1/traps", "/v1/loops", "/v1/forges", "/v1/refuses"] {
+        let (fails, too) = (EventStream::get(server.url(path), "").await, EventStream::get(server.url(path), "").await);
+        let same = EventStream::get(server.url("/v1/same"), "").await;
+        let native = EventStream::open(server.url(TASKS), "").await;
+        for result in [&b"first"[..], b"fail", b"last"] {
+            events.publish(task(result));
+        }
+        assert_eq!((fails.rest().await.len(), too.rest().await.len()), (1, 1), "{path}");
+        let again = EventStream::get(server.url(path), "").await;
+        events.publish(task(b"again"));
+        events.publish(task(b"fail"));
+        assert_eq!(again.rest().await.len(), 1, "{path}");
+        for mut stream in [same, native] {
+            for result in [&b"first"[..], b"fail", b"last", b"again", b"fail"] {
+                let created: proto::TaskCreatedEvent = stream.next().await.unwrap().message();
+                assert_eq!(created.task.unwrap().result, result, "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_translator_delays_neither_native_streams_nor_calls() {
+    let server = failing(Limits { call_time: Duration::from_secs(20), instances: 2, ..Limits::default() }).await;
+    let _slow = EventStream::get(server.url("/v1/loops"), "").await;
+    let mut native = EventStream::open(server.url(TASKS), "").await;
+    let began = Instant::now();
+    for _ in 0..100 {
+        server.service.events().publish(task(b"fail"));
+        native.next().await.unwrap();
+        assert_eq!(server.post("/v1/ping", []).await.status, 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "nothing waits until the translator is stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn translator_may_send_more_events_than_there_are() {
+    let server = failing(Limits::default()).await;
+    let twice = EventStream::get(server.url("/v1/twice"), "").await;
+    for number in 0..500 {
+        server.service.events().publish(task(number.to_string().as_bytes()));
+    }
+    server.gate.end_streams();
+    let results: Vec<_> = twice.rest().await.iter().map(|event| event.message::<proto::TaskCreatedEvent>()).collect();
+    let expected = (0..500).flat_map(|number| [number, number]).map(|number: i32| number.to_string().into_bytes());
+    assert!(results.into_iter().map(|created| created.task.unwrap().result).eq(expected), "all, in order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filter_of_a_stream_concerns_the_cells_of_translated_events() {
+    let server = served::server(Kind::Sqlite, None).await;
+    let here = EventStream::get(server.url(GROUPS_R0), "here").await;
+    let (before, after) = (None, Some(Box::new(DesiredLrp::default())));
+    server.service.events().publish(RecordChange::DesiredLrp { before, after, trace_id: TraceId::NONE });
+    for (from, to) in [("", "there"), ("there", "here"), ("here", "there"), ("there", "")] {
+        server.service.events().publish(group_events::moved(from, to));
+    }
+    server.gate.end_streams();
+    let moved = ["actual_lrp_created", "actual_lrp_removed"];
+    let expected = ["desired_lrp_created", moved[0], moved[1]];
+    assert_eq!(names(&here.rest().await), expected);
+}
