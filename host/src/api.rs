@@ -29,7 +29,7 @@ use handlers::HandlerCall;
 use stream::Streams;
 
 /// The API version that the compiled handlers implement.
-pub const NATIVE: ApiVersion = ApiVersion { major: 1, minor: 1 };
+pub const NATIVE: ApiVersion = ApiVersion::new(1, 1);
 
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;
@@ -137,9 +137,12 @@ impl Api {
     }
 
     /// The method at this path for a client of `version`, which is one of the served versions. Without a version, that of
-    /// the newest version, or of an older one that has the path among Diego's.
-    pub fn find(&self, version: Option<ApiVersion>, verb: Verb, path: &str) -> Option<CallTarget> {
-        version.map_or_else(|| self.chain.by_diego_path(verb, path), |version| self.chain.by_path(version, verb, path))
+    /// the newest version, or of an older one that has the path among Diego's. Returns the version with it.
+    pub fn find(&self, version: Option<ApiVersion>, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
+        match version {
+            Some(version) => Some((version, self.chain.by_path(version, verb, path)?)),
+            None => self.chain.by_diego_path(verb, path),
+        }
     }
 
     /// The answer to a request whose body ended early.

@@ -20,7 +20,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -31,11 +31,12 @@ pub use debug::serve_debug;
 pub use gate::Gate;
 pub use listener::serve_clients;
 
-use crate::api::{self, Answer, Api, CallTarget, StreamTarget};
+use crate::api::{self, Answer, Api, CallTarget, NATIVE, StreamTarget};
 use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
-use crate::modules::translate::Verb;
+use crate::modules::translate::{ApiVersion, Verb};
 use in_flight::GuardedBody;
+use listener::Peer;
 use refusal::HttpError;
 use request::{Trace, VersionedPath};
 
@@ -85,6 +86,9 @@ pub fn router(gate: Gate, metrics: Metrics) -> Router {
 #[derive(Clone)]
 struct AnsweredMethod(CallTarget);
 
+/// Response header: the version of the API that answered.
+const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HEADER);
+
 /// Measures a request until its body is sent or its client disconnects, which is what Diego's latency covers.
 struct Answering {
     route: Cow<'static, str>,
@@ -124,11 +128,17 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
 
 async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, HttpError> {
     let api = gate.api().map_err(HttpError::NotServing)?;
-    let target = find(&api, &request)?;
+    let (version, target) = find(&api, &request)?;
+    if version != NATIVE {
+        let client = request.extensions().get::<Peer>().map(Peer::common_name).unwrap_or_default();
+        metrics.called_older_version(&version.to_string(), target.name(), client);
+    }
     let route = AnsweredMethod(target.clone());
+    let version = HeaderValue::try_from(version.to_string()).expect("a version is header text");
     if let CallTarget::Stream(stream) = target {
         let mut response = subscribe(&api, stream, request, metrics).await?;
         response.extensions_mut().insert(route);
+        response.headers_mut().insert(ANSWERED_VERSION, version);
         return Ok(response);
     }
     let answer = match read(request).await {
@@ -136,7 +146,8 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
         Err(BodyError::TooLarge) => return Err(HttpError::BodyTooLarge),
         Err(BodyError::Interrupted(_)) => api.interrupted_body(),
     };
-    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).extension(route);
+    let response =
+        Response::builder().header(header::CONTENT_TYPE, PROTOBUF).header(ANSWERED_VERSION, version).extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         Answer::Pages(pages) => body::streamed(pages, gate),
@@ -179,7 +190,8 @@ async fn read(request: Request) -> Result<Bytes, BodyError> {
     })
 }
 
-fn find(api: &Api, request: &Request) -> Result<CallTarget, HttpError> {
+/// The method of a request, and the version that has it.
+fn find(api: &Api, request: &Request) -> Result<(ApiVersion, CallTarget), HttpError> {
     let VersionedPath { version, path } = VersionedPath::of(request)?;
     if let Some(version) = version.filter(|version| !api.served().contains(version)) {
         return Err(HttpError::NotAcceptable { version, served: api.served().to_vec() });

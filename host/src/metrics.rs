@@ -3,6 +3,7 @@
 //! elsewhere.
 
 mod diego;
+mod older_versions;
 mod work;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use prometheus_client::registry::Registry;
 
 use crate::progress::Progress;
 use crate::throttle::Throttle;
+use older_versions::OlderVersions;
+
 pub use diego::{AdvancedRoutes, LrpCounts, Measures, Point, Points, Quantity, TaskCounts, TaskMark};
 
 /// The media type of [`Metrics::text`].
@@ -39,6 +42,7 @@ struct Inner {
     requests: Family<RequestLabels, Counter>,
     latency: Family<RouteLabel, Histogram, fn() -> Histogram>,
     left_out: Counter,
+    older_versions: OlderVersions,
     measures: Measures,
 }
 
@@ -56,9 +60,15 @@ impl Metrics {
         registry.register("requests", "Requests answered, by method and HTTP status", requests.clone());
         registry.register("request_seconds", "Time until an answer began, by method", latency.clone());
         registry.register("records_left_out", "Times that an unreadable record was left out", left_out.clone());
+        let older_versions = OlderVersions::default();
+        registry.register(
+            "older_version_requests",
+            "Requests of clients of older API versions, by version, method and the common name of the client's certificate",
+            older_versions.requests.clone(),
+        );
         registry.register_collector(Box::new(work::WorkCollector::new(progress, throttle)));
         registry.register_collector(Box::new(diego::Diego(measures.clone())));
-        Self(Arc::new(Inner { registry, requests, latency, left_out, measures }))
+        Self(Arc::new(Inner { registry, requests, latency, left_out, older_versions, measures }))
     }
 
     /// Counts an answered request. `route` is a method's name, never a path: clients choose paths freely.
@@ -66,6 +76,11 @@ impl Metrics {
         let route = ("route", route.to_owned());
         self.0.latency.get_or_create(std::array::from_ref(&route)).observe(spent.as_secs_f64());
         self.0.requests.get_or_create(&[route, ("status", status.to_string())]).inc();
+    }
+
+    /// Counts a request of a client of an older version; `client` is the common name of its certificate.
+    pub fn called_older_version(&self, version: &str, method: &str, client: &str) {
+        self.0.older_versions.called(version, method, client);
     }
 
     /// Counts a stream that ended, without a latency.

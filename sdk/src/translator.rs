@@ -113,8 +113,10 @@ pub struct Method {
 pub struct TranslatorManifest {
     /// The version that its clients use.
     pub serves: ApiVersion,
-    /// The newer version in terms of which it is written.
+    /// The newer version in terms of which it is written; for a side shape, the same version.
     pub onto: ApiVersion,
+    /// The name of the side shape that its clients use; `None` for a version of the line.
+    pub side: Option<String>,
     /// Lower-case words joined by `-`.
     pub name: String,
     /// One line for operators.
@@ -128,7 +130,21 @@ pub struct TranslatorManifest {
 impl TranslatorManifest {
     /// A manifest without methods.
     pub fn new(serves: ApiVersion, onto: ApiVersion, name: &str) -> Self {
-        Self { serves, onto, name: name.to_owned(), summary: String::new(), methods: Vec::new(), hides: Vec::new() }
+        Self {
+            serves,
+            onto,
+            side: None,
+            name: name.to_owned(),
+            summary: String::new(),
+            methods: Vec::new(),
+            hides: Vec::new(),
+        }
+    }
+
+    /// A manifest without methods of a side shape of a version: what a vendor's clients see, such as `/v1.1-acme/`. `side` is up
+    /// to 16 lower-case letters and digits.
+    pub fn side(of: ApiVersion, side: &str, name: &str) -> Self {
+        Self { side: Some(side.to_owned()), ..Self::new(of, of, name) }
     }
 
     /// Sets the one-line description for operators.

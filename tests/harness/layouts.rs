@@ -217,7 +217,7 @@ async fn records(api: &Arc<Api>) -> Vec<String> {
 }
 
 async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
-    let target = api.find(Some(NATIVE), Verb::Post, path).expect("a list of this release");
+    let (_, target) = api.find(Some(NATIVE), Verb::Post, path).expect("a list of this release");
     let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE };
     let answer = match api.call(target, request).await {
         Answer::Whole(answer) => answer,

@@ -278,7 +278,7 @@ fn a_single_module_is_checked_and_inspected() {
     let found: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&found["kind"], &found["manifest"]["version"]), (&"migration".into(), &100.into()));
     let report = succeed(module(&guests(), &["inspect", "chatty-translator.wasm"]));
-    for words in ["API 0.9 in terms of 0.10", "Once at once/do", "diego:translator/next@0.1.0#call"] {
+    for words in ["API 0.9 in terms of 0.10", "Once at POST once/do", "diego:translator/next@0.1.0#call"] {
         assert!(report.contains(words), "{words:?} is not in {report}");
     }
     refused(module(&guests(), &["inspect", "forbidden-import.wasm"]), &["wasi:random/random@0.2.0"]);

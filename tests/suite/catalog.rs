@@ -233,7 +233,7 @@ fn a_gap_between_translators_is_refused() {
 
 #[test]
 fn translator_chain_must_end_at_the_native_version() {
-    let version = |major, minor| ApiVersion { major, minor };
+    let version = |major, minor| ApiVersion::new(major, minor);
     let catalog = Folder::valid().load().unwrap();
     catalog.ends_in(version(0, 10)).unwrap();
     let error = catalog.ends_in(version(1, 1)).unwrap_err();

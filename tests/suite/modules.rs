@@ -7,11 +7,13 @@ use std::process::{Command, Output};
 
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
 
-use crate::harness::bbs;
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::{guest, modules, modules_with_split, sandbox};
+use crate::harness::{bbs, http_client};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
@@ -340,4 +342,62 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
     assert!(!first.is_empty());
     assert!(!serve());
     assert!(content(&shared.join("bbs/modules")) == first);
+}
+
+/// Goal: a revision comes and goes with its module, without another build of the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn side_shape_is_served_while_its_module_is_in_the_folder() {
+    const FILE: &str = "1.1-acme-to-1.1.wasm";
+    let bench = Workbench::new();
+    assert!(bench.add(&guest("acme")).contains(&format!("{FILE}  added")));
+    let installation = Installation::new(&bench.modules(), Kind::Sqlite);
+    let statuses = async |host: &Host| {
+        let mut statuses = Vec::new();
+        for path in ["v1.1-acme/domains/count", "v1.1-acme/domains/list", "v1.1-acme/cells/list.r1", "v1/domains/count"]
+        {
+            let reply = http_client().post(host.url(&format!("/{path}"))).send().await.unwrap();
+            let version =
+                reply.headers().get("x-diego-api-version").map(|version| version.to_str().unwrap().to_owned());
+            statuses.push((reply.status().as_u16(), version));
+        }
+        statuses
+    };
+    let acme = || (200, Some("1.1-acme".to_owned()));
+    let host = installation.serve();
+    let upsert = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 }.encode_to_vec();
+    http_client().post(host.url("/v1/domains/upsert")).body(upsert).send().await.unwrap();
+    assert_eq!(statuses(&host).await, [acme(), acme(), (404, None), (404, None)]);
+    let counted = http_client().post(host.url("/v1.1-acme/domains/count")).send().await.unwrap();
+    assert_eq!(counted.bytes().await.unwrap()[..], [8, 1], "field 1 is the number of domains");
+    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+
+    let catalog = bench.modules().join("catalog.toml");
+    let text = std::fs::read_to_string(&catalog).unwrap();
+    let entries: Vec<_> = text.split("[[module]]").filter(|entry| !entry.contains(FILE)).collect();
+    std::fs::write(&catalog, entries.join("[[module]]")).unwrap();
+    std::fs::remove_file(bench.modules().join(FILE)).unwrap();
+    let host = installation.serve();
+    assert_eq!(statuses(&host).await, [(406, None), (406, None), (406, None), (404, None)]);
+    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+}
+
+#[test]
+fn side_shape_of_an_absent_version_is_refused() {
+    let bench = Workbench::without(&[
+        "1.0-to-1.1.wasm",
+        "0.12-to-1.0.wasm",
+        "0.11-to-0.12.wasm",
+        "0.10-to-0.11.wasm",
+        "0.9-to-0.10.wasm",
+    ]);
+    bench.add(&guest("acme"));
+    let other = Workbench::new();
+    let text = std::fs::read_to_string(other.modules().join("catalog.toml")).unwrap();
+    let digest = "0".repeat(64);
+    let entry = format!(
+        "[[module]]\nkind = \"translator\"\nfile = \"a.wasm\"\nsha256 = \"{digest}\"\nserves = \"0.5-acme\"\nonto = \"0.5\"\n"
+    );
+    std::fs::write(other.modules().join("catalog.toml"), format!("{text}\n{entry}")).unwrap();
+    let output = other.run(&["check", "modules"]);
+    assert!(errors(&output).contains("a.wasm serves 0.5-acme, a side shape of API version 0.5"), "{}", errors(&output));
 }

@@ -13,6 +13,7 @@ use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::http_client;
 use crate::harness::modules::{self, translators};
 use crate::harness::server::{Options, Server};
 
@@ -249,9 +250,10 @@ async fn version_is_read_from_path_or_header(kind: Kind) {
     assert_eq!(path_wins.desired_lrps[0].start_timeout_ms, 30_000);
     let patched: v0_9::ListDesiredLrPsResponse = list("/v1/desired_lrps/list", "0.9.3").await.message();
     assert_eq!(patched.desired_lrps, old.desired_lrps);
-    for malformed in ["0.9.x", "0.9.3.1", "0.9-rc1", "nine"] {
+    for malformed in ["0.9.x", "0.9.3.1", "0.9-", "nine"] {
         assert_eq!(list("/v1/ping", malformed).await.status, 400, "{malformed}");
     }
+    assert_eq!(list("/v1/ping", "0.9-rc1").await.status, 406, "a side shape that no module has");
     assert_eq!(list("/v1/desired_lrps/list.r3", "0.9").await.status, 404);
     assert_eq!(list("/v1/desired_lrps/list", "1.1").await.status, 404);
 }
@@ -306,6 +308,26 @@ async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
         let headers = [("x-diego-api-version", version)];
         not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.1");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_names_the_version_that_has_the_method() {
+    let server = server(Kind::Sqlite).await;
+    let header = [("X-Diego-Api-Version", "0.10")];
+    for (path, headers, version) in [
+        ("/v1/domains/list", &[][..], "1.1"),
+        ("/v1/domains/list", &header[..], "0.10"),
+        ("/v1/tasks/list.r3", &[], "1.1"),
+        ("/v1/tasks/list.r2", &[], "1.0"),
+        ("/v1/tasks/list", &[], "0.11"),
+        ("/v0.9/desired_lrps/list", &[], "0.9"),
+        ("/v0.9.4/ping", &[], "0.9"),
+    ] {
+        let reply = server.send("POST", path, headers, vec![]).await;
+        assert_eq!((reply.status, reply.header("x-diego-api-version")), (200, version), "{path}");
+    }
+    let stream = http_client().get(server.url("/v1/events")).send().await.unwrap();
+    assert_eq!(stream.headers()["x-diego-api-version"], "1.0");
 }
 
 on_each_database!(pinned_host_refuses_newer_versions);

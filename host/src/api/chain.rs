@@ -21,6 +21,10 @@ pub enum ApiError {
     )]
     End { name: String, onto: ApiVersion, native: ApiVersion },
     #[error(
+        "translator {name:?} serves a side shape of API {onto}, which no translator serves; add the one that does, or remove it"
+    )]
+    SideGap { name: String, onto: ApiVersion },
+    #[error(
         "translator {name:?} hides {method:?}, which API {onto} does not have; correct its manifest, or add the translator \
          that has the method"
     )]
@@ -108,11 +112,13 @@ impl CallTarget {
 }
 
 pub(super) struct TranslatorChain {
-    /// Oldest first; each translates to the API version of the next.
+    /// Those of the line, oldest first, and then those of side shapes.
     translators: Vec<Arc<dyn Translate>>,
+    /// For each translator, the one that serves the version that it translates to; `None` if that is the native one.
+    newer: Vec<Option<usize>>,
     native: ApiVersion,
-    /// The versions that clients may use, oldest first: those of the chain from one major version below the native one up
-    /// to the pin. Never empty.
+    /// The versions that clients may use: those of the line, oldest first, from one major version below the native one up to
+    /// the pin, and then their side shapes. Never empty.
     served: Vec<ApiVersion>,
 }
 
@@ -125,18 +131,19 @@ impl std::fmt::Debug for TranslatorChain {
 
 impl TranslatorChain {
     pub(super) fn new(translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
-        for (at, translator) in translators.iter().enumerate() {
-            let (name, onto) = (translator.manifest().name.clone(), translator.manifest().onto);
-            match translators.get(at + 1).map(|next| next.manifest().serves) {
-                Some(serves) if serves != onto => return Err(ApiError::Gap { name, onto, serves }),
-                None if onto != native => return Err(ApiError::End { name, onto, native }),
-                Some(_) | None => {}
-            }
-        }
-        let oldest = ApiVersion { major: native.major.saturating_sub(1), minor: 0 };
-        let versions = translators.iter().map(|translator| translator.manifest().serves).chain([native]);
-        let served = versions.filter(|version| *version >= oldest).collect();
-        let chain = Self { translators, native, served };
+        let (line, sides): (Vec<_>, Vec<_>) =
+            translators.into_iter().partition(|translator| translator.manifest().serves.side.is_none());
+        let translators = [line, sides].concat();
+        let newer = (0..translators.len()).map(|step| newer(&translators, step, native)).collect::<Result<_, _>>()?;
+        let oldest = ApiVersion::new(native.major.saturating_sub(1), 0);
+        let (of_line, sides): (Vec<_>, Vec<_>) = translators
+            .iter()
+            .map(|translator| translator.manifest().serves)
+            .chain([native])
+            .filter(|version| *version >= oldest)
+            .partition(|version| version.side.is_none());
+        let served = [of_line, sides].concat();
+        let chain = Self { translators, newer, native, served };
         (0..chain.translators.len()).try_for_each(|step| chain.check_references(step))?;
         Ok(chain)
     }
@@ -145,13 +152,13 @@ impl TranslatorChain {
     fn check_references(&self, step: usize) -> Result<(), ApiError> {
         let manifest = self.translators[step].manifest();
         let (name, onto) = (&manifest.name, manifest.onto);
-        let newer = |name: &str| self.resolve(step + 1, Wanted::Name(name));
+        let newer = |name: &str| self.resolve(self.newer[step], Wanted::Name(name));
         if let Some(method) = manifest.hides.iter().find(|hidden| newer(hidden).is_none()) {
             return Err(ApiError::Hides { name: name.clone(), onto, method: method.clone() });
         }
         for method in &manifest.methods {
             if let AnswerForm::Events(newer) = &method.answer
-                && self.stream(step + 1, newer).is_none()
+                && self.stream(self.newer[step], newer).is_none()
             {
                 return Err(ApiError::Source { name: name.clone(), onto, newer: newer.clone() });
             }
@@ -165,12 +172,18 @@ impl TranslatorChain {
         if !self.served.contains(&pin) {
             return Err(ApiError::Pin { pin, served: self.served.clone() });
         }
-        self.served.retain(|version| *version <= pin);
+        self.served.retain(|version| version.of_line() <= pin);
         Ok(())
     }
 
     pub(super) fn served(&self) -> &[ApiVersion] {
         &self.served
+    }
+
+    /// The newest version of the line that clients may use.
+    fn newest(&self) -> ApiVersion {
+        let of_line = self.served.iter().rfind(|version| version.side.is_none());
+        *of_line.expect("a version of the line is served")
     }
 
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
@@ -191,22 +204,22 @@ impl TranslatorChain {
     /// The method at `path` for a client of `version`, which is a version of the chain.
     pub(super) fn by_path(&self, version: ApiVersion, verb: Verb, path: &str) -> Option<CallTarget> {
         let first = self.translators.iter().position(|translator| translator.manifest().serves == version);
-        let first = first.unwrap_or(self.translators.len());
         self.resolve(first, Wanted::Path(verb, path))
     }
 
     /// The method at `path` for a client that names no version: that of the newest served version, or of the newest one
-    /// that has the path among Diego's.
-    pub(super) fn by_diego_path(&self, verb: Verb, path: &str) -> Option<CallTarget> {
-        let newest = self.served.last()?;
-        self.by_path(*newest, verb, path).or_else(|| {
-            let is_older = |version| self.served.contains(&version) && version < *newest;
-            let steps = self.translators.iter().enumerate().rev();
-            let mut older = steps.filter(|(_, translator)| is_older(translator.manifest().serves));
-            older.find_map(|(step, translator)| {
-                let mut methods = translator.manifest().methods.iter();
+    /// that has the path among Diego's. Returns the version with it.
+    pub(super) fn by_diego_path(&self, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
+        let newest = self.newest();
+        let current = self.by_path(newest, verb, path).map(|target| (newest, target));
+        current.or_else(|| {
+            let is_older =
+                |version: ApiVersion| version.side.is_none() && version < newest && self.served.contains(&version);
+            self.translators.iter().enumerate().rev().find_map(|(step, translator)| {
+                let manifest = translator.manifest();
+                let mut methods = manifest.methods.iter().filter(|_| is_older(manifest.serves));
                 let method = methods.find(|method| method.path_of_diego() == Some(path) && method.verb == verb)?;
-                self.target(step, method)
+                Some((manifest.serves, self.target(step, method)?))
             })
         })
     }
@@ -214,7 +227,7 @@ impl TranslatorChain {
     /// The method that translator `step` calls by `name`: of the version that it translates to or, if that one passes it
     /// through, of a newer one.
     pub(super) fn next(&self, step: usize, name: &str) -> Result<CallTarget, TranslateError> {
-        self.resolve(step + 1, Wanted::Name(name)).ok_or_else(|| {
+        self.resolve(self.newer[step], Wanted::Name(name)).ok_or_else(|| {
             let manifest = self.translators[step].manifest();
             let reason = format!(
                 "translator {:?} called {name:?}, which API {} does not have; it must be corrected",
@@ -224,10 +237,11 @@ impl TranslatorChain {
         })
     }
 
-    fn resolve(&self, first: usize, wanted: Wanted<'_>) -> Option<CallTarget> {
+    /// Looks a method up from a translator on; without one, among the native methods.
+    fn resolve(&self, first: Option<usize>, wanted: Wanted<'_>) -> Option<CallTarget> {
         let mut hidden: Vec<&str> = Vec::new();
-        for (step, translator) in self.translators.iter().enumerate().skip(first) {
-            let manifest = translator.manifest();
+        for step in std::iter::successors(first, |step| self.newer[*step]) {
+            let manifest = self.translators[step].manifest();
             let is_wanted =
                 |method: &&Method| wanted.is(&method.name, method.verb, Some(method.path_in_version()), &hidden);
             if let Some(method) = manifest.methods.iter().find(is_wanted) {
@@ -249,18 +263,35 @@ impl TranslatorChain {
             AnswerForm::Message => CallTarget::Translated { step, method: name, paged: false },
             AnswerForm::Pages => CallTarget::Translated { step, method: name, paged: true },
             AnswerForm::Events(newer) => {
-                let newer = Box::new(self.stream(step + 1, newer)?);
+                let newer = Box::new(self.stream(self.newer[step], newer)?);
                 CallTarget::Stream(StreamTarget::Translated { step, method: name, newer })
             }
         })
     }
 
     /// The event stream of a method, looked up from a step on.
-    fn stream(&self, first: usize, name: &str) -> Option<StreamTarget> {
+    fn stream(&self, first: Option<usize>, name: &str) -> Option<StreamTarget> {
         match self.resolve(first, Wanted::Name(name))? {
             CallTarget::Stream(stream) => Some(stream),
             CallTarget::Translated { .. } | CallTarget::Native(_) => None,
         }
+    }
+}
+
+/// The translator that serves the version that another one translates to; `None` if that is the native one.
+fn newer(translators: &[Arc<dyn Translate>], step: usize, native: ApiVersion) -> Result<Option<usize>, ApiError> {
+    let version_at = |at: usize| translators.get(at).map(|translator| translator.manifest().serves);
+    let manifest = translators[step].manifest();
+    let (name, onto, is_side) = (manifest.name.clone(), manifest.onto, manifest.serves.side.is_some());
+    match version_at(step + 1).filter(|next| next.side.is_none() && !is_side) {
+        Some(serves) if serves != onto => Err(ApiError::Gap { name, onto, serves }),
+        Some(_) => Ok(Some(step + 1)),
+        None if onto == native => Ok(None),
+        None if is_side => {
+            let of = (0..step).find(|at| version_at(*at) == Some(onto));
+            of.map(Some).ok_or(ApiError::SideGap { name, onto })
+        }
+        None => Err(ApiError::End { name, onto, native }),
     }
 }
 

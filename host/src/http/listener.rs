@@ -41,6 +41,15 @@ pub(super) struct Peer {
     pub(super) certificate: Arc<Map<String, Value>>,
 }
 
+const SUBJECT_COMMON_NAME: &str = "peer_cert_subject_common_name";
+
+impl Peer {
+    /// The common name of its certificate's subject; empty without one.
+    pub(super) fn common_name(&self) -> &str {
+        self.certificate.get(SUBJECT_COMMON_NAME).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
 /// Serves until `stop`, then gives requests in flight up to `drain` to finish. Plain HTTP without certificates.
 ///
 /// # Errors

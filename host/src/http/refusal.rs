@@ -48,7 +48,8 @@ impl IntoResponse for HttpError {
             }
             Self::NotAcceptable { version, served } => {
                 let text = |version: Option<&ApiVersion>| version.map(ToString::to_string).unwrap_or_default();
-                let (oldest, newest) = (text(served.first()), text(served.last()));
+                let newest = served.iter().rfind(|version| version.side.is_none());
+                let (oldest, newest) = (text(served.first()), text(newest));
                 let body = json!({
                     "error": self.to_string(),
                     "requested": version.to_string(),

@@ -25,7 +25,7 @@ pub enum AddError {
          changed: ship the correction under a later version, or rebuild the folder if this one has run nowhere",
         .file.display()
     )]
-    OtherContent { file: PathBuf, added: catalog::CatalogPosition, listed: String, sha256: String },
+    OtherContent { file: PathBuf, added: String, listed: String, sha256: String },
     #[error(
         "{} would be named {name} in the folder, which has another file of that name; delete that file if no entry of the \
          catalog lists it, or add this one under another name from within the folder",
@@ -157,7 +157,7 @@ fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Optio
     }
     Err(AddError::OtherContent {
         file: candidate.file.clone(),
-        added: candidate.entry.position,
+        added: candidate.entry.position.to_string(),
         listed: listed.file.clone(),
         sha256: listed.sha256.clone(),
     })

@@ -50,7 +50,7 @@ pub enum CatalogError {
     )]
     Unlisted { folder: PathBuf, file: String },
     #[error("{file} is listed ({position}), but is not in the folder {}; restore the file, or rebuild the folder", .folder.display())]
-    Missing { folder: PathBuf, file: String, position: CatalogPosition },
+    Missing { folder: PathBuf, file: String, position: String },
     #[error(
         "{file} was altered: its sha256 is {found}, the catalog says {listed}; \
          restore the original, or rebuild the folder if the change is intended"
@@ -79,6 +79,11 @@ pub enum CatalogError {
     )]
     ApiGap { file: String, serves: ApiVersion, wanted: ApiVersion },
     #[error(
+        "{file} serves {serves}, a side shape of API version {onto}, which no other module leads to; \
+         add the translator that serves {onto}, or remove this one"
+    )]
+    SideGap { file: String, serves: ApiVersion, onto: ApiVersion },
+    #[error(
         "the newest translator, {file}, is written for API version {onto}, and this host speaks {native}; \
          add the translators in between, or use the modules that belong to this host"
     )]
@@ -86,7 +91,7 @@ pub enum CatalogError {
     #[error("a module of the folder cannot be used")]
     Module(#[from] ModuleError),
     #[error("{file} is {found} according to its manifest, but the catalog lists it as {listed}; rebuild the folder")]
-    ManifestMismatch { file: String, listed: CatalogPosition, found: String },
+    ManifestMismatch { file: String, listed: String, found: String },
     #[error("the layout changes of the folder's migrations do not fit together")]
     Layout(#[from] LayoutError),
 }
@@ -149,7 +154,9 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::ApiEnd`] if it does not.
     pub fn ends_in(&self, native: ApiVersion) -> Result<(), CatalogError> {
-        match self.translators.last() {
+        let is_of_line = |module: &&Arc<TranslatorModule>| module.manifest().serves.side.is_none();
+        // Side shapes are of a version of the line; without one, of the native version.
+        match self.translators.iter().rfind(is_of_line).or(self.translators.last()) {
             Some(last) if last.manifest().onto != native => {
                 Err(CatalogError::ApiEnd { file: last.file().to_owned(), onto: last.manifest().onto, native })
             }
@@ -175,7 +182,8 @@ fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), Catalo
 fn open(folder: &Path, entry: &CatalogEntry, sandbox: &Arc<Sandbox>) -> Result<Module, CatalogError> {
     let source = ModuleSource::read(&folder.join(&entry.file), sandbox).map_err(|error| match error {
         ComponentError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            CatalogError::Missing { folder: folder.to_owned(), file: entry.file.clone(), position: entry.position }
+            let (file, position) = (entry.file.clone(), entry.position.to_string());
+            CatalogError::Missing { folder: folder.to_owned(), file, position }
         }
         error => CatalogError::Module(error.into()),
     })?;
@@ -199,7 +207,8 @@ fn open(folder: &Path, entry: &CatalogEntry, sandbox: &Arc<Sandbox>) -> Result<M
         }
     };
     if !matches {
-        return Err(CatalogError::ManifestMismatch { file: entry.file.clone(), listed: entry.position, found });
+        let (file, listed) = (entry.file.clone(), entry.position.to_string());
+        return Err(CatalogError::ManifestMismatch { file, listed, found });
     }
     Ok(module)
 }

@@ -45,11 +45,13 @@ pub(super) fn merge(
     Ok(chain(entries))
 }
 
-/// Sort key: migrations before translators, each oldest first.
+/// Sort key: migrations, translators of the line, and those of side shapes, each oldest first.
 pub(super) fn order(entry: &CatalogEntry) -> (u8, u64, u32) {
     match entry.position {
         CatalogPosition::Migration { version, .. } => (0, version, 0),
-        CatalogPosition::Translator { serves, .. } => (1, serves.major.into(), serves.minor),
+        CatalogPosition::Translator { serves, .. } => {
+            (if serves.side.is_none() { 1 } else { 2 }, serves.major.into(), serves.minor)
+        }
     }
 }
 

@@ -20,7 +20,10 @@ pub enum ManifestError {
     Summary { summary: String },
     #[error("its version is 0; a version is a timestamp in seconds, such as `date +%s` prints")]
     Version,
-    #[error("it serves {serves} on top of {onto}; a translator is written in terms of a newer version")]
+    #[error(
+        "it serves {serves} on top of {onto}; a translator is written in terms of a newer version, and one of a side shape \
+             in terms of the same version"
+    )]
     Backwards { serves: String, onto: String },
     #[error("it names method {name:?} twice, or without a name or path; name each once")]
     Method { name: String },
@@ -42,7 +45,9 @@ pub(super) fn check_migration(manifest: &Manifest) -> Result<(), ManifestError> 
 pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), ManifestError> {
     check_name(&manifest.name)?;
     check_summary(&manifest.summary)?;
-    if manifest.serves >= manifest.onto {
+    let (serves, onto) = (manifest.serves, manifest.onto);
+    let is_ordered = if serves.side.is_some() { serves.of_line() == onto } else { serves < onto };
+    if !is_ordered {
         return Err(ManifestError::Backwards { serves: manifest.serves.to_string(), onto: manifest.onto.to_string() });
     }
     let (mut seen, mut routes) = (BTreeSet::new(), BTreeSet::new());

@@ -3,30 +3,81 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A semantic API version, `major.minor`.
+/// A semantic API version, `major.minor`, or a side shape of one, `major.minor-name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-#[allow(missing_docs, reason = "the fields are the two parts of the version")]
+#[allow(missing_docs, reason = "the fields are the parts of the version")]
 pub struct ApiVersion {
     pub major: u32,
     pub minor: u32,
+    /// `None` for a version of the line.
+    pub side: Option<SideName>,
+}
+
+/// The name of a side shape, such as `acme` in `1.1-acme`: lower-case letters and digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SideName([u8; Self::MAX_BYTES]);
+
+impl SideName {
+    const MAX_BYTES: usize = 16;
+
+    /// `None` for a name that is empty, too long or of other characters.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        if text.is_empty() || text.len() > Self::MAX_BYTES || !is_name {
+            return None;
+        }
+        let mut padded = [0; Self::MAX_BYTES];
+        padded[..text.len()].copy_from_slice(text.as_bytes());
+        Some(Self(padded))
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a name is ASCII").trim_end_matches('\0')
+    }
+}
+
+impl std::fmt::Debug for SideName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl ApiVersion {
-    /// Parses `major.minor`, each in plain decimal digits without leading zeros.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.split_once('.')?;
-        Some(Self { major: number(major)?, minor: number(minor)? })
+    /// The version `major.minor` of the line.
+    pub const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor, side: None }
     }
 
-    /// Parses what a client sends: `major.minor`, or a full semantic version such as `0.9.3`, whose patch part is dropped, since
-    /// all patches of a minor version have the same API.
+    /// The version of the line that a side shape is one of.
+    pub const fn of_line(self) -> Self {
+        Self::new(self.major, self.minor)
+    }
+
+    /// Parses `major.minor`, each in plain decimal digits without leading zeros, or `major.minor-name`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (version, side) = side_of(text)?;
+        let (major, minor) = version.split_once('.')?;
+        Some(Self { major: number(major)?, minor: number(minor)?, side })
+    }
+
+    /// Parses what a client sends: a version, or one with a patch part such as `0.9.3`, which is dropped, since all patches of
+    /// a minor version have the same API.
     pub fn parse_semantic(text: &str) -> Option<Self> {
-        let Some((version, patch)) = text.rsplit_once('.').filter(|(version, _)| version.contains('.')) else {
+        let (version, side) = side_of(text)?;
+        let Some((line, patch)) = version.rsplit_once('.').filter(|(line, _)| line.contains('.')) else {
             return Self::parse(text);
         };
         number(patch)?;
-        Self::parse(version)
+        Some(Self { side, ..Self::parse(line)? })
+    }
+}
+
+/// A version without the name of its side shape, and that name.
+fn side_of(text: &str) -> Option<(&str, Option<SideName>)> {
+    match text.split_once('-') {
+        Some((version, side)) => Some((version, Some(SideName::parse(side)?))),
+        None => Some((text, None)),
     }
 }
 
@@ -45,13 +96,14 @@ impl TryFrom<String> for ApiVersion {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).ok_or_else(|| format!("{text:?} is not an API version, such as \"0.10\""))
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is not an API version, such as \"0.10\" or \"1.1-acme\""))
     }
 }
 
 impl std::fmt::Display for ApiVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
+        write!(f, "{}.{}", self.major, self.minor)?;
+        self.side.iter().try_for_each(|side| write!(f, "-{side:?}"))
     }
 }
 
@@ -60,7 +112,7 @@ impl std::fmt::Display for ApiVersion {
 pub struct TranslatorManifest {
     /// The version that its clients use.
     pub serves: ApiVersion,
-    /// The newer version in terms of which it is written.
+    /// The version in terms of which it is written: a newer one or, for a side shape, the one that it is a shape of.
     pub onto: ApiVersion,
     /// Lower-case words and digits joined by `-`; at most 64 bytes.
     pub name: String,
@@ -201,7 +253,7 @@ mod tests {
 
     #[test]
     fn version_is_two_plain_numbers() {
-        let version = |major, minor| Some(ApiVersion { major, minor });
+        let version = |major, minor| Some(ApiVersion::new(major, minor));
         assert_eq!(ApiVersion::parse("0.9"), version(0, 9));
         assert_eq!(ApiVersion::parse("1.10"), version(1, 10));
         for wrong in ["", "1", "1.", ".1", "1.2.3", "v1.2", "+1.2", "01.2", "1.02", "1.-2", "1. 2", "1.4294967296"] {
@@ -211,8 +263,22 @@ mod tests {
     }
 
     #[test]
+    fn side_shape_of_a_version_has_a_name() {
+        let acme = ApiVersion { side: SideName::parse("acme"), ..ApiVersion::new(1, 1) };
+        for text in ["1.1-acme", "1.1.7-acme"] {
+            assert_eq!(ApiVersion::parse_semantic(text), Some(acme), "{text}");
+        }
+        assert_eq!((acme.to_string(), acme.of_line()), ("1.1-acme".to_owned(), ApiVersion::new(1, 1)));
+        assert!(ApiVersion::parse("1.1-a234567890123456").is_some());
+        for wrong in ["1.1-", "1.1-Acme", "1.1-a-b", "1.1-a.b", "1.1-a2345678901234567", "-acme", "1-acme"] {
+            assert_eq!(ApiVersion::parse_semantic(wrong), None, "{wrong}");
+        }
+        assert_eq!(ApiVersion::parse("1.1.7-acme"), None);
+    }
+
+    #[test]
     fn patch_part_of_a_semantic_version_is_dropped() {
-        let version = |major, minor| Some(ApiVersion { major, minor });
+        let version = |major, minor| Some(ApiVersion::new(major, minor));
         for (text, parsed) in [("0.9", version(0, 9)), ("0.9.3", version(0, 9)), ("1.10.0", version(1, 10))] {
             assert_eq!(ApiVersion::parse_semantic(text), parsed, "{text}");
         }

@@ -26,6 +26,7 @@ impl TranslatorModule {
     ) -> Result<Self, CallError> {
         let instances = Instances::new(linked, file, sandbox);
         let manifest = instances.run(|guest, store| guest.describe(store), Ok)?;
+        let manifest = manifest.map_err(|flaw| CallError::Flaw { flaw })?;
         Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, instances })
     }
 

@@ -79,6 +79,7 @@ fn manifest(manifest: TranslatorManifest) -> wire::Manifest {
     wire::Manifest {
         serves: version(manifest.serves),
         onto: version(manifest.onto),
+        side: manifest.side,
         name: manifest.name,
         summary: manifest.summary,
         methods: manifest.methods.into_iter().map(method).collect(),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::upsert_domain;
 use crate::api::lrp;
-use crate::harness::certificates::Authority;
+use crate::harness::certificates::{Authority, VALID};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
@@ -224,6 +224,31 @@ async fn scrape(table: &[MetricRow], url: &str) {
     }
     let families: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
     assert_eq!(families.iter().collect::<BTreeSet<_>>().len(), families.len(), "{families:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_older_versions_are_counted_by_their_certificates() {
+    let metrics = free_address();
+    let deployment = Deployment::new(Kind::Sqlite).set("metrics_address", metrics.to_string());
+    let mut host = deployment.serve().await;
+    for (client, path, calls) in
+        [("cell-7", "tasks/list.r2", 3), ("cell-8", "tasks/list.r2", 1), ("cell-7", "tasks/list.r3", 5)]
+    {
+        let certificate = deployment.authority.issue(client, VALID);
+        let client = deployment.client_as(Some(&certificate));
+        for _ in 0..calls {
+            let reply = client.post(format!("https://{}/v1/{path}", host.address)).send().await.unwrap();
+            assert_eq!(reply.status(), 200);
+        }
+    }
+    let text = reqwest::get(format!("http://{metrics}/metrics")).await.unwrap().text().await.unwrap();
+    let name = "bbs_older_version_requests_total";
+    let counted: BTreeSet<&str> = text.lines().filter(|line| line.starts_with(name)).collect();
+    let labels = |client: &str| format!(r#"{name}{{version="1.0",method="Tasks_r2",client="{client}"}}"#);
+    let expected = [format!("{} 3", labels("cell-7")), format!("{} 1", labels("cell-8"))];
+    assert_eq!(counted, expected.iter().map(String::as_str).collect());
+    let logged = host.wait_for_line(|line| line.contains("client.older-version") && line.contains("cell-8"));
+    assert!(logged.contains("Tasks_r2"), "{logged}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

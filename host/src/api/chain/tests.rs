@@ -50,6 +50,14 @@ fn step(serves: &str, onto: &str, methods: &[(&str, &str)], hides: &[&str]) -> A
     }))
 }
 
+/// A translator with one event stream, at `GET events`.
+fn streams(serves: &str, onto: &str, name: &str, newer: &str) -> Arc<dyn Translate> {
+    let (name, path, answer) = (name.to_owned(), "events".to_owned(), AnswerForm::Events(newer.to_owned()));
+    let methods = vec![Method { name, verb: Verb::Get, path, answer }];
+    let manifest = step(serves, onto, &[], &[]).manifest().clone();
+    Arc::new(StubTranslator(TranslatorManifest { methods, ..manifest }))
+}
+
 /// 0.9 has an old `domains/list`; 0.10 has a `Thing` that 1.1 does not have, and hides `Ping`.
 fn chain() -> TranslatorChain {
     let translators = vec![
@@ -87,6 +95,62 @@ fn versions_from_one_major_version_below_the_native_one_are_served() {
     assert_eq!(served(TranslatorChain::new(Vec::new(), version("1.1")).unwrap()), "1.1");
     let far = vec![step("0.9", "1.2", &[], &[]), step("1.2", "2.3", &[], &[])];
     assert_eq!(served(TranslatorChain::new(far, version("2.3")).unwrap()), "1.2, 2.3");
+}
+
+#[test]
+fn side_shape_is_served_by_its_version_alone() {
+    let translators = vec![
+        step("1.0-acme", "1.0", &[("Ping_acme", "/v1/ping"), ("Thing_acme", "thing")], &["Things"]),
+        step("0.9", "1.0", &[("Domains_0_9", "domains/list")], &[]),
+        step("1.0", "1.1", &[("Things", "things")], &[]),
+        step("1.1-other", "1.1", &[], &["Ping"]),
+    ];
+    let mut chain = TranslatorChain::new(translators, version("1.1")).unwrap();
+    assert_eq!(names(chain.served()), "0.9, 1.0, 1.1, 1.0-acme, 1.1-other");
+    let at = |chain: &TranslatorChain, at: &str, path: &str| name(chain.by_path(version(at), Verb::Post, path));
+    assert_eq!(at(&chain, "1.0-acme", "ping"), Some((Some(2), "Ping_acme".into())));
+    assert_eq!(at(&chain, "1.0-acme", "things"), None, "it is hidden");
+    assert_eq!(
+        name(chain.next(2, "Things").ok()),
+        Some((Some(1), "Things".into())),
+        "the version that it is a shape of"
+    );
+    assert_eq!(at(&chain, "1.0-acme", "domains/list"), native("Domains"));
+    assert_eq!(at(&chain, "0.9", "thing"), None);
+    assert_eq!(at(&chain, "1.1-other", "ping"), None);
+    assert_eq!(
+        name(chain.by_diego_path(Verb::Post, "ping").map(|(_, target)| target)),
+        native("Ping"),
+        "no side shape"
+    );
+    assert_eq!(name(chain.by_diego_path(Verb::Post, "thing").map(|(_, target)| target)), None, "no side shape");
+    chain.pin("1.0").unwrap();
+    assert_eq!(names(chain.served()), "0.9, 1.0, 1.0-acme");
+    let lost = vec![step("1.0-acme", "1.0", &[], &[])];
+    assert!(matches!(TranslatorChain::new(lost, version("1.1")), Err(ApiError::SideGap { .. })));
+}
+
+#[test]
+fn what_the_newer_version_lacks_can_neither_be_hidden_nor_translated() {
+    let hides = vec![step("1.0", "1.1", &[], &["Absent"])];
+    assert!(matches!(TranslatorChain::new(hides, version("1.1")), Err(ApiError::Hides { .. })));
+    for (newer, is_stream) in [("TaskEventStream_r1", true), ("Ping", false), ("Absent", false)] {
+        let chain = TranslatorChain::new(vec![streams("1.0", "1.1", "Events", newer)], version("1.1"));
+        assert_eq!(chain.as_ref().err().is_some_and(|error| matches!(error, ApiError::Source { .. })), !is_stream);
+    }
+}
+
+#[test]
+fn event_stream_is_made_of_the_streams_of_newer_versions() {
+    let translators = vec![streams("0.9", "1.0", "Oldest", "Old"), streams("1.0", "1.1", "Old", "TaskEventStream_r1")];
+    let chain = TranslatorChain::new(translators, version("1.1")).unwrap();
+    let target = chain.by_path(version("0.9"), Verb::Get, "events").unwrap();
+    let CallTarget::Stream(StreamTarget::Translated { step: 0, newer, .. }) = &target else { panic!("{target:?}") };
+    assert!(matches!(&**newer, StreamTarget::Translated { step: 1, .. }), "{newer:?}");
+    assert_eq!((target.name(), newer.native()), ("Oldest", Stream::Tasks));
+    assert_eq!(chain.by_path(version("0.9"), Verb::Post, "events"), None, "another verb");
+    let next = chain.by_path(version("1.0"), Verb::Get, "events").unwrap();
+    assert_eq!(next.name(), "Old");
 }
 
 #[test]
@@ -134,9 +198,12 @@ fn path_without_a_version_is_of_the_newest_version_or_of_an_older_one_of_diego()
         ]
     };
     let mut chain = TranslatorChain::new(translators(), version("1.1")).unwrap();
-    let at = |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(Verb::Post, path));
+    let at =
+        |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(Verb::Post, path).map(|(_, target)| target));
     assert_eq!(at(&chain, "ping"), native("Ping"));
     assert_eq!(at(&chain, "ping.r0"), Some((Some(1), "Ping_r0".into())));
+    assert_eq!(chain.by_diego_path(Verb::Post, "ping.r0").unwrap().0, version("1.0"));
+    assert_eq!(chain.by_diego_path(Verb::Post, "ping").unwrap().0, version("1.1"));
     assert_eq!(at(&chain, "domains/list"), native("Domains"), "the newest one");
     assert_eq!(at(&chain, "both"), Some((Some(1), "Both".into())), "the newest one that has it");
     assert_eq!(at(&chain, "thing"), None, "not a path of Diego's");

@@ -14,7 +14,8 @@ use super::link_types;
 use crate::modules::instance::{InstanceState, Linked, outside};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::translate::{
-    AnswerForm, ApiVersion, ChangedRecord, Method, Next, TranslateError, TranslatedEvent, TranslatorManifest, Verb,
+    AnswerForm, ApiVersion, ChangedRecord, Method, Next, SideName, TranslateError, TranslatedEvent, TranslatorManifest,
+    Verb,
 };
 
 mod generated {
@@ -93,10 +94,11 @@ impl Linked for Translator {
 pub(in crate::modules) struct TranslatorGuest(generated::Translator);
 
 impl TranslatorGuest {
+    /// The manifest. The inner error is what is wrong with it.
     pub(in crate::modules) fn describe(
         &self,
         store: &mut Store<InstanceState>,
-    ) -> wasmtime::Result<TranslatorManifest> {
+    ) -> wasmtime::Result<Result<TranslatorManifest, String>> {
         Ok(manifest(self.0.call_describe(store)?))
     }
 
@@ -144,15 +146,20 @@ impl TranslatorGuest {
     }
 }
 
-fn manifest(manifest: wire::Manifest) -> TranslatorManifest {
-    TranslatorManifest {
-        serves: version(manifest.serves),
+fn manifest(manifest: wire::Manifest) -> Result<TranslatorManifest, String> {
+    let side = |name: String| {
+        SideName::parse(&name).ok_or_else(|| {
+            format!("its side shape is named {name:?}; a name is up to 16 lower-case letters and digits")
+        })
+    };
+    Ok(TranslatorManifest {
+        serves: ApiVersion { side: manifest.side.map(side).transpose()?, ..version(manifest.serves) },
         onto: version(manifest.onto),
         name: manifest.name,
         summary: manifest.summary,
         methods: manifest.methods.into_iter().map(method).collect(),
         hides: manifest.hides,
-    }
+    })
 }
 
 fn method(wire::Method { name, verb, path, answer }: wire::Method) -> Method {
@@ -173,5 +180,5 @@ fn slices(texts: &[Vec<u8>]) -> Vec<&[u8]> {
 }
 
 fn version(version: wire::ApiVersion) -> ApiVersion {
-    ApiVersion { major: version.major, minor: version.minor }
+    ApiVersion::new(version.major, version.minor)
 }

@@ -49,6 +49,10 @@ fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
         if served.contains(&serves) {
             return Err(CatalogError::ServedTwice { file, serves });
         }
+        served.push(serves);
+        if serves.side.is_some() {
+            continue;
+        }
         match before {
             Some((before, _)) if serves < before => {
                 return Err(CatalogError::OutOfOrder { file, version: serves.to_string(), before: before.to_string() });
@@ -56,8 +60,19 @@ fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
             Some((_, wanted)) if serves != wanted => return Err(CatalogError::ApiGap { file, serves, wanted }),
             Some(_) | None => {}
         }
-        served.push(serves);
         before = Some((serves, onto));
+    }
+    // A side shape is of any version of the line, its newest end included.
+    let Some((_, newest)) = before else { return Ok(()) };
+    for entry in entries {
+        match entry.position {
+            CatalogPosition::Translator { serves, onto }
+                if serves.side.is_some() && onto != newest && !served.contains(&onto) =>
+            {
+                return Err(CatalogError::SideGap { file: entry.file.clone(), serves, onto });
+            }
+            CatalogPosition::Translator { .. } | CatalogPosition::Migration { .. } => {}
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ fn migration(version: DataVersion, file: &str) -> CatalogEntry {
 }
 
 fn translator(serves: u32, onto: u32, file: &str) -> CatalogEntry {
-    let version = |minor| ApiVersion { major: 0, minor };
+    let version = |minor| ApiVersion::new(0, minor);
     let position = CatalogPosition::Translator { serves: version(serves), onto: version(onto) };
     CatalogEntry { file: file.to_owned(), sha256: String::new(), position }
 }

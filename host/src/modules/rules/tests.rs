@@ -22,8 +22,8 @@ fn method(name: &str, path: &str) -> Method {
 
 fn translator() -> TranslatorManifest {
     TranslatorManifest {
-        serves: ApiVersion { major: 0, minor: 9 },
-        onto: ApiVersion { major: 0, minor: 10 },
+        serves: ApiVersion::new(0, 9),
+        onto: ApiVersion::new(0, 10),
         name: "older".to_owned(),
         summary: "Serves older clients.".to_owned(),
         methods: vec![method("A", "a/b"), method("B", "b")],
@@ -66,11 +66,23 @@ fn version_zero_is_rejected() {
 
 #[test]
 fn translator_onto_an_older_version_is_rejected() {
-    let version = |major, minor| ApiVersion { major, minor };
+    let version = |major, minor| ApiVersion::new(major, minor);
     for (serves, onto) in [((0, 10), (0, 9)), ((0, 9), (0, 9)), ((1, 0), (0, 11))] {
         let manifest =
             TranslatorManifest { serves: version(serves.0, serves.1), onto: version(onto.0, onto.1), ..translator() };
         assert!(matches!(check_translator(&manifest), Err(ManifestError::Backwards { .. })), "{serves:?} {onto:?}");
+    }
+}
+
+#[test]
+fn side_shape_is_written_in_terms_of_its_version() {
+    let version = |text: &str| ApiVersion::parse(text).unwrap();
+    let side = |serves: &str, onto: &str| {
+        check_translator(&TranslatorManifest { serves: version(serves), onto: version(onto), ..translator() })
+    };
+    assert_eq!(side("1.1-acme", "1.1"), Ok(()));
+    for onto in ["1.0", "1.2", "1.1-other"] {
+        assert!(matches!(side("1.1-acme", onto), Err(ManifestError::Backwards { .. })), "{onto}");
     }
 }
 

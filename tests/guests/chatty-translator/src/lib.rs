@@ -19,6 +19,7 @@ impl Guest for Chatty {
         Manifest {
             serves: ApiVersion { major: 0, minor: 9 },
             onto: ApiVersion { major: 0, minor: 10 },
+            side: None,
             name: "chatty".into(),
             summary: "Calls the next version as the method name says.".into(),
             methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"].map(method).into(),

@@ -20,6 +20,7 @@ impl Guest for EventStreams {
         Manifest {
             serves: ApiVersion { major: 1, minor: 0 },
             onto: ApiVersion { major: 1, minor: 1 },
+            side: None,
             name: "event-streams".into(),
             summary: "Fails as the name of the event stream says.".into(),
             methods: ["Same", "Twice", "Traps", "Loops", "Forges", "Refuses"].map(method).into(),
