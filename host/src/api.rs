@@ -92,12 +92,19 @@ struct Run {
     refused: Option<NotHeld>,
 }
 
-/// Checks without a store that the translators lead to the native version and that the pin is a served version.
+/// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the
+/// one before.
+pub const fn served_until(version: ApiVersion) -> ApiVersion {
+    ApiVersion::new(version.major + 2, 0)
+}
+
+/// The versions that a host with these translators and this pin serves: those of the line, oldest first, and then side
+/// shapes. Needs no store.
 ///
 /// # Errors
 /// The same as [`Api::new`].
-pub fn check(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<(), ApiError> {
-    pinned_chain(translators, pin).map(drop)
+pub fn served(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Vec<ApiVersion>, ApiError> {
+    pinned_chain(translators, pin).map(|chain| chain.served().to_vec())
 }
 
 fn pinned_chain(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<TranslatorChain, ApiError> {

@@ -1,6 +1,7 @@
 //! The command line: one file per command. Owns arguments, output and exit codes.
 
-pub mod dev;
+pub mod api;
+mod dev;
 pub mod keys;
 pub mod migrate;
 pub mod module;
@@ -32,6 +33,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
+    Api(api::ApiCommand),
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
     Migrate(migrate::MigrateCommand),
@@ -52,6 +54,7 @@ impl Cli {
     /// Whatever made the command fail; [`failed`] prints it.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            CliCommand::Api(command) => command.run()?,
             CliCommand::Dev(command) => command.run().await?,
             CliCommand::Serve(command) => return command.run().await,
             CliCommand::Migrate(command) => return command.run().await,

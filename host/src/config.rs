@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
-pub use folders::shipped_module_cache;
+pub use folders::{modules as found_modules, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
 pub use logging::{LogLevel, Logging, TimeFormat};
@@ -61,6 +61,8 @@ pub struct Config {
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
     pub pin_api_version: Option<String>,
+    /// The release whose data and API versions are pinned, instead of naming the two.
+    pub pin_release: Option<String>,
     pub logging: Logging,
     /// Keys in the file that have no effect, for one warning.
     pub ignored: Ignored,
@@ -152,6 +154,7 @@ impl Config {
             replay_dir: data_dir.join("replay"),
             pin_data_version: None,
             pin_api_version: None,
+            pin_release: None,
             logging: Logging::default(),
             ignored: Ignored::default(),
             beside_the_file: Vec::new(),
@@ -230,6 +233,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version")?,
         pin_api_version: keys.text("pin_api_version")?,
+        pin_release: keys.text("pin_release")?,
         logging: Logging::read(&mut keys)?,
         ..default
     };

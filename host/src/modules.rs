@@ -13,6 +13,7 @@ mod log;
 mod migration;
 mod module;
 mod placement;
+pub mod releases;
 mod rules;
 pub mod sandbox;
 pub mod translate;

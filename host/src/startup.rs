@@ -23,7 +23,7 @@ use crate::layout::manifest::DataVersion;
 use crate::logs::LevelHandle;
 use drain::Signals;
 pub use error::{COULD_NOT_BEGIN, StartupError};
-pub use prepared::{Prepared, load_catalog, sandbox};
+pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
 
 /// Longest time that requests in flight may take after the first signal.
 const DRAIN: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs::testing::modules::build::{self, BuildRequest, Others};
+use bbs::testing::modules::build::{self, BuildRequest};
 use bbs::testing::modules::catalog::Catalog;
 use bbs::testing::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use bbs::testing::modules::translate::Translate;
@@ -14,12 +14,13 @@ use bbs::testing::progress::Progress;
 use super::once::{files_of, folder, hash_of_files, made_once};
 use super::workspace;
 
-const DEFAULT_SOURCES: [&str; 7] = [
+const DEFAULT_SOURCES: [&str; 8] = [
     "Cargo.lock",
     "Cargo.toml",
     "migrations-wasm/api",
     "migrations-wasm/catalog.toml",
     "migrations-wasm/data",
+    "migrations-wasm/releases.toml",
     "migrations-wasm/revisions",
     "sdk",
 ];
@@ -27,8 +28,8 @@ const DEFAULT_SOURCES: [&str; 7] = [
 /// The default modules directory as `bbs module build` writes it.
 pub fn modules() -> PathBuf {
     made_once("default", hash_of_files(&DEFAULT_SOURCES), |folder| {
-        let crates = build::listed_crates(&workspace().join("migrations-wasm/catalog.toml")).expect("the source list");
-        let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Drop };
+        let list = workspace().join("migrations-wasm/catalog.toml");
+        let request = BuildRequest::listed(&list, folder).expect("the source list");
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }
@@ -59,7 +60,7 @@ fn modules_with(name: &str, crates: &[String]) -> PathBuf {
             std::fs::copy(file, folder.join(name)).expect("the target folder can be written");
         }
         let crates = crates.iter().map(|path| workspace().join(path)).collect();
-        let request = BuildRequest { crates, into: folder.to_owned(), others: Others::Keep };
+        let request = BuildRequest::added(crates, folder);
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }

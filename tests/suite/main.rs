@@ -7,6 +7,7 @@
 mod harness;
 
 mod api;
+mod api_versions;
 mod build;
 mod catalog;
 mod clients;

@@ -44,6 +44,10 @@ pub struct ServeCommand {
     /// Serve no newer version of the API than this one, such as 0.10. The same as the key `pin_api_version`.
     #[arg(long, value_name = "VERSION")]
     pin_api_version: Option<String>,
+    /// Pin the data and the API version of this release, which `releases.toml` of the modules folder names. The same as
+    /// the key `pin_release`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pin_data_version", "pin_api_version"])]
+    pin_release: Option<String>,
 }
 
 impl ServeCommand {
@@ -62,6 +66,7 @@ impl ServeCommand {
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
         config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
+        config.pin_release = self.pin_release.or(config.pin_release);
         let logs = Logs::start(&config.logging)?;
         warn_of_ignored(&config.ignored);
         if !config.beside_the_file.is_empty() {

@@ -11,7 +11,10 @@ const JOBS: &str = "/var/vcap/jobs";
 const DATA: &str = "/var/vcap/data";
 
 /// The folder of modules that was shipped with the executable: `modules` beside it, or beside its folder.
-pub(super) fn modules() -> Result<PathBuf, ConfigError> {
+///
+/// # Errors
+/// If there is none.
+pub fn modules() -> Result<PathBuf, ConfigError> {
     let executable = std::env::current_exe().unwrap_or_default();
     let places = module_folders(&executable);
     let names = || places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ");

@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 15] = [
+pub(super) const OURS: [&str; 16] = [
     "admin_socket",
     "convergence_report_interval",
     "data_dir",
@@ -16,6 +16,7 @@ pub(super) const OURS: [&str; 15] = [
     "on_unreadable",
     "pin_api_version",
     "pin_data_version",
+    "pin_release",
     "replay_dir",
     "rollback_on_drain_to_version",
 ];

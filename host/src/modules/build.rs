@@ -15,6 +15,7 @@ use wit_component::ComponentEncoder;
 use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError};
 use super::module::{Module, ModuleError};
 use super::placement::{self, NotNewest};
+use super::releases::RELEASES_FILE;
 use super::sandbox::{self, Sandbox};
 use crate::progress::Progress;
 
@@ -39,6 +40,8 @@ pub struct BuildRequest {
     pub into: PathBuf,
     /// What to do with other modules in that folder.
     pub others: Others,
+    /// A list of releases to copy into that folder.
+    pub releases: Option<PathBuf>,
 }
 
 impl BuildRequest {
@@ -47,8 +50,21 @@ impl BuildRequest {
     /// # Errors
     /// If no parent folder has a list of modules, or it cannot be read.
     pub fn everything(into: &Path) -> Result<Self, SourceError> {
-        let crates = listed_crates(&sources::find_list()?)?;
-        Ok(Self { crates, into: into.to_owned(), others: Others::Drop })
+        Self::listed(&sources::find_list()?, into)
+    }
+
+    /// Builds all modules of a list, with the releases beside it; the folder gets no others.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub fn listed(list: &Path, into: &Path) -> Result<Self, SourceError> {
+        let releases = Some(list.with_file_name(RELEASES_FILE)).filter(|file| file.exists());
+        Ok(Self { crates: listed_crates(list)?, into: into.to_owned(), others: Others::Drop, releases })
+    }
+
+    /// Builds crates into a folder that keeps its other modules.
+    pub fn added(crates: Vec<PathBuf>, into: &Path) -> Self {
+        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None }
     }
 }
 
@@ -95,7 +111,7 @@ pub fn build(
     sandbox: &Arc<Sandbox>,
     progress: &Progress,
 ) -> Result<Vec<CatalogEntry>, BuildError> {
-    let BuildRequest { crates, into, others } = request;
+    let BuildRequest { crates, into, others, releases } = request;
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
@@ -119,6 +135,9 @@ pub fn build(
         placement::put(into, entry, component).map_err(failed)?;
     }
     catalog::write(into, &entries).map_err(failed)?;
+    if let Some(releases) = releases {
+        std::fs::copy(releases, into.join(RELEASES_FILE)).map_err(failed)?;
+    }
     for gone in before.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }

@@ -16,6 +16,7 @@ use crate::lock::{LockError, LockLost};
 use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
 use crate::modules::catalog::CatalogError;
+use crate::modules::releases::ReleaseError;
 use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
 
@@ -35,6 +36,13 @@ pub enum StartupError {
         .known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     )]
     UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion> },
+    #[error("`pin_release` cannot be used")]
+    Release(#[from] ReleaseError),
+    #[error(
+        "`pin_release` is {release:?}, and a version is pinned too; leave out either `pin_release`, or `pin_data_version` \
+         and `pin_api_version`"
+    )]
+    PinnedTwice { release: String },
     #[error("`rollback_on_drain_to_version` is {to}, and the database could not be taken back there")]
     NoWayBack { to: DataVersion, source: MigrateError },
     #[error(transparent)]
@@ -101,6 +109,8 @@ impl StartupError {
             | Self::Catalog { .. }
             | Self::NoMigrations { .. }
             | Self::UnknownVersion { .. }
+            | Self::Release(_)
+            | Self::PinnedTwice { .. }
             | Self::NoWayBack { .. }
             | Self::Api(_)
             | Self::Database(_)

@@ -27,6 +27,7 @@ use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Tuning};
 use crate::modules::catalog::Catalog;
+use crate::modules::releases::{self, Release};
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::progress::Progress;
@@ -95,6 +96,21 @@ fn warn_of_compiling_again(sandbox: &Sandbox) {
     }
 }
 
+/// Pins the versions of the release that the configuration names.
+///
+/// # Errors
+/// If it names a release that the modules do not know, or pins a version as well.
+pub fn pin_release(config: &mut Config) -> Result<(), StartupError> {
+    let Some(release) = config.pin_release.clone() else { return Ok(()) };
+    if config.pin_data_version.is_some() || config.pin_api_version.is_some() {
+        return Err(StartupError::PinnedTwice { release });
+    }
+    let Release { data, api, .. } = releases::release(&config.modules_dir, &release)?;
+    config.pin_data_version = Some(data);
+    config.pin_api_version = Some(api.to_string());
+    Ok(())
+}
+
 /// Checks that the catalog has every data version of the configuration, and the API every API version.
 fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
     let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
@@ -106,10 +122,12 @@ fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError
         let manifests = catalog.migrations().iter().map(|module| module.manifest());
         migrate::check_way_back(manifests, wanted, to).map_err(|source| StartupError::NoWayBack { to, source })?;
     }
-    Ok(api::check(translators(catalog), config.pin_api_version.as_deref())?)
+    api::served(translators(catalog), config.pin_api_version.as_deref())?;
+    Ok(())
 }
 
-fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
+/// The translators of a catalog, as the API takes them.
+pub fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
     catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
 }
 
@@ -118,7 +136,8 @@ impl Prepared {
     ///
     /// # Errors
     /// If keys, modules, versions or the database cannot be used.
-    pub async fn new(config: Config) -> Result<Self, StartupError> {
+    pub async fn new(mut config: Config) -> Result<Self, StartupError> {
+        pin_release(&mut config)?;
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
         let folder = config.modules_dir.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::cli::progress;
-use crate::modules::build::{self, BuildRequest, Others};
+use crate::modules::build::{self, BuildRequest};
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 
@@ -30,7 +30,7 @@ impl BuildCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let request = match self.crates.as_slice() {
             [] => BuildRequest::everything(&self.into)?,
-            _ => BuildRequest { crates: self.crates, into: self.into, others: Others::Keep },
+            _ => BuildRequest::added(self.crates, &self.into),
         };
         let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
         let progress = Progress::default();

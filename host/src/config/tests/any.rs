@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "admin_socket",
     "advanced_metrics",
     "data_dir",
@@ -17,6 +17,7 @@ const OURS: [&str; 12] = [
     "migration_units_per_second",
     "on_unreadable",
     "pin_data_version",
+    "pin_release",
     "redact_patterns",
 ];
 
