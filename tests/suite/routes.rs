@@ -2,20 +2,24 @@
 //! A new route, a new error of a route and a renamed test have to be entered there.
 
 mod faults;
+mod older;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-use bbs::testing::api::{Route, routes};
+use bbs::testing::api;
+use bbs::testing::modules::translate::{AnswerForm, Method, Verb};
 use bbs_proto::models::error::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
+use crate::harness::modules::translators;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
 
-/// For each route: whether it reads its body, and the errors that are specific to it.
+/// For each route, by its [`ServedRoute::key`]: whether it reads its body, and the errors that are specific to it.
 const ROUTES: &[(&str, Body, &[&str])] = &[
     ("ping", Body::Ignored, &[]),
     ("cells/list.r1", Body::Ignored, &["UnknownError"]),
@@ -81,6 +85,35 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("tasks/delete", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
     ("events/tasks.r1", Body::Ignored, &["closed"]),
     ("events/lrp_instances.r1", Body::Read, &["closed"]),
+    // Deprecated by Diego, and served by a translator.
+    ("actual_lrp_groups/list", Body::Read, &[]),
+    ("actual_lrp_groups/list_by_process_guid", Body::Read, &["InvalidRequest"]),
+    ("actual_lrp_groups/get_by_process_guid_and_index", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
+    ("actual_lrps/start", Body::Read, &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"]),
+    ("actual_lrps/evacuate_running", Body::Read, &["InvalidRequest", "Deserialize"]),
+    ("desired_lrps/list.r2", Body::Read, &[]),
+    ("desired_lrps/get_by_process_guid.r2", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("tasks/list.r2", Body::Read, &[]),
+    ("tasks/get_by_task_guid.r2", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("tasks/fail", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    ("GET events.r1", Body::Read, &["closed"]),
+    ("GET events", Body::Read, &["closed"]),
+    ("events/lrp_instances", Body::Read, &["closed"]),
+    ("events/tasks", Body::Ignored, &["closed"]),
+    // Dropped by Diego in 2018, and served by two translators.
+    ("desired_lrps/list.r1", Body::Read, &[]),
+    ("desired_lrps/get_by_process_guid.r1", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("desired_lrp/desire.r1", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    ("tasks/list.r1", Body::Read, &[]),
+    ("tasks/get_by_task_guid.r1", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("tasks/desire.r1", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    ("GET cells/list.r1", Body::Ignored, &["UnknownError"]),
+    ("desired_lrps/list", Body::Read, &[]),
+    ("desired_lrps/get_by_process_guid", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("desired_lrp/desire", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    ("tasks/list", Body::Read, &[]),
+    ("GET tasks/get_by_task_guid", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    ("tasks/desire", Body::Read, &["InvalidRequest", "ResourceExists"]),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,40 +130,104 @@ const TABLE_CASES: [&str; 2] = ["Unrecoverable", "database away"];
 /// Cases that are tested for every route that changes records and for every stream.
 const MASTER_CASES: [&str; 1] = ["lock lost"];
 
-/// The cases that are tested for a route like this one.
-fn common(route: Route) -> impl Iterator<Item = &'static str> {
-    let reads_tables = !route.is_stream && !faults::WITHOUT_TABLES.contains(&route.path);
-    let needs_mastership = route.is_stream || faults::changes(route.path);
-    let parts = [(true, &CASES[..]), (reads_tables, &TABLE_CASES[..]), (needs_mastership, &MASTER_CASES[..])];
-    parts.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, cases)| cases).copied()
+/// A route below Diego's root: a native one, or one that a translator adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServedRoute {
+    /// Diego's name, with the revision if there is one.
+    name: String,
+    verb: Verb,
+    /// The path below the root.
+    path: String,
+    is_stream: bool,
 }
 
-fn body_of(route: Route) -> Body {
-    let known = ROUTES.iter().find(|(path, _, _)| *path == route.path);
-    known.unwrap_or_else(|| panic!("{} is missing from `ROUTES`", route.path)).1
-}
-
-fn calls() -> impl Iterator<Item = Route> {
-    routes().filter(|route| !route.is_stream)
-}
-
-fn assert_is_rejected(reply: &Reply, path: &str) {
-    assert_eq!(reply.error(), (Type::InvalidRequest, "the request received is invalid".into()), "{path}");
-}
-
-on_each_layout!(every_route_answers_a_post_and_no_other_verb);
-async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
-    let server = Server::empty(kind).await;
-    for route in routes() {
-        let path = format!("/v1/{}", route.path);
-        if !route.is_stream {
-            let reply = server.post(&path, []).await;
-            assert_eq!((reply.status, reply.header("content-type")), (200, "application/x-protobuf"), "{path}");
-            assert_eq!(reply.header("content-length"), reply.body.len().to_string(), "{path}");
+impl ServedRoute {
+    /// Identifies the route in the tables: its path, with `GET ` in front where the verb is GET.
+    fn key(&self) -> String {
+        match self.verb {
+            Verb::Get => format!("GET {}", self.path),
+            Verb::Post => self.path.clone(),
         }
-        for verb in ["GET", "PUT", "DELETE", "PATCH"] {
+    }
+
+    async fn send(&self, server: &Server, body: impl Into<Vec<u8>>) -> Reply {
+        server.send(self.verb.name(), &format!("/v1/{}", self.path), &[], body.into()).await
+    }
+
+    fn reads_tables(&self) -> bool {
+        !self.is_stream && !faults::WITHOUT_TABLES.contains(&self.path.as_str())
+    }
+
+    /// The cases that are tested for a route like this one.
+    fn cases(&self) -> impl Iterator<Item = &'static str> {
+        let needs_mastership = self.is_stream || faults::changes(&self.path);
+        let parts =
+            [(true, &CASES[..]), (self.reads_tables(), &TABLE_CASES[..]), (needs_mastership, &MASTER_CASES[..])];
+        parts.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, cases)| cases).copied()
+    }
+
+    fn body(&self) -> Body {
+        let known = ROUTES.iter().find(|(key, _, _)| *key == self.key());
+        known.unwrap_or_else(|| panic!("{} is missing from `ROUTES`", self.key())).1
+    }
+}
+
+/// The routes that the translators of the default catalog add to Diego's root.
+fn routes_of_translators() -> Vec<ServedRoute> {
+    let manifests = translators().into_iter().map(|translator| translator.manifest().clone());
+    let methods = manifests.flat_map(|manifest| manifest.methods);
+    let route = |method: Method| {
+        let path = method.path_of_diego()?.to_owned();
+        let is_stream = matches!(method.answer, AnswerForm::Events(_));
+        Some(ServedRoute { name: method.name, verb: method.verb, path, is_stream })
+    };
+    methods.filter_map(route).collect()
+}
+
+/// All routes below Diego's root.
+fn routes() -> &'static [ServedRoute] {
+    static ROUTES: LazyLock<Vec<ServedRoute>> = LazyLock::new(|| {
+        let native = api::routes().map(|api::Route { name, path, is_stream }| ServedRoute {
+            name: name.to_owned(),
+            verb: Verb::Post,
+            path: path.to_owned(),
+            is_stream,
+        });
+        native.chain(routes_of_translators()).collect()
+    });
+    &ROUTES
+}
+
+fn calls() -> impl Iterator<Item = &'static ServedRoute> {
+    routes().iter().filter(|route| !route.is_stream)
+}
+
+/// An empty server with all routes.
+async fn empty(kind: Kind) -> Server {
+    Server::start(Options { kind, translators: translators(), ..Options::default() }).await
+}
+
+fn assert_is_rejected(reply: &Reply, route: &ServedRoute) {
+    assert_eq!(reply.error(), (Type::InvalidRequest, "the request received is invalid".into()), "{}", route.key());
+}
+
+on_each_layout!(every_route_answers_its_own_verb_and_no_other);
+async fn every_route_answers_its_own_verb_and_no_other(kind: Kind) {
+    let server = empty(kind).await;
+    for route in routes() {
+        let key = route.key();
+        if !route.is_stream {
+            let reply = route.send(&server, []).await;
+            assert_eq!((reply.status, reply.header("content-type")), (200, "application/x-protobuf"), "{key}");
+            assert_eq!(reply.header("content-length"), reply.body.len().to_string(), "{key}");
+        }
+        let of_path = routes().iter().filter(|other| other.path == route.path);
+        let mut allowed: Vec<_> = of_path.map(|route| route.verb.name()).collect();
+        allowed.sort_unstable();
+        let path = format!("/v1/{}", route.path);
+        for verb in ["GET", "POST", "PUT", "DELETE", "PATCH"].into_iter().filter(|verb| !allowed.contains(verb)) {
             let reply = server.send(verb, &path, &[], vec![]).await;
-            assert_eq!((reply.status, reply.header("allow")), (405, "POST"), "{verb} {path}");
+            assert_eq!((reply.status, reply.header("allow")), (405, &allowed.join(", ")[..]), "{verb} {path}");
             assert_eq!(reply.text(), "Method Not Allowed");
             assert!(reply.header("content-type").starts_with("text/plain"), "{path}");
         }
@@ -139,15 +236,14 @@ async fn every_route_answers_a_post_and_no_other_verb(kind: Kind) {
 
 on_each_layout!(malformed_body_is_rejected_by_every_route_that_reads_it);
 async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     for route in calls() {
-        let path = format!("/v1/{}", route.path);
         // A field number 0, a message cut short, a number where a message or text must be.
         for garbage in [&b"\x00"[..], b"\x0a\x09x", b"\x0d\x01"] {
-            let reply = server.post(&path, garbage).await;
-            match body_of(route) {
-                Body::Read => assert_is_rejected(&reply, &path),
-                Body::Ignored => assert_eq!(reply.body, server.post(&path, []).await.body, "{path}"),
+            let reply = route.send(&server, garbage).await;
+            match route.body() {
+                Body::Read => assert_is_rejected(&reply, route),
+                Body::Ignored => assert_eq!(reply.body, route.send(&server, []).await.body, "{}", route.key()),
             }
         }
     }
@@ -155,24 +251,25 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
 
 on_each_layout!(body_over_the_limit_is_rejected_by_every_route);
 async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     let length = bbs::testing::http::LARGEST_BODY + 1;
-    for Route { path, .. } in routes() {
+    for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let head = format!("POST /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        let (verb, path) = (route.verb.name(), &route.path);
+        let head = format!("{verb} /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
         connection.write_all(head.as_bytes()).await.unwrap();
         let expected = "HTTP/1.1 413 Payload Too Large\r\n";
         let mut answer = vec![0; expected.len()];
         connection.read_exact(&mut answer).await.unwrap();
-        assert_eq!(String::from_utf8(answer).unwrap(), expected, "{path}");
+        assert_eq!(String::from_utf8(answer).unwrap(), expected, "{verb} {path}");
     }
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
 
 on_each_layout!(paths_similar_to_a_route_are_answered_with_404);
 async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
-    let server = Server::empty(kind).await;
-    for Route { path, .. } in routes() {
+    let server = empty(kind).await;
+    for ServedRoute { verb, path, .. } in routes() {
         for path in [
             format!("/v1/{path}/"),
             format!("/v1//{path}"),
@@ -180,7 +277,7 @@ async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
             format!("/v1/{path}.r9"),
             format!("/{path}"),
         ] {
-            let reply = server.post(&path, []).await;
+            let reply = server.send(verb.name(), &path, &[], vec![]).await;
             assert_eq!((reply.status, reply.text().trim_end()), (404, "404 page not found"), "{path}");
         }
     }
@@ -188,10 +285,11 @@ async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
 
 on_each_layout!(truncated_body_is_answered_by_every_route_as_diego_answers);
 async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let head = format!("POST /v1/{} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", route.path);
+        let (verb, path) = (route.verb.name(), &route.path);
+        let head = format!("{verb} /v1/{path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
         connection.write_all(format!("{head}no length\r\n").as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();
@@ -200,18 +298,18 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
             true => ("HTTP/1.1 500 Internal Server Error\r\n", "content-length: 0"),
             false => ("HTTP/1.1 200 OK\r\n", "the request failed for an unknown reason"),
         };
-        assert!(text.starts_with(status) && text.contains(part), "{}: {text}", route.path);
+        assert!(text.starts_with(status) && text.contains(part), "{verb} {path}: {text}");
     }
 }
 
 on_each_layout!(every_route_answers_503_before_and_after_mastership);
 async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
-    let server = Server::closed(Options { kind, ..Options::default() }).await;
+    let server = Server::closed(Options { kind, translators: translators(), ..Options::default() }).await;
     let assert_unavailable = async || {
         for route in routes() {
-            let reply = server.post(&format!("/v1/{}", route.path), []).await;
-            assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{}", route.path);
-            assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{}", route.path);
+            let (reply, key) = (route.send(&server, []).await, route.key());
+            assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{key}");
+            assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{key}");
         }
     };
     assert_unavailable().await;
@@ -240,16 +338,16 @@ fn table() -> RouteTable {
 
 #[test]
 fn every_route_has_a_test_of_each_kind() {
-    let own = ROUTES.iter().flat_map(|(path, _, errors)| errors.iter().map(|error| (*path, *error)));
-    let wanted = routes().flat_map(|route| common(route).map(move |case| (route.path, case))).chain(own);
-    let wanted = wanted.map(|(path, case)| (path.to_owned(), case.to_owned()));
+    let own = ROUTES.iter().flat_map(|(key, _, errors)| errors.iter().map(|error| ((*key).to_owned(), *error)));
+    let common = routes().iter().flat_map(|route| route.cases().map(|case| (route.key(), case)));
+    let wanted = common.chain(own).map(|(key, case)| (key, case.to_owned()));
     let (wanted, found): (BTreeSet<_>, BTreeSet<_>) = (wanted.collect(), table().into_keys().collect());
     let missing: Vec<_> = wanted.difference(&found).collect();
     let unknown: Vec<_> = found.difference(&wanted).collect();
     assert!(missing.is_empty(), "without a test in tests/routes.tsv: {missing:#?}");
     assert!(unknown.is_empty(), "in tests/routes.tsv, but not a case of a route: {unknown:#?}");
-    let served: BTreeSet<_> = routes().map(|route| route.path).collect();
-    assert_eq!(ROUTES.iter().map(|(path, _, _)| *path).collect::<BTreeSet<_>>(), served);
+    let served: BTreeSet<_> = routes().iter().map(ServedRoute::key).collect();
+    assert_eq!(ROUTES.iter().map(|(key, _, _)| (*key).to_owned()).collect::<BTreeSet<_>>(), served);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The answer of every call when none can succeed: missing tables, a lost lock, an unreachable database, no Locket.
 
-use bbs::testing::api::routes;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
 
-use super::calls;
+use super::{ServedRoute, calls, empty};
 use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::modules::translators;
 use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{Options, Server};
 
@@ -15,16 +15,18 @@ const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 /// Calls that read no table.
 pub(super) const WITHOUT_TABLES: [&str; 2] = ["ping", "cells/list.r1"];
 
-/// A valid request of this route.
-fn request(path: &str) -> Vec<u8> {
+/// A valid request of this route. Those of all revisions have their messages in common.
+fn request(route: &ServedRoute) -> Vec<u8> {
+    let path = route.path.rsplit_once(".r").map_or(&route.path[..], |(path, _)| path);
     let guid = || b"guid".to_vec();
     let text = || b"text".to_vec();
     match path.split_once('/').map_or(path, |(resource, _)| resource) {
         "actual_lrps" => instance(path),
+        "actual_lrp_groups" => group(path),
         "tasks" => task(path),
         "domains" => proto::UpsertDomainRequest { domain: text(), ttl: 1 }.encode_to_vec(),
         "desired_lrp" => match path {
-            "desired_lrp/desire.r2" => proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) }.encode_to_vec(),
+            "desired_lrp/desire" => proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) }.encode_to_vec(),
             _ => {
                 let update = Some(proto::DesiredLrpUpdate { annotation: Some(text()), ..Default::default() });
                 proto::UpdateDesiredLrpRequest { process_guid: guid(), update }.encode_to_vec()
@@ -55,7 +57,7 @@ fn instance(path: &str) -> Vec<u8> {
             proto::RemoveActualLrpRequest { process_guid, index: 0, actual_lrp_instance_key }.encode_to_vec()
         }
         "actual_lrps/fail" => proto::FailActualLrpRequest { actual_lrp_key, error_message }.encode_to_vec(),
-        "actual_lrps/start.r1" | "actual_lrps/evacuate_running.r1" => {
+        "actual_lrps/start" | "actual_lrps/evacuate_running" => {
             let start = proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, ..Default::default() };
             proto::StartActualLrpRequest { actual_lrp_net_info, ..start }.encode_to_vec()
         }
@@ -64,16 +66,28 @@ fn instance(path: &str) -> Vec<u8> {
     }
 }
 
+fn group(path: &str) -> Vec<u8> {
+    let process_guid = b"guid".to_vec();
+    match path {
+        "actual_lrp_groups/list" => Vec::new(),
+        "actual_lrp_groups/list_by_process_guid" => {
+            proto::ActualLrpGroupsByProcessGuidRequest { process_guid }.encode_to_vec()
+        }
+        _ => proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid, index: 0 }.encode_to_vec(),
+    }
+}
+
 fn task(path: &str) -> Vec<u8> {
     let (task_guid, cell_id) = (b"task".to_vec(), b"cell".to_vec());
     match path {
-        "tasks/list.r3" => Vec::new(),
-        "tasks/desire.r2" => {
+        "tasks/list" => Vec::new(),
+        "tasks/desire" => {
             let (task_definition, domain) = (Some(crate::tasks::definition()), b"domain".to_vec());
             proto::DesireTaskRequest { task_definition, task_guid, domain }.encode_to_vec()
         }
         "tasks/start" => proto::StartTaskRequest { task_guid, cell_id }.encode_to_vec(),
         "tasks/complete" => proto::CompleteTaskRequest { task_guid, cell_id, ..Default::default() }.encode_to_vec(),
+        "tasks/fail" => proto::FailTaskRequest { task_guid, failure_reason: b"why".to_vec() }.encode_to_vec(),
         "tasks/reject" => proto::RejectTaskRequest { task_guid, rejection_reason: b"why".to_vec() }.encode_to_vec(),
         _ => proto::TaskGuidRequest { task_guid }.encode_to_vec(),
     }
@@ -81,32 +95,35 @@ fn task(path: &str) -> Vec<u8> {
 
 on_each_database!(calls_on_missing_tables_are_answered_as_unrecoverable);
 async fn calls_on_missing_tables_are_answered_as_unrecoverable(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     for table in TABLES {
         server.sql(&format!("DROP TABLE {table}")).await;
     }
-    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
-        let reply = server.post(&format!("/v1/{}", route.path), request(route.path)).await;
-        let (error, text) = reply.error();
-        assert_eq!(error, Type::Unrecoverable, "{}: {text}", route.path);
-        assert!(text.starts_with("Unrecoverable Error: "), "{}: {text}", route.path);
-    }
-    for path in WITHOUT_TABLES {
-        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
+    for route in calls() {
+        let (reply, key) = (route.send(&server, request(route)).await, route.key());
+        if route.reads_tables() {
+            let (error, text) = reply.error();
+            assert_eq!(error, Type::Unrecoverable, "{key}: {text}");
+            assert!(text.starts_with("Unrecoverable Error: "), "{key}: {text}");
+        } else {
+            assert_eq!(reply.status, 200, "{key}");
+        }
     }
 }
 
 /// Each call in turn is the first one on the missing tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_call_on_missing_tables_ends_the_host() {
-    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
-        let server = Server::empty(Kind::Sqlite).await;
+    let translators = translators();
+    for route in calls().filter(|route| route.reads_tables()) {
+        let options = Options { kind: Kind::Sqlite, translators: translators.clone(), ..Options::default() };
+        let server = Server::start(options).await;
         for table in TABLES {
             server.sql(&format!("DROP TABLE {table}")).await;
         }
-        server.post(&format!("/v1/{}", route.path), request(route.path)).await;
+        route.send(&server, request(route)).await;
         let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
-        assert!(given_up.is_ok(), "{}", route.path);
+        assert!(given_up.is_ok(), "{}", route.key());
     }
 }
 
@@ -117,32 +134,34 @@ pub(super) fn changes(path: &str) -> bool {
 
 on_each_database!(host_without_the_lock_answers_reads_and_rejects_changes);
 async fn host_without_the_lock_answers_reads_and_rejects_changes(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
     for route in calls() {
-        let reply = server.post(&format!("/v1/{}", route.path), request(route.path)).await;
-        if changes(route.path) {
+        let (reply, key) = (route.send(&server, request(route)).await, route.key());
+        if changes(&route.path) {
             let (error, text) = reply.error();
-            assert_eq!(error, Type::UnknownError, "{}: {text}", route.path);
-            assert!(text.contains("no longer the master"), "{}: {text}", route.path);
+            assert_eq!(error, Type::UnknownError, "{key}: {text}");
+            assert!(text.contains("no longer the master"), "{key}: {text}");
         } else {
-            assert_eq!(reply.status, 200, "{}", route.path);
+            assert_eq!(reply.status, 200, "{key}");
         }
     }
-    assert!(routes().any(|route| changes(route.path)));
+    assert!(calls().any(|route| changes(&route.path)));
 }
 
 on_each_database!(unreachable_database_is_reported_by_every_call_and_does_not_end_the_host);
 async fn unreachable_database_is_reported_by_every_call_and_does_not_end_the_host(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     server.database.close().await;
-    for route in calls().filter(|route| !WITHOUT_TABLES.contains(&route.path)) {
-        let (error, text) = server.post(&format!("/v1/{}", route.path), request(route.path)).await.error();
-        assert_eq!(error, Type::UnknownError, "{}: {text}", route.path);
-        assert!(text.starts_with("cannot "), "{}: {text}", route.path);
-    }
-    for path in WITHOUT_TABLES {
-        assert_eq!(server.post(&format!("/v1/{path}"), []).await.status, 200, "{path}");
+    for route in calls() {
+        let (reply, key) = (route.send(&server, request(route)).await, route.key());
+        if route.reads_tables() {
+            let (error, text) = reply.error();
+            assert_eq!(error, Type::UnknownError, "{key}: {text}");
+            assert!(text.starts_with("cannot "), "{key}: {text}");
+        } else {
+            assert_eq!(reply.status, 200, "{key}");
+        }
     }
     let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
     assert!(given_up.is_err(), "the database may return");
@@ -150,20 +169,34 @@ async fn unreachable_database_is_reported_by_every_call_and_does_not_end_the_hos
 
 on_each_database!(host_without_clients_lists_no_cells);
 async fn host_without_clients_lists_no_cells(kind: Kind) {
-    let server = Server::empty(kind).await;
+    let server = empty(kind).await;
     assert_eq!(cells(&server).await, proto::CellsResponse::default());
 }
 
+/// The path of two routes, one for each verb.
+const CELLS: &str = "/v1/cells/list.r1";
+
+/// The answer to both verbs.
 async fn cells(server: &Server) -> proto::CellsResponse {
-    let mut answer: proto::CellsResponse = server.post("/v1/cells/list.r1", []).await.message();
-    answer.cells.sort_by(|one, other| one.cell_id.cmp(&other.cell_id));
-    answer
+    let answer = async |verb| {
+        let mut answer: proto::CellsResponse = server.send(verb, CELLS, &[], vec![]).await.message();
+        answer.cells.sort_by(|one, other| one.cell_id.cmp(&other.cell_id));
+        answer
+    };
+    let by_post = answer("POST").await;
+    assert_eq!(answer("GET").await, by_post);
+    by_post
+}
+
+async fn server_with(kind: Kind, neighbours: &Neighbours) -> Server {
+    let options = Options { kind, clients: neighbours.clients(), translators: translators(), ..Options::default() };
+    Server::start(options).await
 }
 
 on_each_database!(cells_are_listed_as_locket_knows_them);
 async fn cells_are_listed_as_locket_knows_them(kind: Kind) {
     let neighbours = Neighbours::start();
-    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    let server = server_with(kind, &neighbours).await;
     neighbours.locket.add_presence("no-cell", "no JSON");
     let capacity = serde_json::json!({ "memory_mb": 3, "disk_mb": 2, "containers": 1 });
     let providers = serde_json::json!([{ "name": "preloaded", "properties": ["cflinuxfs4"] }, { "name": "docker" }]);
@@ -204,11 +237,13 @@ async fn cells_are_listed_as_locket_knows_them(kind: Kind) {
 on_each_database!(listing_cells_without_locket_is_an_error);
 async fn listing_cells_without_locket_is_an_error(kind: Kind) {
     let neighbours = Neighbours::start();
-    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    let server = server_with(kind, &neighbours).await;
     neighbours.locket.set_unavailable(true);
-    let (kind, text) = server.post("/v1/cells/list.r1", []).await.error();
-    assert_eq!(kind, Type::UnknownError);
-    assert!(text.contains("could not list the cells"), "{text}");
+    for verb in ["POST", "GET"] {
+        let (kind, text) = server.send(verb, CELLS, &[], vec![]).await.error();
+        assert_eq!(kind, Type::UnknownError, "{verb}");
+        assert!(text.contains("could not list the cells"), "{verb}: {text}");
+    }
     neighbours.locket.set_unavailable(false);
     assert_eq!(cells(&server).await.cells.len(), 1);
 }
