@@ -19,6 +19,7 @@ mod downloads;
 mod generated;
 mod group_events;
 mod layers;
+mod matrix;
 mod served;
 mod streams;
 mod timeouts;

@@ -26,6 +26,10 @@ pub(super) fn fold_lrp(lrp: &mut proto::DesiredLrp) {
     fold(&mut lrp.cached_dependencies, &lrp.legacy_download_user, &mut lrp.setup);
 }
 
+pub(super) fn fold_definition(definition: &mut proto::TaskDefinition) {
+    fold(&mut definition.cached_dependencies, &definition.legacy_download_user, &mut definition.action);
+}
+
 #[test]
 fn generated_desired_lrps_download_their_dependencies() {
     lrps_agree("0.11", "DesiredLRPs", fold_lrp);
@@ -33,7 +37,5 @@ fn generated_desired_lrps_download_their_dependencies() {
 
 #[test]
 fn generated_tasks_download_their_dependencies() {
-    tasks_agree("0.11", "Tasks", |definition| {
-        fold(&mut definition.cached_dependencies, &definition.legacy_download_user, &mut definition.action);
-    });
+    tasks_agree("0.11", "Tasks", fold_definition);
 }

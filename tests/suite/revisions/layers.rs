@@ -78,6 +78,12 @@ pub(super) fn desired_lrp_without_layers(lrp: &mut proto::DesiredLrp) {
     without_layers(layers, &lrp.legacy_download_user, &mut lrp.cached_dependencies, &mut lrp.setup);
 }
 
+pub(super) fn definition_without_layers(definition: &mut proto::TaskDefinition) {
+    let layers = std::mem::take(&mut definition.image_layers);
+    let user = &definition.legacy_download_user;
+    without_layers(layers, user, &mut definition.cached_dependencies, &mut definition.action);
+}
+
 #[test]
 fn generated_desired_lrps_lose_their_layers_as_the_oracle_says() {
     lrps_agree("1.0", "DesiredLRPs_r2", desired_lrp_without_layers);
@@ -85,9 +91,5 @@ fn generated_desired_lrps_lose_their_layers_as_the_oracle_says() {
 
 #[test]
 fn generated_tasks_lose_their_layers_as_the_oracle_says() {
-    tasks_agree("1.0", "Tasks_r2", |definition| {
-        let layers = std::mem::take(&mut definition.image_layers);
-        let user = &definition.legacy_download_user;
-        without_layers(layers, user, &mut definition.cached_dependencies, &mut definition.action);
-    });
+    tasks_agree("1.0", "Tasks_r2", definition_without_layers);
 }

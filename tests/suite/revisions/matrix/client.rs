@@ -1,0 +1,228 @@
+//! A client of one version of the API over HTTP. Its records are in Diego's current messages, with the values in the units
+//! of its version.
+
+use super::*;
+use crate::harness::server::Reply;
+
+/// Ordered from the oldest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ClientVersion {
+    V0_9,
+    V0_10,
+    V0_11,
+    V0_12,
+    V1_0,
+    V1_1,
+}
+
+use ClientVersion::{V0_9, V0_10, V0_11, V0_12, V1_0, V1_1};
+
+impl ClientVersion {
+    pub(super) const ALL: [Self; 6] = [V0_9, V0_10, V0_11, V0_12, V1_0, V1_1];
+
+    pub(super) fn number(self) -> &'static str {
+        match self {
+            V0_9 => "0.9",
+            V0_10 => "0.10",
+            V0_11 => "0.11",
+            V0_12 => "0.12",
+            V1_0 => "1.0",
+            V1_1 => "1.1",
+        }
+    }
+
+    /// The root of its paths. Diego's clients name a revision in the path instead of a version.
+    pub(super) fn root(self) -> &'static str {
+        match self {
+            V0_9 => "/v0.9",
+            V0_10 => "/v0.10",
+            V0_11 | V0_12 | V1_0 | V1_1 => "/v1",
+        }
+    }
+
+    fn revision_of_reads(self) -> &'static str {
+        match self {
+            V0_9 | V0_10 | V0_11 => "",
+            V0_12 => ".r1",
+            V1_0 => ".r2",
+            V1_1 => ".r3",
+        }
+    }
+
+    fn revision_of_desire(self) -> &'static str {
+        match self {
+            V0_9 | V0_10 | V0_11 => "",
+            V0_12 => ".r1",
+            V1_0 | V1_1 => ".r2",
+        }
+    }
+
+    fn desire(self) -> String {
+        match self {
+            V0_9 | V0_10 => "desired_lrps/create".to_owned(),
+            _ => format!("desired_lrp/desire{}", self.revision_of_desire()),
+        }
+    }
+
+    /// The path of the list, and of a second one of a version that lists a desired LRP in two messages.
+    fn lists(self) -> Vec<String> {
+        match self {
+            V0_10 => ["mutable", "immutable"].map(|part| format!("{part}_desired_lrps/list")).to_vec(),
+            _ => vec![format!("desired_lrps/list{}", self.revision_of_reads())],
+        }
+    }
+
+    /// `None` in versions that only list.
+    fn get(self) -> Option<String> {
+        (self >= V0_11).then(|| format!("desired_lrps/get_by_process_guid{}", self.revision_of_reads()))
+    }
+
+    fn get_task(self) -> (&'static str, String) {
+        let revision = self.revision_of_reads();
+        (if revision.is_empty() { "GET" } else { "POST" }, format!("tasks/get_by_task_guid{revision}"))
+    }
+
+    /// Verbs and paths below the root of the calls whose form depends on the version.
+    pub(super) fn calls(self) -> Vec<(&'static str, String)> {
+        let tasks =
+            [format!("tasks/desire{}", self.revision_of_desire()), format!("tasks/list{}", self.revision_of_reads())];
+        let posts = [vec![self.desire()], self.lists(), self.get().into_iter().collect(), tasks.to_vec()].concat();
+        posts.into_iter().map(|path| ("POST", path)).chain([self.get_task()]).collect()
+    }
+}
+
+pub(super) struct VersionedClient {
+    pub(super) version: ClientVersion,
+    http: reqwest::Client,
+    /// Of the host, without a path.
+    url: String,
+}
+
+impl VersionedClient {
+    /// A client of each version.
+    pub(super) fn all(url: &str) -> [Self; 6] {
+        let http = crate::harness::http_client();
+        ClientVersion::ALL.map(|version| Self { version, http: http.clone(), url: url.to_owned() })
+    }
+
+    /// Sends a request to a path below the root of the version.
+    pub(super) async fn send(&self, verb: &str, path: &str, body: Vec<u8>) -> Reply {
+        let url = format!("{}{}/{path}", self.url, self.version.root());
+        let response = self.http.request(verb.parse().unwrap(), url).body(body).send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Reply { status, headers, body: response.bytes().await.unwrap().to_vec() }
+    }
+
+    async fn post<M: Message + Default>(&self, path: &str, request: &impl Message) -> M {
+        self.send("POST", path, request.encode_to_vec()).await.message()
+    }
+
+    /// Makes a call whose answer has nothing but an error, and asserts that it has none.
+    async fn change(&self, path: &str, request: &impl Message) {
+        let answer: proto::DesiredLrpLifecycleResponse = self.post(path, request).await;
+        assert_eq!(answer.error, None, "{:?} {path}", self.version);
+    }
+
+    pub(super) async fn create(&self, lrp: &proto::DesiredLrp) {
+        let path = self.version.desire();
+        // The older messages have the same field numbers, without those of newer fields.
+        let encoded = lrp.encode_to_vec();
+        match self.version {
+            V0_9 => {
+                let desired_lrp = Some(v0_9::DesiredLrp::decode(&encoded[..]).unwrap());
+                self.change(&path, &v0_9::CreateDesiredLrpRequest { desired_lrp }).await;
+            }
+            V0_10 => {
+                let mutable = v0_10::MutableDesiredLrp {
+                    process_guid: lrp.process_guid.clone(),
+                    instances: lrp.instances,
+                    routes: lrp.routes.clone(),
+                    annotation: lrp.annotation.clone(),
+                };
+                let immutable = v0_10::ImmutableDesiredLrp::decode(&encoded[..]).unwrap();
+                let request = v0_10::CreateDesiredLrpRequest {
+                    mutable_desired_lrp: Some(mutable),
+                    immutable_desired_lrp: Some(immutable),
+                };
+                self.change(&path, &request).await;
+            }
+            _ => self.change(&path, &proto::DesireLrpRequest { desired_lrp: Some(lrp.clone()) }).await,
+        }
+    }
+
+    /// The desired LRPs of a domain, or all if it is empty.
+    pub(super) async fn list(&self, domain: &str) -> Vec<proto::DesiredLrp> {
+        let request = v0_9::ListDesiredLrPsRequest { domain: domain.into() };
+        let paths = self.version.lists();
+        match self.version {
+            V0_9 => {
+                let list: v0_9::ListDesiredLrPsResponse = self.post(&paths[0], &request).await;
+                assert_eq!(list.error, None);
+                let current = |lrp: v0_9::DesiredLrp| proto::DesiredLrp::decode(&lrp.encode_to_vec()[..]).unwrap();
+                list.desired_lrps.into_iter().map(current).collect()
+            }
+            V0_10 => {
+                let mutable: v0_10::ListMutableDesiredLrPsResponse = self.post(&paths[0], &request).await;
+                let immutable: v0_10::ListImmutableDesiredLrPsResponse = self.post(&paths[1], &request).await;
+                assert_eq!((mutable.error, immutable.error), (None, None));
+                let (mutable, immutable) = (mutable.mutable_desired_lrps, immutable.immutable_desired_lrps);
+                assert_eq!(mutable.len(), immutable.len());
+                mutable.into_iter().zip(immutable).map(|(mutable, immutable)| joined(mutable, &immutable)).collect()
+            }
+            _ => {
+                let request = proto::DesiredLrPsRequest { domain: domain.into(), ..Default::default() };
+                let list: proto::DesiredLrPsResponse = self.post(&paths[0], &request).await;
+                assert_eq!(list.error, None);
+                list.desired_lrps
+            }
+        }
+    }
+
+    /// Reads one desired LRP; a version that only lists has it in its list.
+    pub(super) async fn get(&self, process_guid: &[u8]) -> Option<proto::DesiredLrp> {
+        let Some(path) = self.version.get() else {
+            return self.list("").await.into_iter().find(|lrp| lrp.process_guid == process_guid);
+        };
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.to_vec() };
+        self.post::<proto::DesiredLrpResponse>(&path, &request).await.desired_lrp
+    }
+
+    pub(super) async fn remove(&self, process_guid: &[u8]) {
+        let request = proto::RemoveDesiredLrpRequest { process_guid: process_guid.to_vec() };
+        self.change("desired_lrp/remove", &request).await;
+    }
+
+    pub(super) async fn create_task(&self, task_guid: &[u8], domain: &str, definition: &proto::TaskDefinition) {
+        let (task_guid, task_definition) = (task_guid.to_vec(), Some(definition.clone()));
+        let request = proto::DesireTaskRequest { task_definition, task_guid, domain: domain.into() };
+        self.change(&format!("tasks/desire{}", self.version.revision_of_desire()), &request).await;
+    }
+
+    pub(super) async fn list_tasks(&self, domain: &str) -> Vec<proto::Task> {
+        let request = proto::TasksRequest { domain: domain.into(), ..Default::default() };
+        let path = format!("tasks/list{}", self.version.revision_of_reads());
+        let list: proto::TasksResponse = self.post(&path, &request).await;
+        assert_eq!(list.error, None);
+        list.tasks
+    }
+
+    pub(super) async fn get_task(&self, task_guid: &[u8]) -> Option<proto::Task> {
+        let (verb, path) = self.version.get_task();
+        let request = proto::TaskByGuidRequest { task_guid: task_guid.to_vec() };
+        self.send(verb, &path, request.encode_to_vec()).await.message::<proto::TaskResponse>().task
+    }
+
+    pub(super) async fn remove_task(&self, task_guid: &[u8]) {
+        for call in ["cancel", "resolving", "delete"] {
+            let request = proto::TaskGuidRequest { task_guid: task_guid.to_vec() };
+            self.change(&format!("tasks/{call}"), &request).await;
+        }
+    }
+}
+
+fn joined(mutable: v0_10::MutableDesiredLrp, immutable: &v0_10::ImmutableDesiredLrp) -> proto::DesiredLrp {
+    assert_eq!(mutable.process_guid, immutable.process_guid);
+    let v0_10::MutableDesiredLrp { instances, routes, annotation, .. } = mutable;
+    let lrp = proto::DesiredLrp::decode(&immutable.encode_to_vec()[..]).unwrap();
+    proto::DesiredLrp { instances, routes, annotation, ..lrp }
+}
