@@ -40,8 +40,9 @@ pub struct Api {
     chain: Arc<TranslatorChain>,
     streams: Arc<Streams>,
     page_units: u32,
-    /// Bounds concurrent runs of the chain to the instances of each translator, without those that translate events, so
-    /// that a run that has started never waits for an instance of a module further along.
+    /// Bounds concurrent runs of the chain. To the instances of each translator, without those that translate events, so
+    /// that a run that has started never waits for an instance of a module further along. And to half of the database's
+    /// readers, since a run keeps one for its page: native calls have the other half.
     runs: Semaphore,
 }
 
@@ -123,8 +124,14 @@ impl Api {
         let instances = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
         let chain = Arc::new(pinned_chain(translators, pin)?);
         let event_runs = (0..chain.steps()).filter(|step| chain.has_streams(*step)).count();
-        let runs = Semaphore::new(instances.saturating_sub(event_runs).max(1));
-        Ok(Self { service, streams: Streams::new(Arc::clone(&chain)), chain, page_units: PAGE_UNITS, runs })
+        let runs = instances.saturating_sub(event_runs).min(service.store().readers() / 2).max(1);
+        Ok(Self {
+            service,
+            streams: Streams::new(Arc::clone(&chain)),
+            chain,
+            page_units: PAGE_UNITS,
+            runs: Semaphore::new(runs),
+        })
     }
 
     /// Sets the number of partition keys on one page of a list; at least 1.

@@ -144,8 +144,12 @@ impl Pools {
     }
 }
 
+fn capacity<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> u32 {
+    pool.options().get_max_connections()
+}
+
 fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
-    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
+    pool.num_idle() == 0 && pool.size() >= capacity(pool)
 }
 
 /// Why no transaction could be begun.
@@ -192,6 +196,16 @@ impl Database {
             Pools::Postgres(_) => Dialect::Postgres,
             Pools::Mysql(_) => Dialect::Mysql,
         }
+    }
+
+    /// The most transactions that can read at once; further ones wait.
+    pub fn readers(&self) -> usize {
+        let most = match &self.0.pools {
+            Pools::Sqlite { readers, .. } => capacity(readers),
+            Pools::Postgres(pool) => capacity(pool),
+            Pools::Mysql(pool) => capacity(pool),
+        };
+        most as usize
     }
 
     /// For log lines and messages: a path or the server's address. Never contains a password.

@@ -197,6 +197,11 @@ impl Store {
         self.0.left_out.load(Ordering::Relaxed)
     }
 
+    /// The most readers at once; further ones wait.
+    pub fn readers(&self) -> usize {
+        self.0.database.readers()
+    }
+
     /// A reader with one snapshot of the database. Holds a transaction open, so keep it short.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
-use crate::harness::database::{Kind, on_each_database, texts};
+use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -158,6 +158,22 @@ async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind
         ],
     );
     assert!(damaged.content().await == before, "the check wrote to the database");
+}
+
+on_each_database!(record_of_a_version_without_a_module_ends_the_check);
+async fn record_of_a_version_without_a_module_ends_the_check(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind);
+    fixture::write_to(&installation.database).await;
+    Installation::on(installation.database.clone(), &modules::modules()).succeed(&["migrate", "up"]);
+    let unknown = "UPDATE tasks SET record_version = 42 WHERE guid IN (SELECT guid FROM (SELECT MIN(guid) AS guid FROM tasks) one)";
+    let database = installation.database.open().await;
+    execute(&database, unknown).await;
+    database.close().await;
+    for arguments in [&["migrate", "plan", "--check"][..], &["migrate", "up"]] {
+        let output = installation.run(arguments);
+        assert!(!output.status.success());
+        assert_contains(&stderr_of(&output), &["table tasks has records of version 42", "Nothing was written"]);
+    }
 }
 
 on_each_database!(default_modules_pass_the_round_trip_of_every_unit);

@@ -94,6 +94,28 @@ async fn translated_calls_wait_for_instances_before_they_begin() {
     assert!(lists.iter().all(Vec::is_empty));
 }
 
+on_each_database!(flood_of_translated_calls_does_not_delay_native_ones);
+/// Goal: clients of an old version cannot keep native ones from being answered, whatever their translator does.
+/// Method: many lists through a translator that never returns, each with a page of the database open; no call of a native
+/// client may wait until one of them is stopped.
+async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
+    let spinning: Arc<dyn Translate> = modules::translator("event-streams", &modules::sandbox());
+    let server = Server::start(Options { kind, translators: vec![spinning], ..Options::default() }).await;
+    let server = Arc::new(server);
+    let flood: Vec<_> = (0..64)
+        .map(|_| {
+            let server = Arc::clone(&server);
+            tokio::spawn(async move { server.post("/v1/spins", []).await })
+        })
+        .collect();
+    for at in 0..10 {
+        assert_eq!(list_native(&server).await.len(), at);
+        desire_native(&server, &format!("guid-{at}"), "domain").await;
+    }
+    assert!(flood.iter().all(|call| !call.is_finished()), "the native calls came first");
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 on_each_database!(record_of_an_old_client_is_listed_by_native_clients);
 async fn record_of_an_old_client_is_listed_by_native_clients(kind: Kind) {
     let server = server(kind).await;

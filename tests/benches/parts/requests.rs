@@ -6,7 +6,7 @@ use bbs_proto::prost::Message;
 const ENVIRONMENT: usize = 16;
 const DOMAIN: &[u8] = b"cf-apps";
 
-fn guid(at: u64) -> Vec<u8> {
+pub fn guid(at: u64) -> Vec<u8> {
     let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{:08x}-{:04x}-4000-8000-{at:012x}", mixed >> 32, mixed & 0xffff).into_bytes()
 }

@@ -1,7 +1,8 @@
-//! A translator from 1.0 to 1.1 whose event streams fail, once an event has the payload that says so.
+//! A translator from 1.0 to 1.1 whose event streams fail, once an event has the payload that says so, and whose list never ends.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
 
+use diego::translator::next;
 use diego::translator::types::{Answer, ApiVersion, Method, Verb};
 
 /// The end of a payload for which a stream fails.
@@ -17,19 +18,27 @@ impl Guest for EventStreams {
             path: format!("/v1/{}", name.to_lowercase()),
             answer: Answer::Events("TaskEventStream_r1".into()),
         };
+        let list = Method { name: "Spins".into(), verb: Verb::Post, path: "/v1/spins".into(), answer: Answer::Pages };
         Manifest {
             serves: ApiVersion { major: 1, minor: 0 },
             onto: ApiVersion { major: 1, minor: 1 },
             side: None,
             name: "event-streams".into(),
             summary: "Fails as the name of the event stream says.".into(),
-            methods: ["Same", "Twice", "Traps", "Loops", "Forges", "Refuses"].map(method).into(),
+            methods: ["Same", "Twice", "Traps", "Loops", "Forges", "Refuses"]
+                .map(method)
+                .into_iter()
+                .chain([list])
+                .collect(),
             hides: vec![],
         }
     }
 
-    fn call(_method: String, _request: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        Err(Fault { reason: "there is nothing to call".into() })
+    fn call(_method: String, request: Vec<u8>) -> Result<Vec<u8>, Fault> {
+        next::call("Tasks_r3", &request)?;
+        loop {
+            std::hint::black_box(());
+        }
     }
 
     fn events(method: String, operation: Operation) -> Result<Vec<Event>, Fault> {
