@@ -9,7 +9,6 @@ use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError, is
 use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, NotNewest};
 use super::sandbox::{ComponentError, Sandbox};
-use super::translate::ApiVersion;
 
 /// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +34,13 @@ pub enum AddError {
     #[error("the catalog of the folder cannot be read")]
     Before(#[source] CatalogError),
     #[error("a host would refuse the folder with the added modules; the folder is unchanged")]
-    After(#[source] CatalogError),
+    After(#[source] BoxError),
 }
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Checks the translators of a folder as a host does that serves the API with them.
+pub type ApiCheck<'a> = &'a dyn Fn(&Catalog) -> Result<(), BoxError>;
 
 /// The result of adding modules.
 #[derive(Debug)]
@@ -56,15 +60,15 @@ struct Candidate {
     source: ModuleSource,
 }
 
-/// Adds files to a folder, which is created if absent. The folder changes only if a host with the native API version
-/// `native` would then start with it.
+/// Adds files to a folder, which is created if absent. The folder changes only if a host would then start with it: if
+/// `check_api` accepts its translators.
 ///
 /// # Errors
 ///
 /// If a file is no module, cannot be placed, or a host would refuse the resulting folder.
-pub fn add(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+pub fn add(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
     let is_new = !into.exists();
-    let added = add_to(files, into, native, sandbox);
+    let added = add_to(files, into, check_api, sandbox);
     if is_new && added.is_err() {
         // Fails, as intended, if the folder is not empty.
         let _ = std::fs::remove_dir(into);
@@ -72,7 +76,7 @@ pub fn add(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<San
     added
 }
 
-fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+fn add_to(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
     let failed = |source| AddError::Folder { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     // Two commands that read the same catalog would each write one without the other's module.
@@ -101,7 +105,7 @@ fn add_to(files: &[PathBuf], into: &Path, native: ApiVersion, sandbox: &Arc<Sand
     if new.is_empty() {
         return Ok(result);
     }
-    rehearse(into, &result.entries, &new, native, sandbox)?;
+    rehearse(into, &result.entries, &new, check_api, sandbox)?;
     let mut placed = Vec::new();
     let written = write(into, &result.entries, &new, &mut placed);
     if written.is_err() {
@@ -168,7 +172,7 @@ fn rehearse(
     into: &Path,
     entries: &[CatalogEntry],
     new: &[Candidate],
-    native: ApiVersion,
+    check_api: ApiCheck<'_>,
     sandbox: &Arc<Sandbox>,
 ) -> Result<(), AddError> {
     let failed = |source| AddError::Folder { folder: into.to_owned(), source };
@@ -184,8 +188,8 @@ fn rehearse(
         .map_err(failed)?;
     }
     catalog::write(stage.path(), entries).map_err(failed)?;
-    let catalog = Catalog::load(stage.path(), sandbox).map_err(AddError::After)?;
-    catalog.ends_in(native).map_err(AddError::After)
+    let catalog = Catalog::load(stage.path(), sandbox).map_err(|error| AddError::After(error.into()))?;
+    check_api(&catalog).map_err(AddError::After)
 }
 
 fn write(into: &Path, entries: &[CatalogEntry], new: &[Candidate], placed: &mut Vec<PathBuf>) -> std::io::Result<()> {

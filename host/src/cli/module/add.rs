@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use crate::api::NATIVE;
+use crate::api::{self, NATIVE};
 use crate::cli::progress;
 use crate::modules::add::{self, Added};
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
+use crate::startup;
 
 /// Add finished modules to a folder and its catalog.
 ///
@@ -28,13 +29,18 @@ pub(super) struct AddCommand {
     into: PathBuf,
 }
 
+fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    catalog.ends_in(NATIVE)?;
+    Ok(api::check(startup::translators(catalog), None)?)
+}
+
 impl AddCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
         let progress = Progress::default();
         progress.enter("check", format!("the modules of {}, with what is added", self.into.display()), None);
         let (files, folder) = (self.files, self.into.clone());
-        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, NATIVE, &sandbox));
+        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &check_api, &sandbox));
         let Added { added, present, entries } = progress::shown(&progress, work).await??;
         let into = self.into.display();
         added.iter().for_each(|file| println!("{file}  added"));
