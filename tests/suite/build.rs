@@ -1,5 +1,7 @@
 //! The commands of a migration author: `bbs module new`, `build`, `check` and `inspect`.
 
+mod readme;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -79,12 +81,39 @@ fn a_new_migration_is_tested_built_checked_and_listed_last() {
 fn a_new_translator_is_tested_and_built() {
     let work = tempfile::tempdir().unwrap();
     let sdk = sdk();
-    succeed(module(work.path(), &["new", "0.8-to-0.9", "--kind", "translator", "--sdk", &sdk]));
-    succeed(cargo_test(&work.path().join("0.8-to-0.9")));
-    let report = succeed(module(work.path(), &["build", "0.8-to-0.9", "--into", "modules"]));
+    let new = ["new", "no-zones", "--translator", "--onto", "0.9", "--sdk", &sdk];
+    succeed(module(work.path(), &new));
+    succeed(cargo_test(&work.path().join("no-zones")));
+    let report = succeed(module(work.path(), &["build", "no-zones", "--into", "modules"]));
     assert!(report.contains("0.8-to-0.9.wasm"), "{report}");
     let catalog = Catalog::load(&work.path().join("modules"), &sandbox()).unwrap();
     assert_eq!(catalog.translators().len(), 1);
+    let report = succeed(module(work.path(), &["inspect", "modules/0.8-to-0.9.wasm"]));
+    for words in
+        ["no-zones: API 0.8 in terms of 0.9", "instances/list, paged", "the events of LRPInstanceEventStream_r1"]
+    {
+        assert!(report.contains(words), "{words:?} is not in {report}");
+    }
+}
+
+/// Goal: what a host would refuse at its start is refused before the module is shipped.
+/// Method: the stream of a new translator is made of one that the newer version does not have.
+#[test]
+fn translator_of_a_missing_event_stream_fails_the_check_and_is_not_added() {
+    let work = tempfile::tempdir().unwrap();
+    for folder in ["modules", "shipped"] {
+        copy_of_modules(&work.path().join(folder));
+    }
+    // The default versions are those beside the oldest one of `modules`.
+    succeed(module(work.path(), &["new", "no-zones", "--translator", "--sdk", &sdk()]));
+    let source = work.path().join("no-zones/src/lib.rs");
+    let text = std::fs::read_to_string(&source).unwrap();
+    std::fs::write(source, text.replace("LRPInstanceEventStream_r1", "Absent")).unwrap();
+    succeed(module(work.path(), &["build", "no-zones", "--into", "modules"]));
+    let words = ["\"Absent\"", "not an event stream of API 0.9"];
+    refused(module(work.path(), &["check", "modules"]), &words);
+    refused(module(work.path(), &["add", "modules/0.8-to-0.9.wasm", "--into", "shipped"]), &words);
+    assert!(!work.path().join("shipped/0.8-to-0.9.wasm").exists());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 /// A module is one .wasm file: a migration of the database or a translator between two versions of the API. It is
 /// made in four steps:
 ///
-///   bbs module new add-colour            a crate whose tests pass at once
+///   bbs module new add-colour            a crate whose tests pass at once; --translator for a translator
 ///   cargo test                           in that crate, after every change
 ///   bbs module build add-colour --into modules
 ///   bbs module check modules

@@ -1,6 +1,7 @@
 //! `bbs module new`: creates a crate whose tests pass unchanged. Owns the templates beside this file.
 
 mod sdk;
+mod versions;
 
 use std::path::{Path, PathBuf};
 
@@ -8,32 +9,52 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 
 use crate::clock::{Clock, SystemClock};
-use crate::modules::build::listed_crates;
 use crate::modules::translate::ApiVersion;
 use sdk::Sdk;
+use versions::{Ends, two_versions};
 
 const CARGO_TOML: &str = include_str!("new/Cargo.toml.template");
 const MIGRATION: &str = include_str!("new/migration.rs.template");
 const TRANSLATOR: &str = include_str!("new/translator.rs.template");
-const README: &str = include_str!("new/README.md.template");
+const MIGRATION_README: &str = include_str!("new/migration.md.template");
+const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 
 /// Create a crate for a migration or a translator; its tests pass unchanged.
 ///
-/// A migration's NAME is lower-case words joined by `-`, such as `add-colour`. A translator's states which API version
-/// it serves and in terms of which it is written, such as `0.8-to-0.9`. The crate is a folder of that name. Outside the
-/// repository, the SDK that it depends on is written to `bbs-sdk` beside it; later crates share that folder.
+/// A NAME is lower-case words joined by `-`, such as `add-colour`, and becomes the crate's folder. `--translator` creates
+/// a translator between two API versions instead of a migration: `--serves` is the one that its clients use, `--onto` the
+/// newer one in terms of which it is written. A NAME of two versions, such as `0.8-to-0.9`, is short for all three.
+///
+/// A new module is by default an end of the sequence of a folder of modules: a migration follows the newest one, a
+/// translator serves the version before the oldest one.
+///
+/// Outside the repository, the SDK that the crate depends on is written to `bbs-sdk` beside it; later crates share that
+/// folder.
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
-    /// A short name of what it does; for a translator, its two versions.
+    /// A short name of what it does; for a translator also its two versions.
     name: String,
-    /// What to create [default: a translator if NAME is two versions, otherwise a migration]
+    /// What to create [default: a translator if versions of the API are given, otherwise a migration]
     #[arg(long, value_enum)]
     kind: Option<CrateKind>,
+    /// The same as `--kind translator`.
+    #[arg(long, conflicts_with = "kind")]
+    translator: bool,
+    /// The API version that a translator's clients use [default: the one before --onto]
+    #[arg(long, value_name = "VERSION", value_parser = api_version)]
+    serves: Option<ApiVersion>,
+    /// The newer API version in terms of which a translator is written [default: the oldest of the folder of modules]
+    #[arg(long, value_name = "VERSION", value_parser = api_version)]
+    onto: Option<ApiVersion>,
     /// The data version a migration leads to: a timestamp in seconds, later than all before it [default: now, or just
-    /// after the newest of the repository]
+    /// after the newest of the folder of modules]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
+    /// The folder of modules that the new one will be added to [default: `modules` in the current folder, and the
+    /// repository's]
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
     /// The folder of the SDK [default: `bbs-sdk` or `sdk` in the current folder or above it]
     #[arg(long, value_name = "PATH")]
     sdk: Option<PathBuf>,
@@ -56,9 +77,9 @@ impl NewCommand {
         }
         let here = std::env::current_dir().context("the current folder is gone")?;
         // Validates the name before anything is written.
-        self.placeholders(1)?;
+        self.placeholders(Ends::default())?;
         let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
-        let mut placeholders = self.placeholders(next_version(&sdk.folder))?;
+        let mut placeholders = self.placeholders(Ends::find(self.modules.as_deref(), &sdk.folder)?)?;
         placeholders.push(("{{sdk}}", sdk.path_from(&here.join(&folder)).display().to_string()));
         placeholders.push(("{{folder}}", self.name.clone()));
         write(&folder, self.kind(), &placeholders)?;
@@ -77,59 +98,65 @@ impl NewCommand {
         let is_version = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
         let names_versions =
             self.name.split_once("-to-").is_some_and(|(one, other)| is_version(one) && is_version(other));
-        self.kind.unwrap_or(if names_versions { CrateKind::Translator } else { CrateKind::Migration })
+        let is_translator = self.translator || names_versions || self.serves.is_some() || self.onto.is_some();
+        self.kind.unwrap_or(if is_translator { CrateKind::Translator } else { CrateKind::Migration })
     }
 
-    fn placeholders(&self, next_version: u64) -> anyhow::Result<Placeholders> {
+    fn placeholders(&self, ends: Ends) -> anyhow::Result<Placeholders> {
         match self.kind() {
-            CrateKind::Migration => self.migration(next_version),
-            CrateKind::Translator => self.translator(),
+            CrateKind::Migration => self.migration(ends),
+            CrateKind::Translator => self.translator(ends),
         }
     }
 
-    fn migration(&self, next_version: u64) -> anyhow::Result<Placeholders> {
-        let words: Vec<&str> = self.name.split('-').collect();
-        let is_word = |word: &&str| {
-            word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-                && word.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
-        };
-        if self.name.len() > 40 || !words.iter().all(is_word) {
+    fn migration(&self, ends: Ends) -> anyhow::Result<Placeholders> {
+        if self.serves.is_some() || self.onto.is_some() {
+            bail!("a migration has no API versions; leave --serves and --onto out");
+        }
+        if !is_words(&self.name) {
             bail!(
                 "{:?} is not a valid name for a migration; use lower-case words joined by `-`, such as `add-colour` (a translator's \
-                 name is two versions, such as `0.8-to-0.9`)",
+                 name may be two versions, such as `0.8-to-0.9`)",
                 self.name
             );
         }
-        let version = self.version.unwrap_or(next_version);
+        let version = match self.version {
+            Some(version) => version,
+            None => ends.next_data(u64::try_from(SystemClock.now_ns() / 1_000_000_000).unwrap_or_default()),
+        };
         if version == 0 {
             bail!("0 is no data version; use a timestamp in seconds, such as `date +%s` prints");
         }
         Ok(vec![
             ("{{package}}", format!("migration-{version}-{}", self.name)),
             ("{{name}}", self.name.clone()),
-            ("{{type}}", words.iter().map(|word| capitalised(word)).collect()),
-            ("{{column}}", words.join("_")),
+            ("{{type}}", self.name.split('-').map(capitalised).collect()),
+            ("{{column}}", self.name.replace('-', "_")),
             ("{{version}}", grouped(version)),
         ])
     }
 
-    fn translator(&self) -> anyhow::Result<Placeholders> {
+    fn translator(&self, ends: Ends) -> anyhow::Result<Placeholders> {
         if self.version.is_some() {
             bail!("a translator has no data version; leave --version out");
         }
-        let versions = self.name.split_once("-to-").and_then(|(serves, onto)| {
-            let (serves, onto) = (ApiVersion::parse(serves)?, ApiVersion::parse(onto)?);
-            (serves < onto).then_some((serves, onto))
-        });
-        let Some((serves, onto)) = versions else {
-            bail!(
-                "{:?} is not a valid name for a translator; name its version and a newer one, such as `0.8-to-0.9`",
+        let (name, (serves, onto)) = match two_versions(&self.name) {
+            Some(_) if self.serves.is_some() || self.onto.is_some() => {
+                bail!("{:?} states both versions; leave --serves and --onto out, or choose another name", self.name)
+            }
+            Some((serves, onto)) => {
+                (format!("api-{}-{}", serves.major, serves.minor), ends.of_translator(Some(serves), Some(onto))?)
+            }
+            None if is_words(&self.name) => (self.name.clone(), ends.of_translator(self.serves, self.onto)?),
+            None => bail!(
+                "{:?} is not a valid name for a translator; use lower-case words joined by `-`, or its version and a newer one, such \
+                 as `0.8-to-0.9`",
                 self.name
-            );
+            ),
         };
         Ok(vec![
             ("{{package}}", format!("translator-{}", self.name.replace('.', "-"))),
-            ("{{name}}", format!("api-{}-{}", serves.major, serves.minor)),
+            ("{{name}}", name),
             ("{{serves}}", serves.to_string()),
             ("{{onto}}", onto.to_string()),
             ("{{serves_new}}", format!("{}, {}", serves.major, serves.minor)),
@@ -139,27 +166,32 @@ impl NewCommand {
     }
 }
 
+fn api_version(text: &str) -> Result<ApiVersion, String> {
+    ApiVersion::try_from(text.to_owned())
+}
+
+/// Whether a name is words of lower-case letters and digits joined by `-`, each beginning with a letter; at most 40 bytes.
+fn is_words(name: &str) -> bool {
+    let is_word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_lowercase())
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    name.len() <= 40 && name.split('-').all(is_word)
+}
+
 fn write(folder: &Path, kind: CrateKind, placeholders: &Placeholders) -> anyhow::Result<()> {
-    let source = match kind {
-        CrateKind::Migration => MIGRATION,
-        CrateKind::Translator => TRANSLATOR,
+    let (source, readme) = match kind {
+        CrateKind::Migration => (MIGRATION, MIGRATION_README),
+        CrateKind::Translator => (TRANSLATOR, TRANSLATOR_README),
     };
     std::fs::create_dir_all(folder.join("src"))
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", README)] {
+    for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", readme)] {
         let path = folder.join(file);
         std::fs::write(&path, fill(template, placeholders))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
-}
-
-/// The current time, or one more than the newest version of the repository that the SDK belongs to.
-fn next_version(sdk: &Path) -> u64 {
-    let listed = listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
-    let newest = listed.iter().filter_map(|folder| folder.file_name()?.to_str()?.split('-').next()?.parse().ok()).max();
-    let now = u64::try_from(SystemClock.now_ns() / 1_000_000_000).unwrap_or_default();
-    newest.map_or(now, |newest: u64| now.max(newest + 1))
 }
 
 fn fill(template: &str, placeholders: &Placeholders) -> String {

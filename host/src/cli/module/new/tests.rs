@@ -2,10 +2,20 @@
 
 use super::*;
 
-const NEXT: u64 = 1_900_000_000;
+/// The ends of a folder whose newest migration is far in the future.
+const ENDS: Ends = Ends { newest_data: Some(8_999_999_999), oldest_api: ApiVersion { major: 0, minor: 9 } };
 
 fn command(name: &str, kind: CrateKind) -> NewCommand {
-    NewCommand { name: name.to_owned(), kind: Some(kind), version: None, sdk: None }
+    NewCommand {
+        name: name.to_owned(),
+        kind: Some(kind),
+        translator: false,
+        serves: None,
+        onto: None,
+        version: None,
+        modules: None,
+        sdk: None,
+    }
 }
 
 fn placeholder(placeholders: &Placeholders, name: &str) -> String {
@@ -15,10 +25,10 @@ fn placeholder(placeholders: &Placeholders, name: &str) -> String {
 #[test]
 fn migrations_name_determines_type_and_column() {
     let command = NewCommand { version: Some(1_800_000_000), ..command("add-colour-2b", CrateKind::Migration) };
-    let error = command.migration(NEXT).unwrap_err().to_string();
+    let error = command.migration(ENDS).unwrap_err().to_string();
     assert!(error.contains("lower-case words joined by `-`"), "a word begins with a letter: {error}");
     let command = NewCommand { name: "add-colour".to_owned(), ..command };
-    let placeholders = command.migration(NEXT).unwrap();
+    let placeholders = command.migration(ENDS).unwrap();
     assert_eq!(placeholder(&placeholders, "{{type}}"), "AddColour");
     assert_eq!(placeholder(&placeholders, "{{column}}"), "add_colour");
     assert_eq!(placeholder(&placeholders, "{{version}}"), "1_800_000_000");
@@ -28,37 +38,21 @@ fn migrations_name_determines_type_and_column() {
 #[test]
 fn invalid_names_are_rejected() {
     for name in ["", "-", "Add", "a_b", "a/b", "../a", "a--b", "a b", "ä", &"a".repeat(41)] {
-        assert!(command(name, CrateKind::Migration).migration(NEXT).is_err(), "{name:?}");
+        assert!(command(name, CrateKind::Migration).migration(ENDS).is_err(), "{name:?}");
     }
-    for name in ["", "add-colour", "0.8", "0.8-to-", "0.9-to-0.8", "0.9-to-0.9", "0.8-to-0.9-to-1.0", "a/0.8-to-0.9"] {
-        assert!(command(name, CrateKind::Translator).translator().is_err(), "{name:?}");
+    for name in ["", "Older", "0.8", "0.8-to-", "0.9-to-0.8", "0.9-to-0.9", "0.8-to-0.9-to-1.0", "a/0.8-to-0.9"] {
+        assert!(command(name, CrateKind::Translator).translator(ENDS).is_err(), "{name:?}");
     }
 }
 
 #[test]
 fn version_is_a_timestamp_of_migrations_only() {
     let zero = NewCommand { version: Some(0), ..command("add-colour", CrateKind::Migration) };
-    assert!(zero.migration(NEXT).unwrap_err().to_string().contains("date +%s"));
+    assert!(zero.migration(ENDS).unwrap_err().to_string().contains("date +%s"));
     let given = NewCommand { version: Some(1), ..command("0.8-to-0.9", CrateKind::Translator) };
-    assert!(given.translator().unwrap_err().to_string().contains("leave --version out"));
-    let placeholders = command("add-colour", CrateKind::Migration).migration(NEXT).unwrap();
-    assert_eq!(placeholder(&placeholders, "{{version}}"), "1_900_000_000");
-}
-
-#[test]
-fn next_version_is_later_than_those_of_the_repository() {
-    let repository = tempfile::tempdir().unwrap();
-    let sdk = repository.path().join("sdk");
-    let list = repository.path().join("migrations-wasm/catalog.toml");
-    std::fs::create_dir_all(&sdk).unwrap();
-    std::fs::create_dir_all(list.parent().unwrap()).unwrap();
-    let now = next_version(&sdk);
-    assert!(now > 1_600_000_000, "{now}");
-    let entry = |folder: &str| format!("[[module]]\ncrate = \"data/{folder}\"\n");
-    std::fs::write(&list, entry("1461790966-init_sql") + &entry("api/0.9-to-0.10")).unwrap();
-    assert!(next_version(&sdk) >= now);
-    std::fs::write(&list, entry("9000000000-far-off") + &entry("1461790966-init_sql")).unwrap();
-    assert_eq!(next_version(&sdk), 9_000_000_001);
+    assert!(given.translator(ENDS).unwrap_err().to_string().contains("leave --version out"));
+    let placeholders = command("add-colour", CrateKind::Migration).migration(ENDS).unwrap();
+    assert_eq!(placeholder(&placeholders, "{{version}}"), "9_000_000_000");
 }
 
 #[test]
@@ -70,8 +64,8 @@ fn digits_are_grouped_by_thousands() {
 
 #[test]
 fn all_placeholders_are_filled() {
-    let mut migration = command("add-colour", CrateKind::Migration).migration(NEXT).unwrap();
-    let mut translator = command("0.8-to-0.9", CrateKind::Translator).translator().unwrap();
+    let mut migration = command("add-colour", CrateKind::Migration).migration(ENDS).unwrap();
+    let mut translator = command("0.8-to-0.9", CrateKind::Translator).translator(ENDS).unwrap();
     for placeholders in [&mut migration, &mut translator] {
         placeholders.extend([("{{sdk}}", "/sdk".to_owned()), ("{{folder}}", "folder".to_owned())]);
     }
@@ -80,8 +74,8 @@ fn all_placeholders_are_filled() {
         (TRANSLATOR, &translator),
         (CARGO_TOML, &migration),
         (CARGO_TOML, &translator),
-        (README, &migration),
-        (README, &translator),
+        (MIGRATION_README, &migration),
+        (TRANSLATOR_README, &translator),
     ] {
         let filled = fill(template, placeholders);
         assert!(!filled.contains("{{"), "{filled}");
@@ -97,6 +91,32 @@ fn name_of_two_versions_is_a_translators() {
     for name in ["add-colour", "text-to-blob", "2-to-many", "0.8"] {
         assert_eq!(kind(name), CrateKind::Migration, "{name}");
     }
-    let error = command("0.8-to-0.9", CrateKind::Migration).migration(NEXT).unwrap_err().to_string();
-    assert!(error.contains("a translator's name is two versions"), "{error}");
+    let error = command("0.8-to-0.9", CrateKind::Migration).migration(ENDS).unwrap_err().to_string();
+    assert!(error.contains("a translator's name may be two versions"), "{error}");
+}
+
+#[test]
+fn versions_of_a_translator_are_in_its_name_or_in_flags() {
+    let version = |major, minor| Some(ApiVersion { major, minor });
+    let versions = |command: &NewCommand| {
+        let placeholders = command.translator(ENDS).unwrap();
+        ["{{name}}", "{{serves}}", "{{onto}}"].map(|name| placeholder(&placeholders, name))
+    };
+    let named = command("0.7-to-0.8", CrateKind::Translator);
+    assert_eq!(versions(&named), ["api-0-7", "0.7", "0.8"]);
+    let by_default = command("no-zones", CrateKind::Translator);
+    assert_eq!(versions(&by_default), ["no-zones", "0.8", "0.9"]);
+    let flags = NewCommand { serves: version(0, 3), onto: version(0, 5), ..by_default };
+    assert_eq!(versions(&flags), ["no-zones", "0.3", "0.5"]);
+    assert_eq!(NewCommand { kind: None, ..flags }.kind(), CrateKind::Translator);
+    let twice = NewCommand { onto: version(0, 9), ..named };
+    assert!(twice.translator(ENDS).unwrap_err().to_string().contains("leave --serves and --onto out"));
+    let migration = NewCommand { serves: version(0, 8), ..command("add-colour", CrateKind::Migration) };
+    assert!(migration.migration(ENDS).unwrap_err().to_string().contains("leave --serves and --onto out"));
+}
+
+#[test]
+fn translators_template_is_the_example_of_the_sdk() {
+    let filled = fill(TRANSLATOR, &command("0.8-to-0.9", CrateKind::Translator).translator(ENDS).unwrap());
+    assert_eq!(filled, include_str!("../../../../../sdk/examples/api-0-8/src/lib.rs"));
 }
