@@ -23,6 +23,7 @@ mod end_to_end;
 mod events;
 mod faults;
 mod fence;
+mod fingerprints;
 mod galera;
 mod keys;
 mod lens;

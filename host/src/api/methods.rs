@@ -202,13 +202,22 @@ pub struct Route {
     pub path: &'static str,
     /// Whether the answer is a stream of events.
     pub is_stream: bool,
+    /// Whether the answer is a list, which is read page by page.
+    pub is_paged: bool,
 }
 
 /// All native routes, calls and streams.
 pub fn routes() -> impl Iterator<Item = Route> {
-    let calls =
-        METHODS.iter().filter_map(|method| Some(Route { name: method.name, path: method.path?, is_stream: false }));
-    calls.chain(STREAMS.iter().map(|stream| Route { name: stream.name, path: stream.path, is_stream: true }))
+    let calls = METHODS.iter().filter_map(|method| {
+        let is_paged = matches!(method.method, NativeMethod::List(_));
+        Some(Route { name: method.name, path: method.path?, is_stream: false, is_paged })
+    });
+    calls.chain(STREAMS.iter().map(|stream| Route {
+        name: stream.name,
+        path: stream.path,
+        is_stream: true,
+        is_paged: false,
+    }))
 }
 
 /// A method's name without its revision.
