@@ -1,7 +1,7 @@
 //! Modules for tests: the default catalog and the guests of `tests/guests`, built from source by the first test that
 //! needs them, once per state of the source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bbs::testing::modules::build::{self, BuildRequest};
@@ -36,7 +36,11 @@ pub fn modules() -> PathBuf {
 
 /// The translators of the default catalog, oldest first.
 pub fn translators() -> Vec<Arc<dyn Translate>> {
-    let catalog = Catalog::load(&modules(), &sandbox()).unwrap();
+    translators_of(&modules())
+}
+
+fn translators_of(folder: &Path) -> Vec<Arc<dyn Translate>> {
+    let catalog = Catalog::load(folder, &sandbox()).unwrap();
     catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
 }
 
@@ -45,6 +49,11 @@ pub fn translators() -> Vec<Arc<dyn Translate>> {
 pub fn modules_with_split() -> PathBuf {
     let proof = ["1795000100-split_desired_lrps", "1795000200-image_credentials"];
     modules_with("split", &proof.map(|name| format!("migrations-wasm/proof/{name}")))
+}
+
+/// The translators of the default catalog after that of the SDK's README, oldest first.
+pub fn translators_with_example() -> Vec<Arc<dyn Translate>> {
+    translators_of(&modules_with("example", &["sdk/examples/api-0-8".to_owned()]))
 }
 
 /// A modules directory with the default modules followed by one that is not reversible.

@@ -13,8 +13,9 @@ use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::event_stream::EventStream;
 use crate::harness::http_client;
-use crate::harness::modules::{self, translators};
+use crate::harness::modules::{self, translators, translators_with_example};
 use crate::harness::server::{Options, Server};
 
 async fn server(kind: Kind) -> Server {
@@ -396,4 +397,40 @@ async fn translator_call_of_an_unknown_method_is_an_error(kind: Kind) {
     let (kind, text) = server.post("/v0.9/once/do", []).await.error();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("\"Newer\"") && text.contains("API 0.10"), "{text}");
+}
+
+/// Goal: the translator that authors start from does what the SDK's README says, on a host.
+/// Method: starts an instance with a zone; a client of 0.8 lists it and receives its event.
+#[tokio::test(flavor = "multi_thread")]
+async fn example_of_the_sdk_serves_instances_and_their_events_without_zones() {
+    let options = Options { kind: Kind::Sqlite, translators: translators_with_example(), ..Options::default() };
+    let server = Server::start(options).await;
+    desire_native(&server, "guid", "domain").await;
+    let mut events = EventStream::open(server.url("/v0.8/instances/events"), "").await;
+    let start = proto::StartActualLrpRequest {
+        actual_lrp_key: Some(proto::ActualLrpKey { process_guid: "guid".into(), index: 0, domain: "domain".into() }),
+        actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey {
+            instance_guid: "instance".into(),
+            cell_id: "cell".into(),
+        }),
+        actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address: "10.0.0.1".into(), ..Default::default() }),
+        availability_zone: "z1".into(),
+        ..Default::default()
+    };
+    let reply = server.call("/v1/actual_lrps/start.r1", &start).await;
+    assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
+
+    let list = async |path| {
+        let list: proto::ActualLrPsResponse = server.post(path, []).await.message();
+        <[_; 1]>::try_from(list.actual_lrps).unwrap()
+    };
+    let [native] = list("/v1/actual_lrps/list").await;
+    assert_eq!(native.availability_zone, b"z1");
+    let [older] = list("/v0.8/instances/list").await;
+    assert_eq!(older, proto::ActualLrp { availability_zone: Vec::new(), ..native });
+
+    let event = events.next().await.unwrap();
+    assert_eq!(event.name, "actual_lrp_instance_changed");
+    let after = event.message::<proto::ActualLrpInstanceChangedEvent>().after.unwrap();
+    assert_eq!((&after.state[..], &after.availability_zone[..]), (&b"RUNNING"[..], &b""[..]));
 }

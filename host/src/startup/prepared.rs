@@ -81,7 +81,7 @@ pub fn load_catalog(folder: &Path, sandbox: &Arc<Sandbox>) -> Result<Catalog, St
     if catalog.migrations().is_empty() {
         return Err(StartupError::NoMigrations { folder: folder.to_owned() });
     }
-    api::check(translators(&catalog), None)?;
+    api::served(translators(&catalog), None)?;
     Ok(catalog)
 }
 

@@ -31,7 +31,8 @@ pub(super) struct AddCommand {
 
 fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     catalog.ends_in(NATIVE)?;
-    Ok(api::check(startup::translators(catalog), None)?)
+    api::served(startup::translators(catalog), None)?;
+    Ok(())
 }
 
 impl AddCommand {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The ends of a folder whose newest migration is far in the future.
-const ENDS: Ends = Ends { newest_data: Some(8_999_999_999), oldest_api: ApiVersion { major: 0, minor: 9 } };
+const ENDS: Ends = Ends { newest_data: Some(8_999_999_999), oldest_api: ApiVersion::new(0, 9) };
 
 fn command(name: &str, kind: CrateKind) -> NewCommand {
     NewCommand {
@@ -97,7 +97,7 @@ fn name_of_two_versions_is_a_translators() {
 
 #[test]
 fn versions_of_a_translator_are_in_its_name_or_in_flags() {
-    let version = |major, minor| Some(ApiVersion { major, minor });
+    let version = |major, minor| Some(ApiVersion::new(major, minor));
     let versions = |command: &NewCommand| {
         let placeholders = command.translator(ENDS).unwrap();
         ["{{name}}", "{{serves}}", "{{onto}}"].map(|name| placeholder(&placeholders, name))

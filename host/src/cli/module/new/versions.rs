@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     const fn version(major: u32, minor: u32) -> ApiVersion {
-        ApiVersion { major, minor }
+        ApiVersion::new(major, minor)
     }
 
     #[test]
