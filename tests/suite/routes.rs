@@ -187,7 +187,7 @@ fn routes_of_translators() -> Vec<ServedRoute> {
 /// All routes below Diego's root.
 fn routes() -> &'static [ServedRoute] {
     static ROUTES: LazyLock<Vec<ServedRoute>> = LazyLock::new(|| {
-        let native = api::routes().map(|api::Route { name, path, is_stream }| ServedRoute {
+        let native = api::routes().map(|api::Route { name, path, is_stream, .. }| ServedRoute {
             name: name.to_owned(),
             verb: Verb::Post,
             path: path.to_owned(),

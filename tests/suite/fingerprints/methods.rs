@@ -179,7 +179,7 @@ fn versions_have_their_own_methods_and_those_that_pass_through() {
     let versions = methods_by_version();
     assert_eq!(versions.len(), translators().len() + 1);
     let at = |minor, path: &str| {
-        let methods = &versions[&ApiVersion { major: 0, minor }];
+        let methods = &versions[&ApiVersion::new(0, minor)];
         methods.get(&(Verb::Post, path.to_owned())).map(|method| method.name.as_str())
     };
     assert_eq!(at(9, "desired_lrps/create"), Some("CreateDesiredLRP_0_9"));

@@ -17,7 +17,7 @@ use crate::modules::translate::{ApiVersion, Translate};
 pub const CATALOG_FILE: &str = "catalog.toml";
 
 const HEADER: &str = "\
-# The modules of this folder, in order. CatalogFileEntry by `bbs module build` and `bbs module add`; a host refuses to start
+# The modules of this folder, in order. Written by `bbs module build` and `bbs module add`; a host refuses to start
 # if a file differs from its entry.
 
 ";
