@@ -43,7 +43,7 @@ pub struct Api {
     /// Bounds concurrent runs of the chain. To the instances of each translator, without those that translate events, so
     /// that a run that has started never waits for an instance of a module further along. And to half of the database's
     /// readers, since a run keeps one for its page: native calls have the other half.
-    runs: Semaphore,
+    runs: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Api {
@@ -130,7 +130,7 @@ impl Api {
             streams: Streams::new(Arc::clone(&chain)),
             chain,
             page_units: PAGE_UNITS,
-            runs: Semaphore::new(runs),
+            runs: Arc::new(Semaphore::new(runs)),
         })
     }
 
@@ -191,9 +191,11 @@ impl Api {
     async fn run(self: &Arc<Self>, target: CallTarget, request: Request, extent: Extent) -> Run {
         // Acquired before the page, which holds a connection: a run that waits for translator instances must not hold
         // what running chains may need.
-        let _reserved = match &target {
+        let reserved = match &target {
             CallTarget::Native(_) | CallTarget::Stream(_) => None,
-            CallTarget::Translated { .. } => Some(self.runs.acquire().await.expect("the semaphore is never closed")),
+            CallTarget::Translated { .. } => {
+                Some(Arc::clone(&self.runs).acquire_owned().await.expect("the semaphore is never closed"))
+            }
         };
         let mut page = match extent {
             Extent::Whole => None,
@@ -214,7 +216,10 @@ impl Api {
         let chain = move || {
             let mut refused = None;
             let answer = api.run_chain(&handle, target, HandlerCall::of(&request), &mut page, &mut refused);
-            Run { answer, next: page.and_then(Page::next), refused }
+            let run = Run { answer, next: page.and_then(Page::next), refused };
+            // Only now, also if the client has gone meanwhile.
+            drop(reserved);
+            run
         };
         tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
             let reason = format!("the chain of translators ended unexpectedly: {panic}");

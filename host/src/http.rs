@@ -45,6 +45,8 @@ pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
+/// Response header: the version of the API that answered.
+const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HEADER);
 /// The method name in metrics for requests that reach no method.
 const NO_METHOD: &str = "none";
 
@@ -85,9 +87,6 @@ pub fn router(gate: Gate, metrics: Metrics) -> Router {
 /// Response extension: the method that a response answers.
 #[derive(Clone)]
 struct AnsweredMethod(CallTarget);
-
-/// Response header: the version of the API that answered.
-const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HEADER);
 
 /// Measures a request until its body is sent or its client disconnects, which is what Diego's latency covers.
 struct Answering {

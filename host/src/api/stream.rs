@@ -33,7 +33,7 @@ pub(super) struct Streams {
     chain: Arc<TranslatorChain>,
     /// For each translator, taken while it translates events: a slow one keeps one of its instances from calls, and delays
     /// no stream but its own.
-    runs: Vec<Semaphore>,
+    runs: Vec<Arc<Semaphore>>,
 }
 
 /// Ends when its subscriber is too slow, when its events cannot be translated, or when the host stops.
@@ -103,7 +103,7 @@ impl EventStream {
 
 impl Streams {
     pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
-        let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
+        let runs = (0..chain.steps()).map(|_| Arc::new(Semaphore::new(1))).collect();
         Arc::new(Self { chain, runs })
     }
 
@@ -112,9 +112,15 @@ impl Streams {
         let StreamTarget::Translated { step, method, .. } = target else {
             return Some(change.events().iter().map(rendered).collect());
         };
-        let _run = self.runs[*step].acquire().await.expect("the semaphore is never closed");
+        let run = Arc::clone(&self.runs[*step]).acquire_owned().await.expect("the semaphore is never closed");
         let (streams, target, change) = (Arc::clone(self), target.clone(), Arc::clone(change));
-        let translated = spawn_blocking(move || streams.translated(&target, &change)).await;
+        let translate = move || {
+            let translated = streams.translated(&target, &change);
+            // Only now, also if the subscriber has gone meanwhile.
+            drop(run);
+            translated
+        };
+        let translated = spawn_blocking(translate).await;
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!(
                 name: "event_stream_failed",

@@ -12,7 +12,7 @@ use bbs::testing::modules::translate::TranslatedEvent;
 use super::generated::first_alternative;
 use super::*;
 use crate::harness::event_stream::{EventStream, GROUPS, INSTANCES, ReceivedEvent, TASKS};
-use crate::harness::modules;
+use crate::harness::{modules, until};
 
 const GROUPS_R0: &str = "/v1/events";
 const INSTANCES_R0: &str = "/v1/events/lrp_instances";
@@ -188,6 +188,31 @@ async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
             }
         }
     }
+}
+
+/// Goal: a translator whose subscriber has gone is still counted as running, so that subscribers who come and go cannot
+/// take more of its instances than one.
+/// Method: one instance and no waiting for it. The next subscriber's event waits until the first run is stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn translation_for_a_subscriber_that_has_gone_keeps_its_place() {
+    let limits =
+        Limits { call_time: Duration::from_secs(1), instances: 1, instance_wait: Duration::ZERO, ..Limits::default() };
+    let module = modules::translator("event-streams", &modules::sandbox_with(limits));
+    let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
+    let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
+    let events = server.service.events();
+    let mut gone = EventStream::get(server.url("/v1/loops"), "").await;
+    events.publish(task(b"first"));
+    gone.next().await.unwrap();
+    until(|| module.idle_instances() == 1).await;
+    events.publish(task(b"fail"));
+    until(|| module.idle_instances() == 0).await;
+    drop(gone);
+    until(|| events.subscribers() == 0).await;
+    let mut next = EventStream::get(server.url("/v1/loops"), "").await;
+    events.publish(task(b"second"));
+    let created: proto::TaskCreatedEvent = next.next().await.expect("its event is translated").message();
+    assert_eq!(created.task.unwrap().result, b"second");
 }
 
 #[tokio::test(flavor = "multi_thread")]

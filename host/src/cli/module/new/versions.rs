@@ -48,7 +48,8 @@ impl Ends {
         for entry in Catalog::entries(folder)? {
             match entry.position {
                 CatalogPosition::Migration { version, .. } => self.add_migration(version),
-                CatalogPosition::Translator { serves, .. } => self.add_translator(serves),
+                CatalogPosition::Translator { serves, .. } if serves.side.is_none() => self.add_translator(serves),
+                CatalogPosition::Translator { .. } => {}
             }
         }
         Ok(self)
