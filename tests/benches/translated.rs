@@ -43,6 +43,14 @@ struct Family {
     body: fn(u64) -> Vec<u8>,
 }
 
+impl Family {
+    /// The native route and then the older ones, each with the number of its translators.
+    fn sides(&self) -> Vec<(usize, &Route)> {
+        let older = self.older.iter().map(|(steps, route)| (*steps, route));
+        std::iter::once((0, &self.native)).chain(older).collect()
+    }
+}
+
 #[derive(Clone)]
 struct Route(Method, &'static str);
 
@@ -181,8 +189,7 @@ impl Bench {
 
     /// Latencies of one call at a time, and rates of many at once.
     async fn calls(&self, family: &Family) {
-        let sides: Vec<_> = family.older.iter().map(|(steps, route)| (*steps, route)).collect();
-        let sides = [vec![(0, &family.native)], sides].concat();
+        let sides = family.sides();
         let mut times = vec![Histogram::<u64>::new(3).expect("three digits"); sides.len()];
         let mut spent = vec![Duration::ZERO; sides.len()];
         for round in 0..self.rounds as u64 {
@@ -217,8 +224,7 @@ impl Bench {
 
     /// The best time of each list.
     async fn lists(&self, family: &Family) {
-        let sides = [vec![(0, &family.native)], family.older.iter().map(|(steps, route)| (*steps, route)).collect()];
-        let sides: Vec<_> = sides.concat();
+        let sides = family.sides();
         let mut best = vec![(Duration::MAX, 0); sides.len()];
         let mut peaks = vec![0; sides.len()];
         for _ in 0..self.rounds {

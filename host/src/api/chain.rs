@@ -83,7 +83,7 @@ impl CallTarget {
     pub fn is_paged(&self) -> bool {
         match self {
             Self::Translated { paged, .. } => *paged,
-            Self::Native(method) => matches!(method, NativeMethod::List(_)),
+            Self::Native(method) => method.is_paged(),
             Self::Stream(_) => false,
         }
     }
@@ -130,19 +130,13 @@ impl std::fmt::Debug for TranslatorChain {
 }
 
 impl TranslatorChain {
-    pub(super) fn new(translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
-        let (line, sides): (Vec<_>, Vec<_>) =
-            translators.into_iter().partition(|translator| translator.manifest().serves.side.is_none());
-        let translators = [line, sides].concat();
+    pub(super) fn new(mut translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
+        translators.sort_by_key(|translator| translator.manifest().serves.side.is_some());
         let newer = (0..translators.len()).map(|step| newer(&translators, step, native)).collect::<Result<_, _>>()?;
         let oldest = ApiVersion::new(native.major.saturating_sub(1), 0);
-        let (of_line, sides): (Vec<_>, Vec<_>) = translators
-            .iter()
-            .map(|translator| translator.manifest().serves)
-            .chain([native])
-            .filter(|version| *version >= oldest)
-            .partition(|version| version.side.is_none());
-        let served = [of_line, sides].concat();
+        let versions = translators.iter().map(|translator| translator.manifest().serves).chain([native]);
+        let mut served: Vec<_> = versions.filter(|version| *version >= oldest).collect();
+        served.sort_by_key(|version| version.side.is_some());
         let chain = Self { translators, newer, native, served };
         (0..chain.translators.len()).try_for_each(|step| chain.check_references(step))?;
         Ok(chain)

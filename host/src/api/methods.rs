@@ -209,7 +209,7 @@ pub struct Route {
 /// All native routes, calls and streams.
 pub fn routes() -> impl Iterator<Item = Route> {
     let calls = METHODS.iter().filter_map(|method| {
-        let is_paged = matches!(method.method, NativeMethod::List(_));
+        let is_paged = method.method.is_paged();
         Some(Route { name: method.name, path: method.path?, is_stream: false, is_paged })
     });
     calls.chain(STREAMS.iter().map(|stream| Route {
@@ -227,6 +227,11 @@ pub(super) fn unrevised(name: &str) -> &str {
 }
 
 impl NativeMethod {
+    /// Whether the method answers with a list that is run page by page.
+    pub(super) const fn is_paged(self) -> bool {
+        matches!(self, Self::List(_))
+    }
+
     pub(super) fn registered(self) -> &'static Registered {
         METHODS.iter().find(|registered| registered.method == self).expect("every native method is registered")
     }

@@ -15,9 +15,9 @@ use tokio::task::spawn_blocking;
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::Stream;
 use super::wire;
-use crate::events::{Audience, Event, Events, PublishedChange, Rendered, Subscription, Topic};
+use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::model::Text;
-use crate::modules::translate::{TranslateError, TranslatedEvent};
+use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -110,18 +110,21 @@ impl Streams {
     /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
     async fn render(self: &Arc<Self>, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
         let StreamTarget::Translated { step, method, .. } = target else {
-            return Some(change.events().iter().map(rendered).collect());
+            return Some(native_events(change).map(rendered).collect());
         };
         let run = Arc::clone(&self.runs[*step]).acquire_owned().await.expect("the semaphore is never closed");
         let (streams, target, change) = (Arc::clone(self), target.clone(), Arc::clone(change));
         let translate = move || {
-            let translated = streams.translated(&target, &change);
+            let records = wire::changed_records_to(&change.change);
+            let translated = streams.translated(&target, &change, &records);
             // Only now, also if the subscriber has gone meanwhile.
             drop(run);
             translated
         };
-        let translated = spawn_blocking(translate).await;
-        let failed = |error: &dyn std::fmt::Display| {
+        let translated = spawn_blocking(translate).await.unwrap_or_else(|panic| {
+            Err(TranslateError { reason: format!("the translation ended unexpectedly: {panic}") })
+        });
+        let logged = translated.inspect_err(|error| {
             tracing::error!(
                 name: "event_stream_failed",
                 stream = method,
@@ -129,30 +132,21 @@ impl Streams {
                 "events cannot be translated; the subscribers of this stream are disconnected, and miss the events \
                  until they connect again"
             );
-        };
-        match translated {
-            Ok(Ok(events)) => Some(events.into_iter().map(rendered_translation).collect()),
-            Ok(Err(error)) => {
-                failed(&error);
-                None
-            }
-            Err(panic) => {
-                failed(&panic);
-                None
-            }
-        }
+        });
+        Some(logged.ok()?.into_iter().map(rendered).collect())
     }
 
     fn translated(
         &self,
         target: &StreamTarget,
         change: &PublishedChange,
+        records: &[ChangedRecord],
     ) -> Result<Vec<TranslatedEvent>, TranslateError> {
         match target {
-            StreamTarget::Native(_) => Ok(change.events().iter().map(native_event).collect()),
+            StreamTarget::Native(_) => Ok(native_events(change).collect()),
             StreamTarget::Translated { step, method, newer } => {
-                let newer = self.translated(newer, change)?;
-                self.chain.translator(*step).events(method, &wire::changed_records_to(&change.change), &newer)
+                let newer = self.translated(newer, change, records)?;
+                self.chain.translator(*step).events(method, records, &newer)
             }
         }
     }
@@ -165,28 +159,22 @@ fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
     }
 }
 
-fn rendered(event: &Event<'_>) -> Rendered {
-    let (name, message) = wire::event_to(event);
-    Rendered { text: text(name, &message), audience: event.audience() }
-}
-
-fn rendered_translation(event: TranslatedEvent) -> Rendered {
-    let audience = event.cells.map_or(Audience::Everyone, Audience::Cells);
-    Rendered { text: text(&event.name, &event.payload), audience }
-}
-
-fn native_event(event: &Event<'_>) -> TranslatedEvent {
-    let (name, payload) = wire::event_to(event);
-    let cells = match event.audience() {
-        Audience::Everyone => None,
-        Audience::Cells(cells) => Some(cells),
-    };
-    TranslatedEvent { name: name.to_owned(), payload, cells }
+/// The events of a change as the native version has them.
+fn native_events(change: &PublishedChange) -> impl Iterator<Item = TranslatedEvent> {
+    change.events().into_iter().map(|event| {
+        let (name, payload) = wire::event_to(&event);
+        let cells = match event.audience() {
+            Audience::Everyone => None,
+            Audience::Cells(cells) => Some(cells),
+        };
+        TranslatedEvent { name: name.to_owned(), payload, cells }
+    })
 }
 
 /// An event without its number, which differs by subscriber.
-fn text(name: &str, message: &[u8]) -> Bytes {
-    format!("event: {name}\ndata: {}\n\n", STANDARD.encode(message)).into()
+fn rendered(TranslatedEvent { name, payload, cells }: TranslatedEvent) -> Rendered {
+    let text = format!("event: {name}\ndata: {}\n\n", STANDARD.encode(payload));
+    Rendered { text: text.into(), audience: cells.map_or(Audience::Everyone, Audience::Cells) }
 }
 
 /// One buffer, so that the event is one HTTP chunk.

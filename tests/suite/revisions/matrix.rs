@@ -194,17 +194,22 @@ async fn clients_of_all_versions_are_served_before_during_and_after_an_online_mi
 
     installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("cut over"));
-    assert_are_read(&clients, &all).await;
-    all.extend(write(&clients, "after").await);
-    assert_are_read(&clients, &all).await;
-    remove(&clients, all).await;
-    assert_are_read(&clients, &[]).await;
+    assert_serves_to_the_end(host, &clients, all).await;
+}
+
+/// Asserts that a host whose migration has ended serves the records from before, takes new ones, and removes all.
+async fn assert_serves_to_the_end(host: Host, clients: &[VersionedClient], mut all: Vec<Records>) {
+    assert_are_read(clients, &all).await;
+    all.extend(write(clients, "after").await);
+    assert_are_read(clients, &all).await;
+    remove(clients, all).await;
+    assert_are_read(clients, &[]).await;
     assert!(host.terminate().success());
 }
 
 on_each_database!(clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it);
 async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it(kind: Kind) {
-    let (installation, mut all) = written_before(at_from(kind).await).await;
+    let (installation, all) = written_before(at_from(kind).await).await;
     let mut host = Host::start(installation.command(&["serve"]), "listening");
     let clients = VersionedClient::all(&host.url(""));
     for client in &clients {
@@ -219,12 +224,7 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
         crate::harness::pause().await;
     }
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
-    assert_are_read(&clients, &all).await;
-    all.extend(write(&clients, "after").await);
-    assert_are_read(&clients, &all).await;
-    remove(&clients, all).await;
-    assert_are_read(&clients, &[]).await;
-    assert!(host.terminate().success());
+    assert_serves_to_the_end(host, &clients, all).await;
 }
 
 /// Verbs and paths that a client without a version finds on a host pinned to a version: those of that version, and those of

@@ -93,22 +93,27 @@ fn task(path: &str) -> Vec<u8> {
     }
 }
 
+/// Asserts that each call that reads tables is answered with an error whose text begins so, and no other call.
+async fn assert_table_calls_fail(server: &Server, expected: Type, beginning: &str) {
+    for route in calls() {
+        let (reply, key) = (route.send(server, request(route)).await, route.key());
+        if route.reads_tables() {
+            let (error, text) = reply.error();
+            assert_eq!(error, expected, "{key}: {text}");
+            assert!(text.starts_with(beginning), "{key}: {text}");
+        } else {
+            assert_eq!(reply.status, 200, "{key}");
+        }
+    }
+}
+
 on_each_database!(calls_on_missing_tables_are_answered_as_unrecoverable);
 async fn calls_on_missing_tables_are_answered_as_unrecoverable(kind: Kind) {
     let server = empty(kind).await;
     for table in TABLES {
         server.sql(&format!("DROP TABLE {table}")).await;
     }
-    for route in calls() {
-        let (reply, key) = (route.send(&server, request(route)).await, route.key());
-        if route.reads_tables() {
-            let (error, text) = reply.error();
-            assert_eq!(error, Type::Unrecoverable, "{key}: {text}");
-            assert!(text.starts_with("Unrecoverable Error: "), "{key}: {text}");
-        } else {
-            assert_eq!(reply.status, 200, "{key}");
-        }
-    }
+    assert_table_calls_fail(&server, Type::Unrecoverable, "Unrecoverable Error: ").await;
 }
 
 /// Each call in turn is the first one on the missing tables.
@@ -153,16 +158,7 @@ on_each_database!(unreachable_database_is_reported_by_every_call_and_does_not_en
 async fn unreachable_database_is_reported_by_every_call_and_does_not_end_the_host(kind: Kind) {
     let server = empty(kind).await;
     server.database.close().await;
-    for route in calls() {
-        let (reply, key) = (route.send(&server, request(route)).await, route.key());
-        if route.reads_tables() {
-            let (error, text) = reply.error();
-            assert_eq!(error, Type::UnknownError, "{key}: {text}");
-            assert!(text.starts_with("cannot "), "{key}: {text}");
-        } else {
-            assert_eq!(reply.status, 200, "{key}");
-        }
-    }
+    assert_table_calls_fail(&server, Type::UnknownError, "cannot ").await;
     let given_up = tokio::time::timeout(std::time::Duration::ZERO, server.service.given_up()).await;
     assert!(given_up.is_err(), "the database may return");
 }
