@@ -6,26 +6,26 @@ mod errors;
 mod handlers;
 mod methods;
 mod pages;
+mod run;
 mod stream;
 mod wire;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use chain::{ApiError, CallTarget, StreamTarget, names};
 pub use methods::{Route, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 
-use crate::domain::{Page, Service};
+use crate::domain::Service;
+use crate::log_sampling::LineLimit;
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
-use crate::store::Key;
 use chain::TranslatorChain;
-use handlers::HandlerCall;
+use run::{Extent, RunError, RunPermits};
 use stream::Streams;
 
 /// The API version that the compiled handlers implement.
@@ -34,16 +34,18 @@ pub const NATIVE: ApiVersion = ApiVersion::new(1, 1);
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;
 
+const FAILED_BURST: u32 = 100;
+const FAILED_PER_MINUTE: u32 = 10;
+
 /// Answers API calls while this host is the master.
 pub struct Api {
     service: Service,
     chain: Arc<TranslatorChain>,
     streams: Arc<Streams>,
     page_units: u32,
-    /// Bounds concurrent runs of the chain. To the instances of each translator, without those that translate events, so
-    /// that a run that has started never waits for an instance of a module further along. And to half of the database's
-    /// readers, since a run keeps one for its page: native calls have the other half.
-    runs: Arc<Semaphore>,
+    permits: RunPermits,
+    /// Log lines about runs and answers that are no translator's own failure.
+    failed_runs: LineLimit,
 }
 
 impl std::fmt::Debug for Api {
@@ -61,6 +63,19 @@ pub enum Answer {
     Pages(Pages),
     /// The request cannot be stored at the pinned data version.
     NotHeld(NotHeld),
+    /// Too many calls of older versions run.
+    Busy,
+}
+
+impl From<Result<Vec<u8>, RunError>> for Answer {
+    fn from(answer: Result<Vec<u8>, RunError>) -> Self {
+        match answer {
+            Ok(answer) => Self::Whole(answer),
+            Err(RunError::NotHeld(refused)) => Self::NotHeld(refused),
+            Err(RunError::Busy) => Self::Busy,
+            Err(RunError::Translate(error)) => Self::Whole(errors::fault(error)),
+        }
+    }
 }
 
 /// The request holds a value that the database, at its pinned version, has no column for; the text names it.
@@ -75,22 +90,9 @@ pub struct Request {
     pub body: Bytes,
     /// Empty if the client sent none.
     pub trace_id: TraceId,
-}
-
-/// The part of a list that one run of the chain answers.
-#[derive(Debug)]
-enum Extent {
-    Whole,
-    Page { after: Option<Key> },
-}
-
-/// One run of the chain.
-struct Run {
-    answer: Result<Vec<u8>, TranslateError>,
-    /// The key after which the next page starts; `None` after the last page.
-    next: Option<Key>,
-    /// Set if the request is rejected, whatever the answer is.
-    refused: Option<NotHeld>,
+    /// Cancelled when the client has disconnected. Ends what a translator computes for it; a change that a native handler
+    /// has begun is completed.
+    pub abandoned: CancellationToken,
 }
 
 /// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the
@@ -120,17 +122,15 @@ impl Api {
     /// # Errors
     /// [`ApiError`] if the translators have a gap or do not end at [`NATIVE`], or if the pin is malformed or not served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
-        // Without translators the semaphore is never acquired.
-        let instances = translators.iter().map(|translator| translator.instances()).min().unwrap_or(0);
         let chain = Arc::new(pinned_chain(translators, pin)?);
-        let event_runs = (0..chain.steps()).filter(|step| chain.has_streams(*step)).count();
-        let runs = instances.saturating_sub(event_runs).min(service.store().readers() / 2).max(1);
+        let permits = RunPermits::new(&chain, service.store().readers());
         Ok(Self {
             service,
             streams: Streams::new(Arc::clone(&chain)),
+            failed_runs: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE),
             chain,
             page_units: PAGE_UNITS,
-            runs: Arc::new(Semaphore::new(runs)),
+            permits,
         })
     }
 
@@ -167,12 +167,9 @@ impl Api {
     /// Runs a method through the chain. A list is returned as pages unless it fits on one.
     pub async fn call(self: &Arc<Self>, target: CallTarget, request: Request) -> Answer {
         if target.is_paged() {
-            let mut pages = Pages::new(Arc::clone(self), target, request);
-            let first = pages.next().await.unwrap_or_default();
-            return if pages.is_done() { Answer::Whole(first) } else { Answer::Pages(pages.starting_with(first)) };
+            return Pages::begin(Arc::clone(self), target, request).await;
         }
-        let Run { answer, refused, .. } = self.run(target, request, Extent::Whole).await;
-        refused.map_or_else(|| Answer::Whole(answer.unwrap_or_else(errors::fault)), Answer::NotHeld)
+        self.run(target, &request, Extent::Whole).await.answer.into()
     }
 
     /// Subscribes to events from now on; `body` is the subscriber's encoded filter.
@@ -188,74 +185,10 @@ impl Api {
         self.service.events().close();
     }
 
-    async fn run(self: &Arc<Self>, target: CallTarget, request: Request, extent: Extent) -> Run {
-        // Acquired before the page, which holds a connection: a run that waits for translator instances must not hold
-        // what running chains may need.
-        let reserved = match &target {
-            CallTarget::Native(_) | CallTarget::Stream(_) => None,
-            CallTarget::Translated { .. } => {
-                Some(Arc::clone(&self.runs).acquire_owned().await.expect("the semaphore is never closed"))
-            }
-        };
-        let mut page = match extent {
-            Extent::Whole => None,
-            Extent::Page { after } => match Page::begin(self.service.store(), after, self.page_units).await {
-                Ok(page) => Some(page),
-                Err(error) => {
-                    let error = error.into();
-                    return Run { answer: Ok(handlers::failed(&self.service, &error)), next: None, refused: None };
-                }
-            },
-        };
-        if let CallTarget::Native(method) = target {
-            let answer = handlers::answer(&self.service, method, HandlerCall::of(&request), page.as_mut()).await;
-            let refused = answer.as_ref().err().cloned();
-            return Run { answer: Ok(answer.unwrap_or_default()), next: page.and_then(Page::next), refused };
-        }
-        let (api, handle) = (Arc::clone(self), Handle::current());
-        let chain = move || {
-            let mut refused = None;
-            let answer = api.run_chain(&handle, target, HandlerCall::of(&request), &mut page, &mut refused);
-            let run = Run { answer, next: page.and_then(Page::next), refused };
-            // Only now, also if the client has gone meanwhile.
-            drop(reserved);
-            run
-        };
-        tokio::task::spawn_blocking(chain).await.unwrap_or_else(|panic| {
-            let reason = format!("the chain of translators ended unexpectedly: {panic}");
-            Run { answer: Err(TranslateError { reason }), next: None, refused: None }
-        })
-    }
-
-    fn run_chain(
-        &self,
-        handle: &Handle,
-        target: CallTarget,
-        call: HandlerCall<'_>,
-        page: &mut Option<Page>,
-        refused: &mut Option<NotHeld>,
-    ) -> Result<Vec<u8>, TranslateError> {
-        match target {
-            CallTarget::Native(method) => {
-                let answer = handle.block_on(handlers::answer(&self.service, method, call, page.as_mut()));
-                answer.map_err(|not_held| {
-                    let reason = not_held.to_string();
-                    *refused = Some(not_held);
-                    TranslateError { reason }
-                })
-            }
-            CallTarget::Stream(stream) => {
-                let name = stream.name();
-                Err(TranslateError {
-                    reason: format!("{name:?} is an event stream; subscribe to it instead of calling it"),
-                })
-            }
-            CallTarget::Translated { step, method, .. } => {
-                self.chain.translator(step).call(&method, call.body, &mut |name, body| {
-                    let next = self.chain.next(step, name)?;
-                    self.run_chain(handle, next, HandlerCall { body, ..call }, page, refused)
-                })
-            }
+    /// Logs that a run failed, or has an answer that is no message.
+    fn log_failed(&self, error: &TranslateError) {
+        if let Some(left_out) = self.failed_runs.admit() {
+            tracing::error!(reason = error.reason, left_out, "a call of an older version failed");
         }
     }
 }

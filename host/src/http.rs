@@ -24,6 +24,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use access::{AccessLog, AccessLogError, logged};
@@ -140,8 +141,10 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
         response.headers_mut().insert(ANSWERED_VERSION, version);
         return Ok(response);
     }
+    let abandoned = CancellationToken::new();
+    let client = abandoned.clone().drop_guard();
     let answer = match read(request).await {
-        Ok(body) => run_detached(api, target, api::Request { body, trace_id }).await?,
+        Ok(body) => run_detached(api, target, api::Request { body, trace_id, abandoned }).await?,
         Err(BodyError::TooLarge) => return Err(HttpError::BodyTooLarge),
         Err(BodyError::Interrupted(_)) => api.interrupted_body(),
     };
@@ -149,8 +152,9 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
         Response::builder().header(header::CONTENT_TYPE, PROTOBUF).header(ANSWERED_VERSION, version).extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
-        Answer::Pages(pages) => body::streamed(pages, gate),
+        Answer::Pages(pages) => body::streamed(pages, gate, client),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
+        Answer::Busy => return Err(HttpError::Busy),
     };
     Ok(response.body(body).expect("constant headers are valid"))
 }

@@ -238,6 +238,22 @@ impl Store {
         &self.0.keyring
     }
 
+    /// Counts and logs a record that is left out of a list because a translator cannot carry it. Its key is not given if
+    /// it is the last one.
+    pub fn leave_out(&self, key: Option<&[u8]>, reason: &dyn std::error::Error) {
+        let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+        if is_sampled(left_out) {
+            let key = key.map_or("the last one".into(), String::from_utf8_lossy);
+            tracing::warn!(
+                %key,
+                %reason,
+                left_out,
+                "a record is too large for clients of an older version and is left out of a list; only a sample of these \
+                 is logged; make it smaller"
+            );
+        }
+    }
+
     /// Returns the readable records; counts and logs the others.
     fn readable<T>(&self, records: impl Iterator<Item = Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
         let mut readable = Vec::new();

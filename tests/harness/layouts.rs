@@ -218,7 +218,7 @@ async fn records(api: &Arc<Api>) -> Vec<String> {
 
 async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
     let (_, target) = api.find(Some(NATIVE), Verb::Post, path).expect("a list of this release");
-    let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE };
+    let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE, abandoned: Default::default() };
     let answer = match api.call(target, request).await {
         Answer::Whole(answer) => answer,
         Answer::Pages(mut pages) => {
@@ -229,6 +229,7 @@ async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
             all
         }
         Answer::NotHeld(reason) => panic!("{path}: {reason}"),
+        Answer::Busy => panic!("{path}: the host is busy"),
     };
     M::decode(&answer[..]).expect("a list is a message")
 }

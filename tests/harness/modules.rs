@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs::testing::modules::build::{self, BuildRequest};
 use bbs::testing::modules::catalog::Catalog;
 use bbs::testing::modules::sandbox::{CacheFolders, Limits, Sandbox};
-use bbs::testing::modules::translate::Translate;
+use bbs::testing::modules::translate::{CallProgress, NextAnswer, NextCall, Translate};
 use bbs::testing::modules::{MigrationModule, Module, TranslatorModule};
 use bbs::testing::progress::Progress;
 
@@ -54,6 +54,11 @@ pub fn modules_with_split() -> PathBuf {
 /// The translators of the default catalog after that of the SDK's README, oldest first.
 pub fn translators_with_example() -> Vec<Arc<dyn Translate>> {
     translators_of(&modules_with("example", &["sdk/examples/api-0-8".to_owned()]))
+}
+
+/// A modules directory with the default modules and the hostile translator beside them.
+pub fn modules_with_hostile() -> PathBuf {
+    modules_with("hostile", &["tests/guests/hostile-translator".to_owned()])
 }
 
 /// A modules directory with the default modules followed by one that is not reversible.
@@ -118,6 +123,23 @@ pub fn translator(name: &str, sandbox: &Arc<Sandbox>) -> Arc<TranslatorModule> {
     match Module::open(&guest(name), sandbox).unwrap_or_else(|error| panic!("{}", chain(&error))) {
         Module::Translator(module) => module,
         Module::Migration(_) => panic!("{name} is a migration"),
+    }
+}
+
+/// Calls a method of a translator with `next` as the newer version. Blocks.
+pub fn call(
+    translator: &dyn Translate,
+    method: &str,
+    request: &[u8],
+    next: &mut dyn FnMut(&str, &[u8]) -> NextAnswer,
+) -> NextAnswer {
+    let mut call = translator.call(method, request.to_vec().into());
+    let mut answer = None;
+    loop {
+        match futures_executor::block_on(call.resume(answer.take())) {
+            CallProgress::Answered(answered) => return answered,
+            CallProgress::Next(NextCall { method, request }) => answer = Some(next(&method, &request)),
+        }
     }
 }
 

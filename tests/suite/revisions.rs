@@ -11,7 +11,7 @@ use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
-use crate::harness::modules::translators;
+use crate::harness::modules::{self, translators};
 use crate::harness::server::{Options, Server};
 use crate::harness::workspace;
 
@@ -32,7 +32,7 @@ fn translator(serves: &str) -> Arc<dyn Translate> {
 
 /// The answer of a translator's method over an answer of the newer version.
 fn translated(translator: &dyn Translate, method: &str, request: &[u8], newer: &[u8]) -> Vec<u8> {
-    translator.call(method, request, &mut |_, _| Ok(newer.to_vec())).unwrap()
+    modules::call(translator, method, request, &mut |_, _| Ok(newer.to_vec())).unwrap()
 }
 
 /// The rows of a file of vectors, without its header.

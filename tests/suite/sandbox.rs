@@ -8,10 +8,10 @@ use bbs::testing::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Ta
 use bbs::testing::layout::manifest::Direction;
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::sandbox::{Limits, Sandbox};
-use bbs::testing::modules::translate::{Translate, TranslateError};
+use bbs::testing::modules::translate::{NextAnswer, Translate, TranslateError};
 use bbs::testing::modules::{MigrationModule, Module};
 
-use crate::harness::modules::{chain, guest, migration, sandbox, sandbox_with, translator};
+use crate::harness::modules::{call, chain, guest, migration, sandbox, sandbox_with, translator};
 
 fn run_arguments() -> RunArguments {
     RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() }
@@ -147,6 +147,34 @@ fn log_lines_per_call_are_limited() {
     assert!(text.lines().all(|line| line.len() < 2_200), "long lines are truncated");
 }
 
+#[test]
+fn reason_is_one_line_of_limited_length() {
+    let hostile = migration("hostile", &sandbox());
+    let fault = up(&hostile, &["long-fault"]).unwrap_err();
+    let refusal = up(&hostile, &["refuses-at-length"]).unwrap().refused.remove(0).reason;
+    for reason in [fault, refusal] {
+        assert!(reason.contains("forged\\n\\u{1b}[31mforged"), "{:.300}", reason);
+        assert!(reason.len() < 1_500 && reason.lines().count() == 1, "{} bytes", reason.len());
+    }
+}
+
+#[test]
+fn log_lines_of_a_module_are_limited_over_all_instances() {
+    let lines = Lines::default();
+    let written = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).with_ansi(false).finish();
+    let hostile = migration("hostile", &sandbox());
+    tracing::subscriber::with_default(subscriber, || {
+        for _ in 0..20 {
+            up(&hostile, &["log-and-trap"]).unwrap_err();
+        }
+        drop(hostile);
+    });
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!((1_000..1_200).contains(&text.matches("flood ").count()), "{}", text.matches("flood ").count());
+    assert!(text.contains("lines of this module were left out"), "{:.1000}", text);
+}
+
 #[derive(Clone, Default)]
 struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -218,6 +246,13 @@ fn component_over_the_size_limit_is_not_read() {
 }
 
 #[test]
+fn size_of_a_manifest_is_limited() {
+    let sandbox = sandbox_with(Limits { manifest_bytes: 100, ..Limits::default() });
+    let error = chain(&Module::open(&guest("well-behaved"), &sandbox).unwrap_err());
+    assert!(error.contains("its manifest has more than 100 bytes"), "{error}");
+}
+
+#[test]
 fn compile_time_is_limited() {
     // Without a cache, so that the module is compiled.
     let limits = Limits { compile_time: Duration::ZERO, ..Limits::default() };
@@ -228,15 +263,50 @@ fn compile_time_is_limited() {
 
 #[test]
 fn wait_for_an_instance_is_limited() {
-    let limits = Limits { instances: 1, instance_wait: Duration::from_millis(20), ..Limits::default() };
-    let chatty = translator("chatty-translator", &sandbox_with(limits));
-    let outer = chatty.call("Once", b"", &mut |_, _| chatty.call("Never", b"", &mut never));
-    let error = outer.unwrap_err().reason;
-    assert!(error.contains("all its 1 instances were busy for 20ms"), "{error}");
-    chatty.call("Never", b"", &mut never).expect("the instance is free again");
+    let limits = Limits { instances: 1, instance_wait: Duration::from_millis(20), ..short_call_time() };
+    let hostile = migration("hostile", &sandbox_with(limits));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| up(&hostile, &["endless-loop"]));
+        assert!(within_seconds(10, || hostile.idle_instances() == 0), "the loop has the only instance");
+        let error = up(&hostile, &["fine"]).unwrap_err();
+        assert!(error.contains("all its 1 instances are busy"), "{error}");
+        assert!(running.join().unwrap().unwrap_err().contains("ran longer than 600ms"));
+    });
+    assert_eq!(sizes(&up(&hostile, &["fine"]).unwrap()), [0], "the instance is free again");
 }
 
-fn never(_: &str, _: &[u8]) -> Result<Vec<u8>, TranslateError> {
+#[test]
+fn call_of_a_translator_does_not_wait_for_an_instance() {
+    let chatty = translator("chatty-translator", &sandbox_with(Limits { instances: 1, ..Limits::default() }));
+    let outer = call(&*chatty, "Once", b"", &mut |_, _| call(&*chatty, "Never", b"", &mut never));
+    let error = outer.unwrap_err().reason;
+    assert!(error.contains("all its 1 instances are busy"), "{error}");
+    call(&*chatty, "Never", b"", &mut never).expect("the instance is free again");
+}
+
+#[test]
+fn memory_of_translators_together_is_limited() {
+    let limits = Limits { translator_memory_bytes: 10 << 20, ..Limits::default() };
+    let chatty = translator("chatty-translator", &sandbox_with(limits));
+    let error = call(&*chatty, "Grow", b"", &mut never).unwrap_err().reason;
+    assert!(error.contains("bytes of memory"), "{error}");
+    call(&*chatty, "Never", b"", &mut never).expect("the memory is free again");
+    // Each of the running calls has an instance.
+    let mut deepest = 0;
+    nested(&*chatty, &mut deepest).expect_err("the last one has no memory");
+    assert!((2..10).contains(&deepest), "{deepest} instances of at least 1 MiB");
+    call(&*chatty, "Never", b"", &mut never).expect("the memory is free again");
+}
+
+/// Calls a translator within its own call, until there is no instance left.
+fn nested(chatty: &dyn Translate, depth: &mut usize) -> NextAnswer {
+    call(chatty, "Once", b"", &mut |_, _| {
+        *depth += 1;
+        nested(chatty, depth)
+    })
+}
+
+fn never(_: &str, _: &[u8]) -> NextAnswer {
     panic!("next is not called here")
 }
 
@@ -248,9 +318,9 @@ fn a_translator_calls_next_once_twice_or_not_at_all() {
         called.push((method.to_owned(), request.to_vec()));
         Ok([request, b"!"].concat())
     };
-    assert_eq!(chatty.call("Once", b"a", &mut next).unwrap(), b"a!");
-    assert_eq!(chatty.call("Twice", b"b", &mut next).unwrap(), b"b!!");
-    assert_eq!(chatty.call("Never", b"c", &mut next).unwrap(), b"c");
+    assert_eq!(call(&*chatty, "Once", b"a", &mut next).unwrap(), b"a!");
+    assert_eq!(call(&*chatty, "Twice", b"b", &mut next).unwrap(), b"b!!");
+    assert_eq!(call(&*chatty, "Never", b"c", &mut next).unwrap(), b"c");
     let newer = |request: &[u8]| ("Newer".to_owned(), request.to_vec());
     assert_eq!(called, [newer(b"a"), newer(b"b"), newer(b"b!")]);
 }
@@ -259,15 +329,15 @@ fn a_translator_calls_next_once_twice_or_not_at_all() {
 fn translators_call_each_other_through_next() {
     let chatty = translator("chatty-translator", &sandbox());
     let mut native = |_: &str, request: &[u8]| Ok([request, b"native"].concat());
-    let mut inner = |_: &str, request: &[u8]| chatty.call("Twice", request, &mut native);
-    assert_eq!(chatty.call("Twice", b"", &mut inner).unwrap(), b"nativenativenativenative");
+    let mut inner = |_: &str, request: &[u8]| call(&*chatty, "Twice", request, &mut native);
+    assert_eq!(call(&*chatty, "Twice", b"", &mut inner).unwrap(), b"nativenativenativenative");
 }
 
 #[test]
 fn an_error_of_next_reaches_the_caller() {
     let chatty = translator("chatty-translator", &sandbox());
-    let mut failing = |_: &str, _: &[u8]| Err(TranslateError { reason: "the database is gone".into() });
-    let error = chatty.call("Once", b"", &mut failing).unwrap_err().reason;
+    let mut failing = |_: &str, _: &[u8]| Err(TranslateError::new("the database is gone"));
+    let error = call(&*chatty, "Once", b"", &mut failing).unwrap_err().reason;
     assert!(error.contains("the database is gone"), "{error}");
 }
 
@@ -281,27 +351,15 @@ fn time_in_next_does_not_count_towards_the_deadline() {
         }
         Ok(request.to_vec())
     };
-    assert_eq!(chatty.call("Twice", b"a", &mut slow).unwrap(), b"a");
-    let error = chatty.call("Loop", b"a", &mut slow).unwrap_err().reason;
+    assert_eq!(call(&*chatty, "Twice", b"a", &mut slow).unwrap(), b"a");
+    let error = call(&*chatty, "Loop", b"a", &mut slow).unwrap_err().reason;
     assert!(error.contains("ran longer than 600ms"), "the guest's own time counts: {error}");
 }
 
 #[test]
 fn calls_of_next_do_not_extend_the_deadline() {
-    let chatty = translator("chatty-translator", &sandbox());
-    let mut calls = 0;
-    let error = chatty
-        .call("Forever", b"a", &mut |_, _| {
-            calls += 1;
-            Ok(vec![])
-        })
-        .unwrap_err()
-        .reason;
-    assert!(error.contains("called the next version more than 1000 times"), "{error}");
-    assert_eq!(calls, 1000);
-    let limits = Limits { next_calls: u32::MAX, ..short_call_time() };
-    let chatty = translator("chatty-translator", &sandbox_with(limits));
-    let error = chatty.call("Forever", b"a", &mut |_, _| Ok(vec![])).unwrap_err().reason;
+    let chatty = translator("chatty-translator", &sandbox_with(short_call_time()));
+    let error = call(&*chatty, "Forever", b"a", &mut |_, _| Ok(vec![])).unwrap_err().reason;
     assert!(error.contains("ran longer than 600ms"), "{error}");
 }
 
@@ -312,11 +370,11 @@ fn failed_translator_is_named_and_its_instance_discarded() {
     for (method, words) in
         [("Trap", "trapped"), ("Grow", "bytes of memory"), ("Unknown", "it refused: no method Unknown")]
     {
-        let error = chatty.call(method, b"", &mut never).unwrap_err().reason;
+        let error = call(&*chatty, method, b"", &mut never).unwrap_err().reason;
         for word in [words, method, "0.9 to 0.10", "chatty-translator.wasm", chatty.digest()] {
             assert!(error.contains(word), "{word:?} is not in {error:?}");
         }
-        assert_eq!(chatty.call("Never", b"fine", &mut never).unwrap(), b"fine");
+        assert_eq!(call(&*chatty, "Never", b"fine", &mut never).unwrap(), b"fine");
     }
     assert_works(&sandbox);
 }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use super::methods::{METHODS, NativeMethod, STREAMS, Stream, unrevised};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
+/// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a limited number.
+const LONGEST_CHAIN: usize = 32;
+
 /// Why the translators and the pin do not form a chain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ApiError {
@@ -34,6 +37,11 @@ pub enum ApiError {
          manifest, or add the translator that has the stream"
     )]
     Source { name: String, onto: ApiVersion, newer: String },
+    #[error(
+        "the catalog has {translators} translators, and a chain is of at most {LONGEST_CHAIN}; remove the oldest ones, whose \
+         clients are shown by the metric `bbs_older_version_requests_total`"
+    )]
+    TooLong { translators: usize },
     #[error("{0:?} is not an API version to pin to; write it as major.minor, such as 0.10")]
     MalformedPin(String),
     #[error("cannot pin the API to {pin}: this host serves {}; choose one of these", names(.served))]
@@ -131,6 +139,9 @@ impl std::fmt::Debug for TranslatorChain {
 
 impl TranslatorChain {
     pub(super) fn new(mut translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
+        if translators.len() > LONGEST_CHAIN {
+            return Err(ApiError::TooLong { translators: translators.len() });
+        }
         translators.sort_by_key(|translator| translator.manifest().serves.side.is_some());
         let newer = (0..translators.len()).map(|step| newer(&translators, step, native)).collect::<Result<_, _>>()?;
         let oldest = ApiVersion::new(native.major.saturating_sub(1), 0);
@@ -227,7 +238,7 @@ impl TranslatorChain {
                 "translator {:?} called {name:?}, which API {} does not have; it must be corrected",
                 manifest.name, manifest.onto
             );
-            TranslateError { reason }
+            TranslateError::new(reason)
         })
     }
 

@@ -27,9 +27,8 @@ pub(super) fn interrupted_body() -> Vec<u8> {
     encode((Type::UnknownError, "the request failed for an unknown reason".into()))
 }
 
-/// The answer to a call that failed in a translator.
+/// The answer to a call that failed in a translator, which has logged it.
 pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
-    tracing::error!(reason = fault.reason, "a translator failed");
     encode((Type::UnknownError, fault.reason))
 }
 

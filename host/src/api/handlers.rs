@@ -11,7 +11,7 @@ use bbs_proto::models as proto;
 use prost::Message;
 
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod};
-use super::{NotHeld, Request, errors, wire};
+use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells};
 use crate::model::TraceId;
@@ -24,11 +24,7 @@ pub(super) struct HandlerCall<'a> {
     pub(super) trace_id: &'a TraceId,
 }
 
-impl<'a> HandlerCall<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
-        Self { body: &request.body, trace_id: &request.trace_id }
-    }
-
+impl HandlerCall<'_> {
     fn decode<M: Message + Default>(self) -> Result<M, DomainError> {
         M::decode(self.body).map_err(DomainError::Undecodable)
     }

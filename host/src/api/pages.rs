@@ -1,17 +1,23 @@
 //! Paged lists: the whole chain runs once per page, and the concatenated encoded pages are the list. Writes data in page
-//! order and an error once, as the last field.
+//! order and an error once, as the last field. A page that is too large for a translator is read again in smaller ones; a
+//! single record that is too large is left out, counted and logged.
 
 use std::sync::Arc;
 
 use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-use super::{Api, CallTarget, Extent, Request, Run, errors};
+use super::run::{Extent, Run, RunError};
+use super::{Answer, Api, CallTarget, Request, errors};
 use crate::modules::translate::TranslateError;
 use crate::store::Key;
 
 /// The number of the error field of every response message.
 const ERROR_FIELD: u32 = 1;
+
+/// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a single partition key;
+/// the pages after it grow by the same factor.
+const SMALLER: u32 = 8;
 
 /// A list that is being read page by page.
 #[derive(Debug)]
@@ -22,6 +28,8 @@ pub struct Pages {
     /// A page that was read and not yet returned.
     ready: Option<Vec<u8>>,
     state: PageState,
+    /// Partition keys on the next page. Fewer than usual where records are too large for a translator.
+    units: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -31,17 +39,17 @@ enum PageState {
 }
 
 impl Pages {
-    pub(super) fn new(api: Arc<Api>, target: CallTarget, request: Request) -> Self {
-        Self { api, target, request, ready: None, state: PageState::After(None) }
-    }
-
-    pub(super) fn starting_with(mut self, page: Vec<u8>) -> Self {
-        self.ready = Some(page);
-        self
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.state == PageState::Done
+    /// Reads the first page; the answer is whole if the list fits on it.
+    pub(super) async fn begin(api: Arc<Api>, target: CallTarget, request: Request) -> Answer {
+        let units = api.page_units;
+        let mut pages = Self { api, target, request, ready: None, state: PageState::After(None), units };
+        match pages.read(None).await {
+            Ok(first) if pages.state != PageState::Done => {
+                pages.ready = Some(first);
+                Answer::Pages(pages)
+            }
+            whole => whole.into(),
+        }
     }
 
     /// Reads the next page, encoded; `None` after the last.
@@ -50,17 +58,34 @@ impl Pages {
             return Some(ready);
         }
         let PageState::After(after) = std::mem::replace(&mut self.state, PageState::Done) else { return None };
-        let extent = Extent::Page { after };
-        let Run { answer, next, .. } = self.api.run(self.target.clone(), self.request.clone(), extent).await;
-        match answer.and_then(|answer| split_error(&answer)) {
-            Err(fault) => Some(errors::fault(fault)),
-            Ok((data, Some(error))) => Some([data, error].concat()),
-            Ok((data, None)) => {
-                if next.is_some() {
-                    self.state = PageState::After(next);
+        let page = self.read(after).await;
+        Some(page.unwrap_or_else(|error| errors::fault(TranslateError::new(error.to_string()))))
+    }
+
+    async fn read(&mut self, after: Option<Key>) -> Result<Vec<u8>, RunError> {
+        self.state = PageState::Done;
+        loop {
+            let extent = Extent::Page { after: after.clone(), units: self.units };
+            let Run { answer, next, is_page_read } = self.api.run(self.target.clone(), &self.request, extent).await;
+            let (data, error) = match answer {
+                Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
+                    self.units = (self.units / SMALLER).max(1);
+                    continue;
                 }
-                Some(data)
+                Err(RunError::Translate(fault)) if fault.exceeds_limits && is_page_read => {
+                    self.api.service.store().leave_out(next.as_deref(), &fault);
+                    (Vec::new(), None)
+                }
+                answer => split_error(&answer?).inspect_err(|error| self.api.log_failed(error))?,
+            };
+            self.units = self.units.saturating_mul(SMALLER).min(self.api.page_units);
+            if let Some(error) = error {
+                return Ok([data, error].concat());
             }
+            if next.is_some() {
+                self.state = PageState::After(next);
+            }
+            return Ok(data);
         }
     }
 }
@@ -71,8 +96,10 @@ fn split_error(answer: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateErr
     let mut rest = answer;
     while rest.has_remaining() {
         let field = rest;
-        let number = skip_one_field(&mut rest).map_err(|error| TranslateError {
-            reason: format!("{error}: the answer of a translator is not a protobuf message; correct the translator"),
+        let number = skip_one_field(&mut rest).map_err(|error| {
+            TranslateError::new(format!(
+                "{error}: the answer of a translator is not a protobuf message; correct the translator"
+            ))
         })?;
         let field = &field[..field.len() - rest.len()];
         let part = if number == ERROR_FIELD { &mut error } else { &mut data };

@@ -8,9 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bbs_proto::models::EventsByCellId;
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use prost::Message;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::Stream;
@@ -33,7 +34,7 @@ pub(super) struct Streams {
     chain: Arc<TranslatorChain>,
     /// For each translator, taken while it translates events: a slow one keeps one of its instances from calls, and delays
     /// no stream but its own.
-    runs: Vec<Arc<Semaphore>>,
+    runs: Vec<Semaphore>,
 }
 
 /// Ends when its subscriber is too slow, when its events cannot be translated, or when the host stops.
@@ -103,27 +104,18 @@ impl EventStream {
 
 impl Streams {
     pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
-        let runs = (0..chain.steps()).map(|_| Arc::new(Semaphore::new(1))).collect();
+        let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
         Arc::new(Self { chain, runs })
     }
 
     /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
-    async fn render(self: &Arc<Self>, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
+    async fn render(&self, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
         let StreamTarget::Translated { step, method, .. } = target else {
             return Some(native_events(change).map(rendered).collect());
         };
-        let run = Arc::clone(&self.runs[*step]).acquire_owned().await.expect("the semaphore is never closed");
-        let (streams, target, change) = (Arc::clone(self), target.clone(), Arc::clone(change));
-        let translate = move || {
-            let records = wire::changed_records_to(&change.change);
-            let translated = streams.translated(&target, &change, &records);
-            // Only now, also if the subscriber has gone meanwhile.
-            drop(run);
-            translated
-        };
-        let translated = spawn_blocking(translate).await.unwrap_or_else(|panic| {
-            Err(TranslateError { reason: format!("the translation ended unexpectedly: {panic}") })
-        });
+        let _run = self.runs[*step].acquire().await.expect("the semaphore is never closed");
+        let records = wire::changed_records_to(&change.change).into();
+        let translated = self.translated(target, change, &records).await;
         let logged = translated.inspect_err(|error| {
             tracing::error!(
                 name: "event_stream_failed",
@@ -136,19 +128,22 @@ impl Streams {
         Some(logged.ok()?.into_iter().map(rendered).collect())
     }
 
-    fn translated(
-        &self,
-        target: &StreamTarget,
-        change: &PublishedChange,
-        records: &[ChangedRecord],
-    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
-        match target {
-            StreamTarget::Native(_) => Ok(native_events(change).collect()),
-            StreamTarget::Translated { step, method, newer } => {
-                let newer = self.translated(newer, change, records)?;
-                self.chain.translator(*step).events(method, records, &newer)
+    fn translated<'a>(
+        &'a self,
+        target: &'a StreamTarget,
+        change: &'a PublishedChange,
+        records: &'a Arc<[ChangedRecord]>,
+    ) -> BoxFuture<'a, Result<Vec<TranslatedEvent>, TranslateError>> {
+        let translated = async move {
+            match target {
+                StreamTarget::Native(_) => Ok(native_events(change).collect()),
+                StreamTarget::Translated { step, method, newer } => {
+                    let newer = self.translated(newer, change, records).await?;
+                    self.chain.translator(*step).events(method, records, newer).await
+                }
             }
-        }
+        };
+        translated.boxed()
     }
 }
 

@@ -44,6 +44,11 @@ impl Page {
         &mut self.reader
     }
 
+    /// Whether its end is known: a list of it was read.
+    pub fn is_read(&self) -> bool {
+        self.end != PageBound::Open
+    }
+
     /// The key after which the next page starts; `None` after the last page.
     pub fn next(self) -> Option<Key> {
         match self.end {

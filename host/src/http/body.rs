@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use http_body::Frame;
 use tokio::sync::mpsc;
+use tokio_util::sync::DropGuard;
 use tracing::Instrument;
 
 use super::Gate;
@@ -16,19 +17,23 @@ use crate::api::Pages;
 #[error("the host stopped serving before the list was complete")]
 struct Aborted;
 
-struct Streamed(mpsc::Receiver<Result<Bytes, Aborted>>);
+struct Streamed {
+    pages: mpsc::Receiver<Result<Bytes, Aborted>>,
+    #[expect(dead_code, reason = "held for its destructor: the client has disconnected, or has all pages")]
+    client: DropGuard,
+}
 
 impl HttpBody for Streamed {
     type Data = Bytes;
     type Error = Aborted;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.0.poll_recv(cx).map(|page| page.map(|page| page.map(Frame::data)))
+        self.pages.poll_recv(cx).map(|page| page.map(|page| page.map(Frame::data)))
     }
 }
 
-/// Reads at most one page ahead of the client.
-pub(super) fn streamed(mut pages: Pages, gate: Gate) -> Body {
+/// Reads at most one page ahead of the client. Drops `client` with the body.
+pub(super) fn streamed(mut pages: Pages, gate: Gate, client: DropGuard) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     let produce = async move {
         while let Some(page) = pages.next().await {
@@ -43,5 +48,5 @@ pub(super) fn streamed(mut pages: Pages, gate: Gate) -> Body {
         }
     };
     tokio::spawn(produce.in_current_span());
-    Body::new(Streamed(receiver))
+    Body::new(Streamed { pages: receiver, client })
 }

@@ -27,6 +27,10 @@ pub(super) enum HttpError {
     NotAcceptable { version: ApiVersion, served: Vec<ApiVersion> },
     #[error(transparent)]
     NotHeld(NotHeld),
+    #[error(
+        "this host runs as many calls of older API versions as it can at once; send the request again in {RETRY_AFTER_S} s"
+    )]
+    Busy,
     #[error("{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1")]
     MalformedVersion(String),
     #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
@@ -60,6 +64,7 @@ impl IntoResponse for HttpError {
                 with(response, "x-diego-api-max-version", &newest)
             }
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
+            Self::Busy => busy(self.to_string(), RETRY_AFTER_S),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
             // The body is empty, as Diego's is.
@@ -73,6 +78,11 @@ impl IntoResponse for HttpError {
             }
         }
     }
+}
+
+fn busy(text: String, retry_after_s: u64) -> Response {
+    let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": text }));
+    with(response, header::RETRY_AFTER.as_str(), &retry_after_s.to_string())
 }
 
 fn not_serving(progress: &Snapshot) -> Response {

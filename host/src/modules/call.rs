@@ -5,6 +5,7 @@ use std::time::Duration;
 use wasmtime::Trap;
 
 use super::limits::Limits;
+use super::text::ModuleText;
 
 /// Why a call into a module failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,44 +16,40 @@ pub enum CallError {
         "it requested {wanted} bytes of memory, and an instance has at most {limit}; hold less of a batch in memory"
     )]
     Memory { wanted: usize, limit: usize },
+    #[error(
+        "it requested {wanted} bytes of memory, and all translators together have at most {limit}, which are in use; send the \
+         request again, or fewer at once"
+    )]
+    SharedMemory { wanted: usize, limit: usize },
     #[error("it used up its stack of {limit} bytes; look for a recursion that does not end on this input")]
     Stack { limit: usize },
     #[error("it returned more than {limit} bytes; write less for each unit")]
     Answer { limit: usize },
-    #[error("it called the next version more than {limit} times for one request; request more per call")]
-    NextCalls { limit: u32 },
+    #[error("its manifest has more than {limit} bytes; declare fewer changes or methods, and spread them over modules")]
+    Manifest { limit: usize },
     #[error("it trapped ({trap}); run the SDK's tests on this input to see the panic")]
     Trap { trap: String },
     #[error("it refused: {reason}")]
-    Fault { reason: String },
+    Fault { reason: ModuleText },
     #[error(
         "its result does not match its input: {flaw}; correct the module (the host has used no part of the result)"
     )]
-    Flaw { flaw: String },
-    #[error(
-        "all its {instances} instances were busy for {waited:?}; try again, or lower the number of concurrent requests"
-    )]
-    Busy { instances: usize, waited: Duration },
+    Flaw { flaw: ModuleText },
+    #[error("all its {instances} instances are busy; try again, or lower the number of concurrent requests")]
+    Busy { instances: usize },
     #[error("it could not be instantiated: {reason}; check it with `bbs module check`")]
-    Start { reason: String },
+    Start { reason: ModuleText },
 }
 
-/// The error with which an import ends a call.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("stopped by the host")]
-pub(super) struct Stopped(pub(super) CallError);
-
 impl CallError {
-    /// Classifies the error of a failed call. `refused_memory` is the size that the instance requested in vain.
-    pub(super) fn from_wasmtime(error: &wasmtime::Error, refused_memory: Option<usize>, limits: &Limits) -> Self {
-        if let Some(Stopped(reason)) = error.downcast_ref() {
-            return reason.clone();
-        }
+    /// Classifies the error of a failed call. `refused_memory` is set if the instance requested memory in vain.
+    pub(super) fn from_wasmtime(error: &wasmtime::Error, refused_memory: Option<&Self>, limits: &Limits) -> Self {
         match (error.downcast_ref::<Trap>(), refused_memory) {
             (Some(Trap::Interrupt), _) => Self::Overrun { limit: limits.call_time },
             (Some(Trap::StackOverflow), _) => Self::Stack { limit: limits.stack_bytes },
-            // A guest that is denied memory traps as for any other reason; the recorded request distinguishes the two.
-            (Some(_), Some(wanted)) => Self::Memory { wanted, limit: limits.memory_bytes },
+            // A guest that is denied memory traps as for any other reason, or cannot start; the recorded request distinguishes these
+            // from others.
+            (_, Some(refused)) => refused.clone(),
             // A guest keeps part of its stack in linear memory, whose end is reached first if frames are large.
             (Some(trap @ Trap::MemoryOutOfBounds), None) => {
                 Self::Trap { trap: format!("{trap}, which may also be caused by an endless recursion") }
@@ -62,11 +59,24 @@ impl CallError {
         }
     }
 
+    /// The error of a call of `describe`, whose result has at most `limit` bytes.
+    pub(super) fn of_manifest(self, limit: usize) -> Self {
+        match self {
+            Self::Answer { .. } => Self::Manifest { limit },
+            other => other,
+        }
+    }
+
     /// Classifies errors that wasmtime has no type for.
     fn from_message(message: String, limits: &Limits) -> Self {
         if message.contains("fuel allocated for hostcalls has been exhausted") {
             return Self::Answer { limit: limits.answer_bytes };
         }
-        Self::Flaw { flaw: message }
+        Self::flaw(&message)
+    }
+
+    /// The result does not match its input. The description may quote the module.
+    pub(super) fn flaw(description: &str) -> Self {
+        Self::Flaw { flaw: ModuleText::reason(description) }
     }
 }

@@ -8,6 +8,7 @@ use wasmtime::component::types::ComponentItem;
 use super::bindings::called;
 use super::bindings::migration_0_1::{self, Migration};
 use super::bindings::translator_0_1::{self, Translator};
+use super::text::ModuleText;
 
 /// A component of a known contract, linked to its imports.
 pub(super) enum Contract {
@@ -22,14 +23,14 @@ pub enum ContractError {
         "it imports `{import}`, which no module gets: modules have no clock, files, network or randomness; \
          take what it needs from `run` or from the rows"
     )]
-    ForeignImport { import: String },
+    ForeignImport { import: ModuleText },
     #[error(
-        "it exports {exports:?}, which is neither a migration (`describe`, `up`, `down`) nor a translator \
+        "it exports {exports}, which is neither a migration (`describe`, `up`, `down`) nor a translator \
          (`describe`, `call`, `events`); end it with the SDK's export macro"
     )]
-    UnknownWorld { exports: Vec<String> },
+    UnknownWorld { exports: ModuleText },
     #[error("its types differ from the contract's ({reason}); rebuild it with the SDK of this host")]
-    Types { reason: String },
+    Types { reason: ModuleText },
 }
 
 const MIGRATION_EXPORTS: &[&str] = &["describe", "down", "up"];
@@ -39,7 +40,7 @@ const TRANSLATOR_EXPORTS: &[&str] = &["call", "describe", "events"];
 pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contract, ContractError> {
     let mut exports = exported_functions(engine, component);
     exports.sort();
-    let types = |error: wasmtime::Error| ContractError::Types { reason: format!("{error:#}") };
+    let types = |error: wasmtime::Error| ContractError::Types { reason: ModuleText::reason(&format!("{error:#}")) };
     if exports == MIGRATION_EXPORTS {
         refuse_foreign_imports(engine, component, migration_0_1::IMPORTS)?;
         return Ok(Contract::Migration(Migration::link(component).map_err(types)?));
@@ -48,7 +49,7 @@ pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contra
         refuse_foreign_imports(engine, component, translator_0_1::IMPORTS)?;
         return Ok(Contract::Translator(Translator::link(component).map_err(types)?));
     }
-    Err(ContractError::UnknownWorld { exports })
+    Err(ContractError::UnknownWorld { exports: ModuleText::reason(&format!("{exports:?}")) })
 }
 
 /// The imported functions of a component, as `interface#function`. Interfaces that only have types are omitted.
@@ -78,7 +79,7 @@ fn refuse_foreign_imports(engine: &Engine, component: &Component, allowed: &[&st
         let interface = import.split_once('#').map_or(import.as_str(), |(interface, _)| interface);
         !allowed.contains(&interface)
     }) {
-        Some(import) => Err(ContractError::ForeignImport { import }),
+        Some(import) => Err(ContractError::ForeignImport { import: ModuleText::reason(&import) }),
         None => Ok(()),
     }
 }

@@ -1,20 +1,26 @@
 //! Instances of one module, with one store each, because a trap poisons its whole store. Healthy instances are reused,
-//! failed ones discarded. Owns the limits of a running call.
+//! failed ones discarded. Owns the state and the limits of an instance; a call that may wait for another one is in
+//! [`super::running`].
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
-use wasmtime::{AsContextMut, ResourceLimiter, Store};
+use wasmtime::{ResourceLimiter, Store};
 
-use super::call::{CallError, Stopped};
+use super::call::CallError;
+use super::exchange::Exchange;
 use super::limits::Limits;
-use super::log::LogBudget;
+use super::log::{LogBudget, ModuleLog};
+use super::memory::MemoryShare;
 use super::sandbox::Sandbox;
 
 /// A component linked to the imports of its contract.
 pub(super) trait Linked: Send + Sync {
     type Guest: Send;
+}
 
+/// A component whose calls never wait for anything outside of it.
+pub(super) trait LinkedBlocking: Linked {
     fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<Self::Guest>;
 }
 
@@ -22,39 +28,35 @@ pub(super) trait Linked: Send + Sync {
 pub(super) struct InstanceState {
     limits: Limits,
     pub(super) log: LogBudget,
-    memory_bytes: usize,
-    refused_memory_bytes: Option<usize>,
-    /// When the running call has to end.
-    deadline: Instant,
-    next_calls: u32,
+    memory: MemoryShare,
+    /// Set if memory was denied during this call.
+    refused_memory: Option<CallError>,
+    /// That of the running call; never used by a call that does not wait.
+    pub(super) exchange: Arc<Exchange>,
 }
 
 impl InstanceState {
-    fn new(limits: &Limits, module: &Arc<str>) -> Self {
+    fn new(limits: &Limits, log: &Arc<ModuleLog>, memory: MemoryShare) -> Self {
         Self {
             limits: limits.clone(),
-            log: LogBudget::new(module, limits),
-            memory_bytes: 0,
-            refused_memory_bytes: None,
-            deadline: Instant::now(),
-            next_calls: 0,
+            log: LogBudget::new(log, limits),
+            memory,
+            refused_memory: None,
+            exchange: Arc::default(),
         }
-    }
-
-    /// The size of memory that was denied during this call, if any.
-    pub(super) fn refused_memory(&self) -> Option<usize> {
-        self.refused_memory_bytes
     }
 }
 
 impl ResourceLimiter for InstanceState {
     fn memory_growing(&mut self, _current: usize, wanted: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        if wanted > self.limits.memory_bytes {
-            self.refused_memory_bytes = Some(wanted);
-            return Ok(false);
-        }
-        self.memory_bytes = wanted;
-        Ok(true)
+        self.refused_memory = if wanted > self.limits.memory_bytes {
+            Some(CallError::Memory { wanted, limit: self.limits.memory_bytes })
+        } else if !self.memory.grow_to(wanted) {
+            Some(CallError::SharedMemory { wanted, limit: self.limits.translator_memory_bytes })
+        } else {
+            return Ok(true);
+        };
+        Ok(false)
     }
 
     fn table_growing(&mut self, _current: usize, wanted: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
@@ -62,47 +64,20 @@ impl ResourceLimiter for InstanceState {
     }
 }
 
-/// Resets the deadline, the answer budget and the log budget for a call.
-fn begin(store: &mut Store<InstanceState>) {
-    let tenant = store.data_mut();
-    tenant.deadline = Instant::now() + tenant.limits.call_time;
-    tenant.refused_memory_bytes = None;
-    tenant.next_calls = 0;
-    tenant.log.refill();
-    let (ticks, fuel) = (Sandbox::ticks(tenant.limits.call_time), tenant.limits.answer_bytes);
+/// Resets the budgets of an instance for a call that is interrupted after `ticks` of the epoch.
+pub(super) fn begin(store: &mut Store<InstanceState>, ticks: u64, answer_bytes: usize) {
+    let state = store.data_mut();
+    state.refused_memory = None;
+    state.log.refill();
     store.set_epoch_deadline(ticks);
-    store.set_hostcall_fuel(fuel);
-}
-
-/// Runs `work` for an import, without counting its time against the call's deadline.
-///
-/// # Errors
-/// If the deadline has passed, or the call has called `next` too often.
-pub(super) fn outside<R>(
-    mut store: impl AsContextMut<Data = InstanceState>,
-    work: impl FnOnce() -> R,
-) -> wasmtime::Result<R> {
-    let mut store = store.as_context_mut();
-    let tenant = store.data_mut();
-    let limits = &tenant.limits;
-    let Some(left) = tenant.deadline.checked_duration_since(Instant::now()) else {
-        return Err(Stopped(CallError::Overrun { limit: limits.call_time }).into());
-    };
-    if tenant.next_calls == limits.next_calls {
-        return Err(Stopped(CallError::NextCalls { limit: limits.next_calls }).into());
-    }
-    tenant.next_calls += 1;
-    let done = work();
-    store.data_mut().deadline = Instant::now() + left;
-    store.set_epoch_deadline(Sandbox::ticks(left));
-    Ok(done)
+    store.set_hostcall_fuel(answer_bytes);
 }
 
 /// The pool of instances of one module.
 pub(super) struct Instances<L: Linked> {
-    linked: L,
-    module: Arc<str>,
-    sandbox: Arc<Sandbox>,
+    pub(super) linked: L,
+    log: Arc<ModuleLog>,
+    pub(super) sandbox: Arc<Sandbox>,
     state: Mutex<InstancePool<L::Guest>>,
     returned: Condvar,
 }
@@ -112,20 +87,25 @@ struct InstancePool<G> {
     running: usize,
 }
 
-struct Instance<G> {
-    store: Store<InstanceState>,
-    guest: G,
+pub(super) struct Instance<G> {
+    pub(super) store: Store<InstanceState>,
+    pub(super) guest: G,
 }
 
 impl<L: Linked> Instances<L> {
     pub(super) fn new(linked: L, module: &Arc<str>, sandbox: &Arc<Sandbox>) -> Self {
         Self {
             linked,
-            module: Arc::clone(module),
+            log: ModuleLog::new(module),
             sandbox: Arc::clone(sandbox),
             state: Mutex::new(InstancePool { idle: Vec::new(), running: 0 }),
             returned: Condvar::new(),
         }
+    }
+
+    /// The log of all instances.
+    pub(super) fn log(&self) -> &ModuleLog {
+        &self.log
     }
 
     /// The largest number of concurrent instances.
@@ -143,59 +123,42 @@ impl<L: Linked> Instances<L> {
         self.lock().idle.clear();
     }
 
-    /// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept`
-    /// accepted its result.
-    pub(super) fn run<R>(
-        &self,
-        call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
-        accept: impl FnOnce(R) -> Result<R, CallError>,
-    ) -> Result<R, CallError> {
-        let limits = self.sandbox.limits();
-        let idle = self.take()?;
-        let slot = RunningSlot(self);
-        let mut instance = match idle {
-            Some(instance) => instance,
-            None => self.start()?,
-        };
-        begin(&mut instance.store);
-        let answer = call(&instance.guest, &mut instance.store)
-            .map_err(|error| CallError::from_wasmtime(&error, instance.store.data().refused_memory(), limits))?;
-        let answer = accept(answer)?;
-        if instance.store.data().memory_bytes <= limits.idle_memory_bytes {
-            self.lock().idle.push(instance);
-        }
-        drop(slot);
-        Ok(answer)
-    }
-
-    /// Waits until fewer than the largest number of instances run, then counts one more as running; returns an idle one if
-    /// there is one.
-    fn take(&self) -> Result<Option<Instance<L::Guest>>, CallError> {
-        let limits = self.sandbox.limits();
-        let (mut state, wait) = self
+    /// Waits until fewer than the largest number of instances run, then counts one more as running.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] if that takes longer than `wait`.
+    pub(super) fn take(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
+        let most = self.most();
+        let (mut state, _) = self
             .returned
-            .wait_timeout_while(self.lock(), limits.instance_wait, |state| state.running >= limits.instances)
+            .wait_timeout_while(self.lock(), wait, |state| state.running >= most)
             .unwrap_or_else(PoisonError::into_inner);
-        if wait.timed_out() {
-            return Err(CallError::Busy { instances: limits.instances, waited: limits.instance_wait });
+        if state.running >= most {
+            return Err(CallError::Busy { instances: most });
         }
         state.running += 1;
-        Ok(state.idle.pop())
+        Ok(RunningSlot { pool: self, idle: state.idle.pop() })
     }
 
-    fn start(&self) -> Result<Instance<L::Guest>, CallError> {
+    /// A store for a new instance. A start function runs under the same limits as a call.
+    pub(super) fn store(&self, memory: MemoryShare) -> Store<InstanceState> {
         let limits = self.sandbox.limits();
-        let mut store = Store::new(self.sandbox.engine(), InstanceState::new(limits, &self.module));
-        store.limiter(|tenant| tenant);
-        // A start function runs under the same limits.
-        begin(&mut store);
-        let guest = self.linked.instantiate(&mut store).map_err(|error| {
-            match CallError::from_wasmtime(&error, store.data().refused_memory(), limits) {
-                CallError::Flaw { flaw } => CallError::Start { reason: flaw },
-                bounded => bounded,
-            }
-        })?;
-        Ok(Instance { store, guest })
+        let mut store = Store::new(self.sandbox.engine(), InstanceState::new(limits, &self.log, memory));
+        store.limiter(|state| state);
+        store
+    }
+
+    /// The error of a failed call.
+    pub(super) fn failed(&self, store: &Store<InstanceState>, error: &wasmtime::Error) -> CallError {
+        CallError::from_wasmtime(error, store.data().refused_memory.as_ref(), self.sandbox.limits())
+    }
+
+    /// The error of an instance that could not be started.
+    pub(super) fn not_started(&self, store: &Store<InstanceState>, error: &wasmtime::Error) -> CallError {
+        match self.failed(store, error) {
+            CallError::Flaw { flaw } => CallError::Start { reason: flaw },
+            bounded => bounded,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, InstancePool<L::Guest>> {
@@ -203,13 +166,75 @@ impl<L: Linked> Instances<L> {
     }
 }
 
-/// A running instance, counted until this is dropped.
-struct RunningSlot<'a, L: Linked>(&'a Instances<L>);
+impl<L: LinkedBlocking> Instances<L> {
+    /// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept`
+    /// accepted its result. Blocks.
+    pub(super) fn run<R>(
+        &self,
+        call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
+        accept: impl FnOnce(R) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        self.run_within(self.sandbox.limits().answer_bytes, call, accept)
+    }
+
+    /// Runs `describe`, whose result is smaller than that of other calls. Blocks.
+    pub(super) fn describe<R>(
+        &self,
+        call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
+    ) -> Result<R, CallError> {
+        let limit = self.sandbox.limits().manifest_bytes;
+        self.run_within(limit, call, Ok).map_err(|error| error.of_manifest(limit))
+    }
+
+    fn run_within<R>(
+        &self,
+        answer_bytes: usize,
+        call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
+        accept: impl FnOnce(R) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        let limits = self.sandbox.limits();
+        let mut slot = self.take(limits.instance_wait)?;
+        let mut instance = match slot.idle.take() {
+            Some(instance) => instance,
+            None => self.start()?,
+        };
+        begin(&mut instance.store, Sandbox::ticks(limits.call_time), answer_bytes);
+        let answer =
+            call(&instance.guest, &mut instance.store).map_err(|error| self.failed(&instance.store, &error))?;
+        let answer = accept(answer)?;
+        slot.give_back(instance);
+        Ok(answer)
+    }
+
+    fn start(&self) -> Result<Instance<L::Guest>, CallError> {
+        let mut store = self.store(MemoryShare::default());
+        let limits = self.sandbox.limits();
+        begin(&mut store, Sandbox::ticks(limits.call_time), limits.answer_bytes);
+        let guest = self.linked.instantiate(&mut store).map_err(|error| self.not_started(&store, &error))?;
+        Ok(Instance { store, guest })
+    }
+}
+
+/// The right to run one instance, until this is dropped.
+pub(super) struct RunningSlot<'a, L: Linked> {
+    pool: &'a Instances<L>,
+    /// An instance that has run before.
+    pub(super) idle: Option<Instance<L::Guest>>,
+}
+
+impl<L: Linked> RunningSlot<'_, L> {
+    /// Returns a healthy instance to the pool, unless it keeps too much memory.
+    pub(super) fn give_back(self, instance: Instance<L::Guest>) {
+        if instance.store.data().memory.may_idle(self.pool.sandbox.limits().idle_memory_bytes) {
+            self.pool.lock().idle.push(instance);
+        }
+    }
+}
 
 impl<L: Linked> Drop for RunningSlot<'_, L> {
     fn drop(&mut self) {
-        self.0.lock().running -= 1;
-        self.0.returned.notify_one();
+        self.pool.lock().running -= 1;
+        self.pool.returned.notify_one();
     }
 }
 
@@ -220,12 +245,12 @@ mod tests {
     #[test]
     fn instance_grows_up_to_its_limits_only() {
         let limits = Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() };
-        let mut tenant = InstanceState::new(&limits, &"a module".into());
-        assert!(tenant.memory_growing(0, 100, None).unwrap());
-        assert_eq!((tenant.memory_bytes, tenant.refused_memory()), (100, None));
-        assert!(!tenant.memory_growing(100, 101, None).unwrap());
-        assert_eq!((tenant.memory_bytes, tenant.refused_memory()), (100, Some(101)));
-        assert!(tenant.table_growing(0, 10, None).unwrap());
-        assert!(!tenant.table_growing(10, 11, None).unwrap());
+        let mut state = InstanceState::new(&limits, &ModuleLog::new(&"a module".into()), MemoryShare::default());
+        assert!(state.memory_growing(0, 100, None).unwrap());
+        assert_eq!(state.refused_memory, None);
+        assert!(!state.memory_growing(100, 101, None).unwrap());
+        assert_eq!(state.refused_memory, Some(CallError::Memory { wanted: 101, limit: 100 }));
+        assert!(state.table_growing(0, 10, None).unwrap());
+        assert!(!state.table_growing(10, 11, None).unwrap());
     }
 }

@@ -21,15 +21,17 @@ pub struct Limits {
     pub call_time: Duration,
     /// Largest total size of one call's result.
     pub answer_bytes: usize,
-    /// Most calls of `next` during one call.
-    pub next_calls: u32,
+    /// Largest total size of a manifest.
+    pub manifest_bytes: usize,
+    /// Largest linear memory of the instances of all translators together.
+    pub translator_memory_bytes: usize,
     /// Most log lines during one call.
     pub log_lines: u32,
     /// Largest length of a log line in bytes; longer lines are truncated.
     pub log_line_bytes: usize,
     /// Most concurrent instances of one module; further calls wait.
     pub instances: usize,
-    /// Longest time that a call waits for an instance.
+    /// Longest time that a call of a migration waits for an instance.
     pub instance_wait: Duration,
 }
 
@@ -44,7 +46,8 @@ impl Default for Limits {
             table_elements: 10_000,
             call_time: Duration::from_secs(5),
             answer_bytes: 32 << 20,
-            next_calls: 1_000,
+            manifest_bytes: 1 << 20,
+            translator_memory_bytes: 256 << 20,
             log_lines: 100,
             log_line_bytes: 2_000,
             instances: 16,

@@ -1,9 +1,12 @@
-//! The `log` import: log lines of modules, limited in length and number, and marked with the module's name.
+//! The log of a module: the lines of its `log` import and the failures of its calls, marked with its name. Limited in length,
+//! in number per call, and in number per module for as long as the process runs.
 
 use std::sync::Arc;
 
+use super::call::CallError;
 use super::limits::Limits;
-use crate::log_sampling::is_sampled;
+use super::text::ModuleText;
+use crate::log_sampling::LineLimit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GuestLogLevel {
@@ -12,27 +15,81 @@ pub(super) enum GuestLogLevel {
     Warn,
 }
 
-/// Lines of one instance after which lines are sampled: a migration is called once per batch, and the log must not grow
-/// with the table.
-const SAMPLED_AFTER: u64 = 1000;
+/// Lines of one module that are logged at once, and the rate of further ones: a migration is called once per batch, and the
+/// log must not grow with the table.
+const BURST: u32 = 1_000;
+const LINES_PER_MINUTE: u32 = 10;
+
+/// The same for failures of calls, each of which a client causes.
+const FAILURE_BURST: u32 = 100;
+const FAILURES_PER_MINUTE: u32 = 10;
+
+/// What all instances of a module log; an instance that is discarded leaves the limits as they are.
+pub(super) struct ModuleLog {
+    module: Arc<str>,
+    lines: LineLimit,
+    failures: LineLimit,
+}
+
+impl ModuleLog {
+    pub(super) fn new(module: &Arc<str>) -> Arc<Self> {
+        Arc::new(Self {
+            module: Arc::clone(module),
+            lines: LineLimit::new(BURST, LINES_PER_MINUTE),
+            failures: LineLimit::new(FAILURE_BURST, FAILURES_PER_MINUTE),
+        })
+    }
+
+    /// Logs that a call of a translator failed.
+    pub(super) fn failed(&self, method: &str, error: &CallError) {
+        let Some(left_out) = self.failures.admit() else { return };
+        let method = ModuleText::reason(method);
+        tracing::error!(module = &*self.module, %method, reason = %error, left_out, "a translator failed");
+    }
+
+    /// Writes one line; returns whether it was within the limit of the module.
+    fn write(&self, level: GuestLogLevel, message: &ModuleText) -> bool {
+        // Lines that the log does not take are not counted.
+        if level == GuestLogLevel::Debug && !tracing::enabled!(tracing::Level::DEBUG) {
+            return false;
+        }
+        let Some(left_out) = self.lines.admit() else { return false };
+        let module = &*self.module;
+        if left_out > 0 {
+            tracing::warn!(module, left_out, "lines of this module were left out, because it logs too many");
+        }
+        match level {
+            GuestLogLevel::Debug => tracing::debug!(module, "{message}"),
+            GuestLogLevel::Info => tracing::info!(module, "{message}"),
+            GuestLogLevel::Warn => tracing::warn!(module, "{message}"),
+        }
+        true
+    }
+}
+
+impl Drop for ModuleLog {
+    fn drop(&mut self) {
+        let left_out = self.lines.left_out();
+        if left_out > 0 {
+            tracing::warn!(module = &*self.module, left_out, "lines of this module were left out");
+        }
+    }
+}
 
 /// The remaining log lines of a call.
 pub(super) struct LogBudget {
-    module: Arc<str>,
+    log: Arc<ModuleLog>,
     lines: u32,
     left: u32,
-    /// Lines of all calls.
-    total: u64,
     line_bytes: usize,
 }
 
 impl LogBudget {
-    pub(super) fn new(module: &Arc<str>, limits: &Limits) -> Self {
+    pub(super) fn new(log: &Arc<ModuleLog>, limits: &Limits) -> Self {
         Self {
-            module: Arc::clone(module),
+            log: Arc::clone(log),
             lines: limits.log_lines,
             left: limits.log_lines,
-            total: 0,
             line_bytes: limits.log_line_bytes,
         }
     }
@@ -45,55 +102,13 @@ impl LogBudget {
     pub(super) fn write(&mut self, level: GuestLogLevel, message: &str) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
-        self.total += 1;
-        if self.total > SAMPLED_AFTER && !is_sampled(self.total) {
-            return;
-        }
-        let module = &*self.module;
-        let message = cut(message, self.line_bytes);
-        match level {
-            GuestLogLevel::Debug => tracing::debug!(module, "{message}"),
-            GuestLogLevel::Info => tracing::info!(module, "{message}"),
-            GuestLogLevel::Warn => tracing::warn!(module, "{message}"),
-        }
-        if self.total == SAMPLED_AFTER {
-            tracing::warn!(module, "this module has logged {SAMPLED_AFTER} lines; from now on its lines are sampled");
-        }
-        if left == 0 {
+        let written = self.log.write(level, &ModuleText::cut(message, self.line_bytes));
+        if written && left == 0 {
             tracing::warn!(
-                module,
+                module = &*self.log.module,
                 "this module has logged {} lines in one call; the rest of the call's lines are dropped",
                 self.lines
             );
         }
-    }
-}
-
-/// Truncates a line to `bytes`, and replaces control characters, so that a message cannot forge further lines.
-fn cut(message: &str, bytes: usize) -> String {
-    let end = (0..=bytes.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
-    let mut line: String = message[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if end < message.len() {
-        line.push('…');
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_line_is_truncated_between_characters_and_marked() {
-        assert_eq!(cut("short", 10), "short");
-        assert_eq!(cut("exact", 5), "exact");
-        assert_eq!(cut("longer", 5), "longe…");
-        assert_eq!(cut("äöü", 3), "ä…");
-        assert_eq!(cut("ä", 1), "…");
-    }
-
-    #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(cut("all good\n2026-01-01 ERROR forged\u{1b}[31m", 100), "all good 2026-01-01 ERROR forged [31m");
     }
 }

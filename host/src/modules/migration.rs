@@ -36,7 +36,7 @@ impl MigrationModule {
         sandbox: &Arc<Sandbox>,
     ) -> Result<Self, CallError> {
         let instances = Instances::new(linked, file, sandbox);
-        let manifest = instances.run(|guest, store| guest.describe(store), Ok)?;
+        let manifest = instances.describe(|guest, store| guest.describe(store))?;
         Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, written: OnceLock::new(), instances })
     }
 
@@ -67,7 +67,7 @@ impl MigrationModule {
         });
         let accesses = self.manifest.accesses(direction);
         answer::check(accesses, columns, self.manifest.leaves_residue, batch, outcome)
-            .map_err(|flaw| CallError::Flaw { flaw })
+            .map_err(|flaw| CallError::flaw(&flaw))
     }
 }
 

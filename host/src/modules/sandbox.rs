@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
@@ -19,6 +20,8 @@ use self::artifacts::Artifacts;
 pub use self::artifacts::{CacheError, CacheFolders};
 use self::ticker::Ticker;
 pub use super::limits::Limits;
+use super::memory::{MemoryBudget, MemoryShare};
+use super::text::ModuleText;
 
 /// Interval of the epoch, and so the precision of every deadline.
 const TICK: Duration = Duration::from_millis(10);
@@ -28,6 +31,9 @@ const INSTANCES: u32 = 1_000;
 
 /// Core instances inside one component: the guest and two adapters for its imports.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 4;
+
+/// Stack of an instance beyond that of its WebAssembly code, for the host's functions that it calls.
+const IMPORT_STACK_BYTES: usize = 512 << 10;
 
 /// The first bytes of a WebAssembly file: the magic number, and the format's version and layer.
 const COMPONENT: &[u8; 8] = b"\0asm\x0d\0\x01\0";
@@ -41,6 +47,8 @@ pub struct Sandbox {
     limits: Limits,
     artifacts: Option<Artifacts>,
     compiled: AtomicUsize,
+    translator_memory: Arc<MemoryBudget>,
+    long_calls: Semaphore,
 }
 
 /// Why the sandbox cannot start.
@@ -75,7 +83,7 @@ pub enum ComponentError {
     )]
     CoreModule { path: PathBuf },
     #[error("{} is not a WebAssembly component this host can run; build it with `bbs module build`: {reason}", .path.display())]
-    Compile { path: PathBuf, reason: String },
+    Compile { path: PathBuf, reason: ModuleText },
     #[error("{} took longer than {limit:?} to compile; make it smaller, or give the host more processor time", .path.display())]
     CompileTime { path: PathBuf, limit: Duration },
 }
@@ -89,7 +97,15 @@ impl Sandbox {
         let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
         let artifacts = cache.map(|folders| Artifacts::open(folders, &engine));
         let ticker = Ticker::start(&engine, TICK).map_err(SandboxError::Ticker)?;
-        Ok(Self { _ticker: ticker, engine, limits, artifacts, compiled: AtomicUsize::new(0) })
+        Ok(Self {
+            _ticker: ticker,
+            engine,
+            artifacts,
+            compiled: AtomicUsize::new(0),
+            translator_memory: MemoryBudget::new(limits.translator_memory_bytes),
+            long_calls: Semaphore::new(threads_for_long_calls()),
+            limits,
+        })
     }
 
     /// The number of components that were compiled, because they were not in the cache.
@@ -109,6 +125,16 @@ impl Sandbox {
 
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The memory of a new instance of a translator.
+    pub(super) fn translator_memory(&self) -> MemoryShare {
+        self.translator_memory.share()
+    }
+
+    /// The slices of calls that compute for long: as many at once as threads may be without other tasks.
+    pub(super) fn long_calls(&self) -> &Semaphore {
+        &self.long_calls
     }
 
     /// The number of epoch ticks after which a call of at most `time` is interrupted.
@@ -160,14 +186,22 @@ impl Sandbox {
         });
         match compiled.recv_timeout(limit) {
             Ok(Ok(component)) => Ok(component),
-            Ok(Err(error)) => Err(ComponentError::Compile { path: path.to_owned(), reason: format!("{error:#}") }),
+            Ok(Err(error)) => Err(ComponentError::Compile {
+                path: path.to_owned(),
+                reason: ModuleText::reason(&format!("{error:#}")),
+            }),
             Err(mpsc::RecvTimeoutError::Timeout) => Err(ComponentError::CompileTime { path: path.to_owned(), limit }),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(ComponentError::Compile {
                 path: path.to_owned(),
-                reason: "the compiler panicked; please report it with the file".to_owned(),
+                reason: ModuleText::reason("the compiler panicked; please report it with the file"),
             }),
         }
     }
+}
+
+/// Half of the threads that run tasks, which are as many as the machine has processors.
+fn threads_for_long_calls() -> usize {
+    std::thread::available_parallelism().map_or(1, |threads| (threads.get() / 2).max(1))
 }
 
 /// Rejects files that are no component by their first bytes: the compiler would parse other bytes as WebAssembly text and
@@ -179,7 +213,10 @@ fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
         Some(begin) if begin.starts_with(b"\0asm") => Err(ComponentError::Compile {
             path,
-            reason: format!("its format is {}, which is neither a component nor a core module", hex(&begin[4..])),
+            reason: ModuleText::reason(&format!(
+                "its format is {}, which is neither a component nor a core module",
+                hex(&begin[4..])
+            )),
         }),
         _ => Err(ComponentError::NotWasm { path }),
     }
@@ -206,6 +243,7 @@ fn config(limits: &Limits) -> Config {
         .total_core_instances(INSTANCES * CORE_INSTANCES_PER_COMPONENT)
         .total_memories(INSTANCES)
         .total_tables(INSTANCES * 2)
+        .total_stacks(INSTANCES)
         .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT)
         .max_memories_per_component(1)
         .max_tables_per_component(2)
@@ -216,7 +254,9 @@ fn config(limits: &Limits) -> Config {
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
         .max_wasm_stack(limits.stack_bytes)
-        // No import suspends a module; without the support for that, a call costs a quarter.
+        // The import `next` runs on its guest's stack as well, up to where it waits.
+        .async_stack_size(limits.stack_bytes + IMPORT_STACK_BYTES)
+        // No export or import is asynchronous in the component model's sense; without the support, a call costs a quarter.
         .concurrency_support(false)
         .wasm_component_model(true)
         .wasm_memory64(false)

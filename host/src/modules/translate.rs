@@ -1,6 +1,10 @@
 //! The interface between the translator chain and an implementation of a translator, which in production is a sandboxed
 //! component. Owns the types; independent of sandbox and HTTP.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 /// A semantic API version, `major.minor`, or a side shape of one, `major.minor-name`.
@@ -214,25 +218,57 @@ pub struct ChangedRecord {
 pub struct TranslateError {
     /// The cause; names the module and its digest if the module is at fault.
     pub reason: String,
+    /// Whether the input or the answer is too large for the limits of a module: a smaller page of a list may succeed.
+    pub exceeds_limits: bool,
 }
 
-/// The next newer version of the API: the next translator, or the host's own handlers.
-pub type Next<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError>;
+impl TranslateError {
+    /// An error whatever the size of the input.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), exceeds_limits: false }
+    }
+}
 
-/// A translator that is ready to run. Calls block, so the chain runs outside the async threads.
+/// A translator's call of the next newer version of the API: the next translator, or the host's own handlers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextCall {
+    /// The method's name.
+    pub method: String,
+    /// The encoded request.
+    pub request: Vec<u8>,
+}
+
+/// The encoded answer to a call.
+pub type NextAnswer = Result<Vec<u8>, TranslateError>;
+
+/// What a running call has come to.
+#[derive(Debug)]
+pub enum CallProgress {
+    /// It waits for the answer to a call of the next newer version.
+    Next(NextCall),
+    /// It has ended.
+    Answered(NextAnswer),
+}
+
+/// A call that runs in a translator. Dropping it ends it.
+pub trait TranslatedCall: Send {
+    /// Runs the translator until it calls the next newer version or ends. `answer` is that to its last call; `None` at the
+    /// beginning. The time between two runs does not count against the translator's deadline.
+    ///
+    /// The call fails if the translator returns a fault, traps or exceeds a limit.
+    fn resume(&mut self, answer: Option<NextAnswer>) -> BoxFuture<'_, CallProgress>;
+}
+
+/// A translator that is ready to run.
 pub trait Translate: Send + Sync {
     /// The translator's manifest.
     fn manifest(&self) -> &TranslatorManifest;
 
-    /// The number of calls that it can answer concurrently; further calls wait.
+    /// The number of calls that it can answer concurrently; further calls fail.
     fn instances(&self) -> usize;
 
-    /// Answers one method of the older API by calling the next newer version through `next`. The time spent in `next` does
-    /// not count against the translator's deadline.
-    ///
-    /// # Errors
-    /// If the translator returns a fault, traps or exceeds a limit.
-    fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError>;
+    /// Begins a call of a method of the older API.
+    fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_>;
 
     /// The events that subscribers of `method`, one of its event streams, receive for an operation: for its changes, and the
     /// newer version's events of them.
@@ -242,9 +278,9 @@ pub trait Translate: Send + Sync {
     fn events(
         &self,
         method: &str,
-        changes: &[ChangedRecord],
-        newer: &[TranslatedEvent],
-    ) -> Result<Vec<TranslatedEvent>, TranslateError>;
+        changes: &Arc<[ChangedRecord]>,
+        newer: Vec<TranslatedEvent>,
+    ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>>;
 }
 
 #[cfg(test)]

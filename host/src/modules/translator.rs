@@ -1,13 +1,26 @@
 //! A translator as a sandboxed component; the chain's [`Translate`] in production.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::bindings::translator_0_1::Translator;
+use bytes::Bytes;
+use futures_executor::block_on;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use wasmtime::Store;
+
+use super::bindings::translator_0_1::{GuestFuture, Translator, TranslatorGuest};
 use super::call::CallError;
-use super::instance::Instances;
+use super::exchange::Exchange;
+use super::instance::{Instance, InstanceState, Instances, begin};
 use super::rules;
+use super::running::{GuestProgress, RunningGuest, interrupt_between_slices};
 use super::sandbox::Sandbox;
-use super::translate::{ChangedRecord, Next, Translate, TranslateError, TranslatedEvent, TranslatorManifest};
+use super::text::ModuleText;
+use super::translate::{
+    CallProgress, ChangedRecord, NextAnswer, Translate, TranslateError, TranslatedCall, TranslatedEvent,
+    TranslatorManifest,
+};
 
 /// A loaded translator.
 pub struct TranslatorModule {
@@ -25,8 +38,10 @@ impl TranslatorModule {
         sandbox: &Arc<Sandbox>,
     ) -> Result<Self, CallError> {
         let instances = Instances::new(linked, file, sandbox);
-        let manifest = instances.run(|guest, store| guest.describe(store), Ok)?;
-        let manifest = manifest.map_err(|flaw| CallError::Flaw { flaw })?;
+        let limit = sandbox.limits().manifest_bytes;
+        let described = running(&instances, false, limit, |guest, store| guest.describe(store).boxed(), Ok).finish();
+        let manifest = block_on(described).map_err(|error| error.of_manifest(limit))?;
+        let manifest = manifest.map_err(|flaw| CallError::flaw(&flaw))?;
         Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, instances })
     }
 
@@ -45,13 +60,20 @@ impl TranslatorModule {
         self.instances.idle()
     }
 
+    fn answer_bytes(&self) -> usize {
+        self.instances.sandbox.limits().answer_bytes
+    }
+
     /// The answer to a call of `method`; the inner error is the fault that the module returned.
-    fn answered<T>(&self, method: &str, answer: Result<Result<T, String>, CallError>) -> Result<T, TranslateError> {
-        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TranslateError {
-            reason: format!(
+    fn answered<T>(&self, method: &str, answer: Result<Result<T, ModuleText>, CallError>) -> Result<T, TranslateError> {
+        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| {
+            self.instances.log().failed(method, &error);
+            let exceeds_limits = matches!(error, CallError::Memory { .. } | CallError::Answer { .. });
+            let reason = format!(
                 "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
                 self.manifest.serves, self.manifest.onto, self.file, self.digest
-            ),
+            );
+            TranslateError { reason, exceeds_limits }
         })
     }
 }
@@ -65,21 +87,97 @@ impl Translate for TranslatorModule {
         self.instances.most()
     }
 
-    fn call(&self, method: &str, request: &[u8], next: Next<'_>) -> Result<Vec<u8>, TranslateError> {
-        let answer = self.instances.run(|guest, store| guest.call(store, method, request, next), Ok);
-        self.answered(method, answer)
+    fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
+        let (method, called) = (method.to_owned(), method.to_owned());
+        let guest = running(
+            &self.instances,
+            true,
+            self.answer_bytes(),
+            |guest, store| async move { guest.call(store, &called, &request).await }.boxed(),
+            Ok,
+        );
+        Box::new(ModuleCall { module: self, method, guest })
     }
 
     fn events(
         &self,
         method: &str,
-        changes: &[ChangedRecord],
-        newer: &[TranslatedEvent],
-    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
-        let events =
-            self.instances.run(|guest, store| guest.events(store, method, changes, newer), rules::check_events);
-        self.answered(method, events)
+        changes: &Arc<[ChangedRecord]>,
+        newer: Vec<TranslatedEvent>,
+    ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>> {
+        let (method, called, changes) = (method.to_owned(), method.to_owned(), Arc::clone(changes));
+        let guest = running(
+            &self.instances,
+            false,
+            self.answer_bytes(),
+            |guest, store| async move { guest.events(store, &called, &changes, &newer).await }.boxed(),
+            rules::check_events,
+        );
+        async move { self.answered(&method, guest.finish().await) }.boxed()
     }
+}
+
+/// A call of a module, with what its errors name.
+struct ModuleCall<'a> {
+    module: &'a TranslatorModule,
+    method: String,
+    guest: RunningGuest<'a, Result<Vec<u8>, ModuleText>>,
+}
+
+impl TranslatedCall for ModuleCall<'_> {
+    fn resume(&mut self, answer: Option<NextAnswer>) -> BoxFuture<'_, CallProgress> {
+        let resumed = async {
+            match self.guest.resume(answer).await {
+                GuestProgress::Next(call) => CallProgress::Next(call),
+                GuestProgress::Ended(ended) => CallProgress::Answered(self.module.answered(&self.method, ended)),
+            }
+        };
+        resumed.boxed()
+    }
+}
+
+/// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept` accepted
+/// its result.
+fn running<'a, R: Send + 'a>(
+    instances: &'a Instances<Translator>,
+    has_next: bool,
+    answer_bytes: usize,
+    call: impl for<'s> FnOnce(&'s TranslatorGuest, &'s mut Store<InstanceState>) -> GuestFuture<'s, R> + Send + 'a,
+    accept: impl FnOnce(R) -> Result<R, CallError> + Send + 'a,
+) -> RunningGuest<'a, R> {
+    let exchange = Exchange::new(has_next);
+    let connected = Arc::clone(&exchange);
+    let guest = async move {
+        // Calls wait before they begin, in the chain: one that waited here would keep what the chain holds.
+        let mut slot = instances.take(Duration::ZERO)?;
+        let mut instance = match slot.idle.take() {
+            Some(mut instance) => {
+                instance.store.data_mut().exchange = connected;
+                instance
+            }
+            None => start(instances, connected).await?,
+        };
+        begin(&mut instance.store, 1, answer_bytes);
+        let answer = call(&instance.guest, &mut instance.store).await;
+        let answer = answer.map_err(|error| instances.failed(&instance.store, &error))?;
+        let answer = accept(answer)?;
+        slot.give_back(instance);
+        Ok(answer)
+    };
+    RunningGuest::new(guest.boxed(), exchange, instances.sandbox.long_calls(), instances.sandbox.limits().call_time)
+}
+
+async fn start(
+    instances: &Instances<Translator>,
+    exchange: Arc<Exchange>,
+) -> Result<Instance<TranslatorGuest>, CallError> {
+    let mut store = instances.store(instances.sandbox.translator_memory());
+    store.data_mut().exchange = exchange;
+    interrupt_between_slices(&mut store);
+    begin(&mut store, 1, instances.sandbox.limits().answer_bytes);
+    let guest = instances.linked.instantiate(&mut store).await;
+    let guest = guest.map_err(|error| instances.not_started(&store, &error))?;
+    Ok(Instance { store, guest })
 }
 
 impl std::fmt::Debug for TranslatorModule {

@@ -51,7 +51,8 @@ fn events_without_a_revision_equal_those_of_diego() {
             [created, changed, event(&format!("{kind}_removed"), record, b"trace", b"")]
         };
         for stream in streams {
-            let sent = translator.events(stream, &[], &events(&current)).unwrap();
+            let sent = futures_executor::block_on(translator.events(stream, &Arc::default(), events(&current).into()))
+                .unwrap();
             assert_eq!(sent, events(&oldest), "{case} of {stream}");
         }
     }
@@ -88,7 +89,10 @@ fn generated_desired_lrps_of_old_streams_are_as_the_oracle_says() {
         let message = proto::DesiredLrpCreatedEvent { desired_lrp: Some(lrp.clone()), trace_id: b"trace".to_vec() };
         let payload = message.encode_to_vec();
         let newer = TranslatedEvent { name: "desired_lrp_created".to_owned(), payload, cells: None };
-        let [sent] = <[_; 1]>::try_from(translator.events("EventStream", &[], &[newer]).unwrap()).unwrap();
+        let [sent] = <[_; 1]>::try_from(
+            futures_executor::block_on(translator.events("EventStream", &Arc::default(), vec![newer])).unwrap(),
+        )
+        .unwrap();
         layers::desired_lrp_without_layers(&mut lrp);
         for action in [&mut lrp.action, &mut lrp.setup, &mut lrp.monitor] {
             *action = action.take().map(unwrapped);
@@ -161,7 +165,7 @@ async fn stream_of_groups_is_requested_by_get_alone() {
 
 /// A host whose only translator is the guest with failing event streams.
 async fn failing(limits: Limits) -> Server {
-    let translator: Arc<dyn Translate> = modules::translator("event-streams", &modules::sandbox_with(limits));
+    let translator: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox_with(limits));
     Server::start(Options { kind: Kind::Sqlite, translators: vec![translator], ..Options::default() }).await
 }
 
@@ -169,9 +173,9 @@ async fn failing(limits: Limits) -> Server {
 async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
     let server = failing(Limits { call_time: Duration::from_millis(100), ..Limits::default() }).await;
     let events = server.service.events();
-    for path in ["/v1/traps", "/v1/loops", "/v1/forges", "/v1/refuses"] {
+    for path in ["/v1.1-hostile/traps", "/v1.1-hostile/loops", "/v1.1-hostile/forges", "/v1.1-hostile/refuses"] {
         let (fails, too) = (EventStream::get(server.url(path), "").await, EventStream::get(server.url(path), "").await);
-        let same = EventStream::get(server.url("/v1/same"), "").await;
+        let same = EventStream::get(server.url("/v1.1-hostile/same"), "").await;
         let native = EventStream::open(server.url(TASKS), "").await;
         for result in [&b"first"[..], b"fail", b"last"] {
             events.publish(task(result));
@@ -190,18 +194,16 @@ async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
     }
 }
 
-/// Goal: a translator whose subscriber has gone is still counted as running, so that subscribers who come and go cannot
-/// take more of its instances than one.
-/// Method: one instance and no waiting for it. The next subscriber's event waits until the first run is stopped.
+/// Goal: a translation ends with its subscriber, so that subscribers who come and go cannot take more than one instance.
+/// Method: one instance. The next subscriber's event is translated although the first one's translation never ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn translation_for_a_subscriber_that_has_gone_keeps_its_place() {
-    let limits =
-        Limits { call_time: Duration::from_secs(1), instances: 1, instance_wait: Duration::ZERO, ..Limits::default() };
-    let module = modules::translator("event-streams", &modules::sandbox_with(limits));
+async fn translation_for_a_subscriber_that_has_gone_ends() {
+    let limits = Limits { call_time: Duration::from_secs(60), instances: 1, ..Limits::default() };
+    let module = modules::translator("hostile-translator", &modules::sandbox_with(limits));
     let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
     let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
     let events = server.service.events();
-    let mut gone = EventStream::get(server.url("/v1/loops"), "").await;
+    let mut gone = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
     events.publish(task(b"first"));
     gone.next().await.unwrap();
     until(|| module.idle_instances() == 1).await;
@@ -209,7 +211,7 @@ async fn translation_for_a_subscriber_that_has_gone_keeps_its_place() {
     until(|| module.idle_instances() == 0).await;
     drop(gone);
     until(|| events.subscribers() == 0).await;
-    let mut next = EventStream::get(server.url("/v1/loops"), "").await;
+    let mut next = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
     events.publish(task(b"second"));
     let created: proto::TaskCreatedEvent = next.next().await.expect("its event is translated").message();
     assert_eq!(created.task.unwrap().result, b"second");
@@ -218,7 +220,7 @@ async fn translation_for_a_subscriber_that_has_gone_keeps_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_translator_delays_neither_native_streams_nor_calls() {
     let server = failing(Limits { call_time: Duration::from_secs(20), instances: 2, ..Limits::default() }).await;
-    let _slow = EventStream::get(server.url("/v1/loops"), "").await;
+    let _slow = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
     let mut native = EventStream::open(server.url(TASKS), "").await;
     let began = Instant::now();
     for _ in 0..100 {
@@ -232,7 +234,7 @@ async fn slow_translator_delays_neither_native_streams_nor_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn translator_may_send_more_events_than_there_are() {
     let server = failing(Limits::default()).await;
-    let twice = EventStream::get(server.url("/v1/twice"), "").await;
+    let twice = EventStream::get(server.url("/v1.1-hostile/twice"), "").await;
     for number in 0..500 {
         server.service.events().publish(task(number.to_string().as_bytes()));
     }

@@ -1,7 +1,10 @@
 //! Gaps, served versions, what a path resolves to at a version, and what a translator may call.
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
 use super::*;
-use crate::modules::translate::{ChangedRecord, Next, TranslatedEvent, TranslatorManifest};
+use crate::modules::translate::{ChangedRecord, TranslatedCall, TranslatedEvent, TranslatorManifest};
 
 /// A translator that is not called.
 struct StubTranslator(TranslatorManifest);
@@ -15,16 +18,16 @@ impl Translate for StubTranslator {
         1
     }
 
-    fn call(&self, _: &str, _: &[u8], _: Next<'_>) -> Result<Vec<u8>, TranslateError> {
+    fn call(&self, _: &str, _: Bytes) -> Box<dyn TranslatedCall + '_> {
         unreachable!("resolving calls no translator")
     }
 
     fn events(
         &self,
         _: &str,
-        _: &[ChangedRecord],
-        _: &[TranslatedEvent],
-    ) -> Result<Vec<TranslatedEvent>, TranslateError> {
+        _: &Arc<[ChangedRecord]>,
+        _: Vec<TranslatedEvent>,
+    ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>> {
         unreachable!("resolving calls no translator")
     }
 }
@@ -253,4 +256,15 @@ fn newest_revision_of_a_route_has_no_suffix_in_diegos_name() {
         let chain = TranslatorChain::new(Vec::new(), version("1.1")).unwrap();
         assert_eq!(chain.by_path(version("1.1"), Verb::Post, path).unwrap().diego_name(), name);
     }
+}
+
+#[test]
+fn chain_of_more_translators_than_a_run_may_have_is_refused() {
+    let line = |length: u32| {
+        let version = |minor| if minor == length { "1.1".to_owned() } else { format!("0.{minor}") };
+        let steps = (0..length).map(|minor| step(&version(minor), &version(minor + 1), &[], &[]));
+        TranslatorChain::new(steps.collect(), ApiVersion::new(1, 1)).map(|chain| chain.steps())
+    };
+    assert_eq!(line(32), Ok(32));
+    assert_eq!(line(33), Err(ApiError::TooLong { translators: 33 }));
 }

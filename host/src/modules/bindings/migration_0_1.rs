@@ -10,8 +10,9 @@ use super::link_types;
 use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use crate::modules::instance::{InstanceState, Linked};
+use crate::modules::instance::{InstanceState, Linked, LinkedBlocking};
 use crate::modules::log::GuestLogLevel;
+use crate::modules::text::ModuleText;
 
 mod generated {
     wasmtime::component::bindgen!({
@@ -51,7 +52,9 @@ impl Migration {
 
 impl Linked for Migration {
     type Guest = MigrationGuest;
+}
 
+impl LinkedBlocking for Migration {
     fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<MigrationGuest> {
         Ok(MigrationGuest(self.0.instantiate(store)?))
     }
@@ -71,7 +74,7 @@ impl MigrationGuest {
         direction: Direction,
         run: &RunArguments,
         batch: &Batch,
-    ) -> wasmtime::Result<Result<Outcome, String>> {
+    ) -> wasmtime::Result<Result<Outcome, ModuleText>> {
         let columns: Vec<Vec<_>> = batch.tables.iter().map(|table| table.columns.iter().map(lend).collect()).collect();
         let tables: Vec<_> = batch
             .tables
@@ -87,7 +90,7 @@ impl MigrationGuest {
             Direction::Up => self.0.call_up(store, run, batch)?,
             Direction::Down => self.0.call_down(store, run, batch)?,
         };
-        Ok(answer.map(outcome).map_err(|fault| fault.reason))
+        Ok(answer.map(outcome).map_err(|fault| ModuleText::reason(&fault.reason)))
     }
 }
 
@@ -101,7 +104,7 @@ fn outcome(outcome: wire_columns::Outcome) -> Outcome {
         refused: outcome
             .refused
             .into_iter()
-            .map(|refusal| Refusal { unit: refusal.unit, reason: refusal.reason })
+            .map(|refusal| Refusal { unit: refusal.unit, reason: ModuleText::reason(&refusal.reason).into() })
             .collect(),
         residue: outcome.residue,
     }

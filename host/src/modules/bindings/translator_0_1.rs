@@ -1,27 +1,26 @@
-//! `diego:translator@0.1.0`, adapted to the host's translator manifest.
 //! `diego:translator@0.1.0`, converted to the host's translator manifest.
-//!
-//! A guest's store requires `'static` data, while `next` is borrowed for one call. A scoped thread-local variable connects
-//! them: guest and `next` run on the caller's thread, one inside the other.
 
-use scoped_tls_hkt::scoped_thread_local;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::translator::log::Level as WireLevel;
 use self::generated::diego::translator::types as wire;
 use super::link_types;
-use crate::modules::instance::{InstanceState, Linked, outside};
+use crate::modules::instance::{InstanceState, Linked};
 use crate::modules::log::GuestLogLevel;
+use crate::modules::text::ModuleText;
 use crate::modules::translate::{
-    AnswerForm, ApiVersion, ChangedRecord, Method, Next, SideName, TranslateError, TranslatedEvent, TranslatorManifest,
-    Verb,
+    AnswerForm, ApiVersion, ChangedRecord, Method, NextCall, SideName, TranslatedEvent, TranslatorManifest, Verb,
 };
 
 mod generated {
     wasmtime::component::bindgen!({
         path: "../sdk/wit/translator-0.1.0",
         world: "translator",
+        exports: { default: async },
         ownership: Borrowing { duplicate_if_necessary: true },
     });
 }
@@ -32,18 +31,8 @@ const NEXT: &str = "diego:translator/next@0.1.0";
 /// The interfaces with functions that a component may import.
 pub(in crate::modules) const IMPORTS: &[&str] = &[LOG, NEXT];
 
-/// An object-safe form of `next`, for the scoped variable.
-trait Newer {
-    fn call(&mut self, method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError>;
-}
-
-impl<F: FnMut(&str, &[u8]) -> Result<Vec<u8>, TranslateError> + ?Sized> Newer for &mut F {
-    fn call(&mut self, method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError> {
-        self(method, request)
-    }
-}
-
-scoped_thread_local!(static mut NEWER: for<'a> &'a mut (dyn Newer + 'a));
+/// A call into a guest.
+pub(in crate::modules) type GuestFuture<'a, R> = BoxFuture<'a, wasmtime::Result<R>>;
 
 pub(in crate::modules) struct Translator(generated::TranslatorPre<InstanceState>);
 
@@ -64,64 +53,61 @@ impl Translator {
                 Ok(())
             },
         )?;
-        linker.instance(NEXT)?.func_wrap(
+        linker.instance(NEXT)?.func_wrap_async(
             "call",
             |store: StoreContextMut<'_, InstanceState>, (method, request): (String, Vec<u8>)| {
-                let answer = outside(store, || call_next(&method, &request))?;
-                Ok((answer.map_err(|error| wire::Fault { reason: error.reason }),))
+                let exchange = Arc::clone(&store.data().exchange);
+                Box::new(async move {
+                    let answer = exchange.call_next(NextCall { method, request }).await;
+                    Ok((answer.map_err(|error| wire::Fault { reason: error.reason }),))
+                })
             },
         )?;
         Ok(Self(generated::TranslatorPre::new(linker.instantiate_pre(component)?)?))
     }
-}
 
-/// Calls the next version; there is none outside a request, such as in `describe`.
-fn call_next(method: &str, request: &[u8]) -> Result<Vec<u8>, TranslateError> {
-    if !NEWER.is_set() {
-        return Err(TranslateError { reason: "`next` can be called only during `call`".to_owned() });
+    pub(in crate::modules) async fn instantiate(
+        &self,
+        store: &mut Store<InstanceState>,
+    ) -> wasmtime::Result<TranslatorGuest> {
+        Ok(TranslatorGuest(self.0.instantiate_async(store).await?))
     }
-    NEWER.with(|next| next.call(method, request))
 }
 
 impl Linked for Translator {
     type Guest = TranslatorGuest;
-
-    fn instantiate(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<TranslatorGuest> {
-        Ok(TranslatorGuest(self.0.instantiate(store)?))
-    }
 }
 
 pub(in crate::modules) struct TranslatorGuest(generated::Translator);
 
 impl TranslatorGuest {
     /// The manifest. The inner error is what is wrong with it.
-    pub(in crate::modules) fn describe(
+    pub(in crate::modules) async fn describe(
         &self,
         store: &mut Store<InstanceState>,
     ) -> wasmtime::Result<Result<TranslatorManifest, String>> {
-        Ok(manifest(self.0.call_describe(store)?))
+        Ok(manifest(self.0.call_describe(store).await?))
     }
 
     /// Calls a method of the older API. The inner error is the fault that the module returned.
-    pub(in crate::modules) fn call(
+    pub(in crate::modules) async fn call(
         &self,
         store: &mut Store<InstanceState>,
         method: &str,
         request: &[u8],
-        mut next: Next<'_>,
-    ) -> wasmtime::Result<Result<Vec<u8>, String>> {
-        let answer = NEWER.set(&mut next, || self.0.call_call(store, method, request))?;
-        Ok(answer.map_err(|fault| fault.reason))
+    ) -> wasmtime::Result<Result<Vec<u8>, ModuleText>> {
+        let answer = self.0.call_call(store, method, request).await?;
+        Ok(answer.map_err(|fault| ModuleText::reason(&fault.reason)))
     }
 
     /// The events of an operation. The inner error is the fault that the module returned.
-    pub(in crate::modules) fn events(
+    pub(in crate::modules) async fn events(
         &self,
         store: &mut Store<InstanceState>,
         method: &str,
         changes: &[ChangedRecord],
         newer: &[TranslatedEvent],
-    ) -> wasmtime::Result<Result<Vec<TranslatedEvent>, String>> {
+    ) -> wasmtime::Result<Result<Vec<TranslatedEvent>, ModuleText>> {
         let changes: Vec<_> = changes
             .iter()
             .map(|ChangedRecord { message, before, after }| wire::Change {
@@ -140,9 +126,11 @@ impl TranslatorGuest {
                 cells: cells.as_deref(),
             })
             .collect();
-        let answer = self.0.call_events(store, method, wire::Operation { changes: &changes, events: &events })?;
+        let answer = self.0.call_events(store, method, wire::Operation { changes: &changes, events: &events }).await?;
         let event = |wire::EventResult { name, payload, cells }| TranslatedEvent { name, payload, cells };
-        Ok(answer.map(|events| events.into_iter().map(event).collect()).map_err(|fault| fault.reason))
+        Ok(answer
+            .map(|events| events.into_iter().map(event).collect())
+            .map_err(|fault| ModuleText::reason(&fault.reason)))
     }
 }
 

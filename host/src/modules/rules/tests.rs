@@ -1,6 +1,7 @@
 //! Each rule of a manifest, satisfied and violated.
 
 use super::*;
+use crate::layout::manifest::Change;
 use crate::modules::translate::{AnswerForm, ApiVersion, Method};
 
 fn migration() -> Manifest {
@@ -49,6 +50,23 @@ fn name_is_words_joined_by_hyphens() {
 }
 
 #[test]
+fn names_and_paths_are_lines_of_limited_length() {
+    use crate::layout::manifest::Change;
+    for wrong in ["t\u{1b}[31m", "two\nlines", &"a".repeat(201)] {
+        let is_text = |error| matches!(error, Err(ManifestError::Text { .. }));
+        let changes = vec![Change::DropTable { table: wrong.to_owned() }];
+        assert!(is_text(check_migration(&Manifest { changes, ..migration() })), "{wrong:?}");
+        for manifest in [
+            TranslatorManifest { methods: vec![method(wrong, "a")], ..translator() },
+            TranslatorManifest { methods: vec![method("A", wrong)], ..translator() },
+            TranslatorManifest { hides: vec![wrong.to_owned()], ..translator() },
+        ] {
+            assert!(is_text(check_translator(&manifest)), "{wrong:?}");
+        }
+    }
+}
+
+#[test]
 fn summary_is_one_line() {
     for wrong in ["", "two\nlines", "colours \u{1b}[31m", &"a".repeat(201)] {
         let summary = wrong.to_owned();
@@ -57,6 +75,17 @@ fn summary_is_one_line() {
         assert!(is_summary(check_translator(&TranslatorManifest { summary, ..translator() })), "{wrong:?}");
     }
     assert_eq!(check_migration(&Manifest { summary: "a".repeat(200), ..migration() }), Ok(()));
+}
+
+#[test]
+fn manifest_is_bounded_in_size() {
+    let drops = |names: usize| vec![Change::DropTable { table: "t".repeat(TEXT_BYTES) }; names];
+    let too_large = Err(ManifestError::TooLarge);
+    assert_eq!(check_migration(&Manifest { changes: drops(MANIFEST_BYTES / TEXT_BYTES), ..migration() }), too_large);
+    assert_eq!(check_migration(&Manifest { changes: drops(200), ..migration() }), Ok(()));
+    assert_eq!(check_migration(&Manifest { summary: "s".repeat(MANIFEST_BYTES), ..migration() }), too_large);
+    let many = vec![method("A", "a"); MANIFEST_BYTES / 50];
+    assert_eq!(check_translator(&TranslatorManifest { methods: many, ..translator() }), too_large);
 }
 
 #[test]
@@ -123,7 +152,7 @@ fn each_method_has_a_verb_and_path_of_its_own() {
 #[test]
 fn name_of_an_event_is_one_line() {
     let named = |name: &str| TranslatedEvent { name: name.to_owned(), payload: vec![], cells: None };
-    let checked = |name: &str| check_events(Ok(vec![named("first"), named(name)]));
+    let checked = |name: &str| check_events::<String>(Ok(vec![named("first"), named(name)]));
     assert_eq!(checked("actual_lrp_created"), Ok(Ok(vec![named("first"), named("actual_lrp_created")])));
     for wrong in ["", "a\ndata: forged", "a\r", &"a".repeat(101)] {
         assert!(matches!(checked(wrong), Err(CallError::Flaw { .. })), "{wrong:?}");

@@ -70,6 +70,11 @@ fn misbehave(name: &[u8]) -> Result<(), Fault> {
         }
         b"trap" => panic!("trap on request"),
         b"fault" => return Err(Fault { reason: "fault on request".into() }),
+        b"long-fault" => return Err(Fault { reason: "forged\n\u{1b}[31m".repeat(2 << 20) }),
+        b"log-and-trap" => {
+            (0..90).for_each(|line| log(Level::Warn, &format!("flood {line}")));
+            panic!("trap on request")
+        }
         b"log-flood" => (0..10_000).for_each(|line| log(Level::Warn, &format!("flood {line} {}", "x".repeat(5_000)))),
         _ => {}
     }
@@ -111,6 +116,10 @@ fn malformed(name: &[u8], rows: usize) -> Outcome {
             Outcome { tables: vec![Written { shape, columns: vec![sizes(0)] }], ..correct }
         }
         b"undeclared-residue" => Outcome { residue: vec![Some(vec![1]); rows], ..correct },
+        b"refuses-at-length" => {
+            let reason = "forged\n\u{1b}[31m".repeat(1 << 20);
+            Outcome { refused: vec![Refusal { unit: 0, reason }], ..correct }
+        }
         b"refuses-unknown-unit" => {
             Outcome { refused: vec![Refusal { unit: rows as u32, reason: "there is no such unit".into() }], ..correct }
         }

@@ -1,0 +1,233 @@
+//! One run of the chain: calls the translators from a client's version to the native handler, and bounds what all runs
+//! together take. A future without a thread of its own: a run that waits for the database costs none, and a chain of any
+//! length needs no deeper stack.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::chain::{CallTarget, TranslatorChain};
+use super::handlers::{self, HandlerCall};
+use super::{Api, NotHeld, Request};
+use crate::domain::Page;
+use crate::modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
+use crate::store::Key;
+
+/// Longest wait for a permit. Below the time after which Diego's clients give up.
+const WAIT: Duration = Duration::from_secs(5);
+/// Longest time in translators, from the first one's start. A native handler that has begun is not interrupted.
+const RUN_TIME: Duration = Duration::from_secs(30);
+/// Most calls of a newer version during one run, by all translators together.
+const NEXT_CALLS: usize = 1_000;
+/// A request with a larger body is large: translating it takes as long as many others.
+const LARGE_BODY: usize = 256 << 10;
+/// Most runs of large requests at once; at most half of the permits.
+const LARGE_RUNS: usize = 2;
+
+/// The part of a list that one run of the chain answers.
+#[derive(Debug)]
+pub(super) enum Extent {
+    Whole,
+    Page { after: Option<Key>, units: u32 },
+}
+
+/// The result of one run.
+pub(super) struct Run {
+    pub(super) answer: Result<Vec<u8>, RunError>,
+    /// The key after which the next page starts; `None` after the last page.
+    pub(super) next: Option<Key>,
+    /// Whether the end of the page is known, so that `next` is valid although there is no answer.
+    pub(super) is_page_read: bool,
+}
+
+/// Why a run has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error(transparent)]
+    NotHeld(NotHeld),
+    #[error("this host runs as many calls of older API versions as it can at once; send the request again")]
+    Busy,
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+}
+
+/// Bounds concurrent runs of the chain.
+pub(super) struct RunPermits {
+    /// To the instances of each translator, without those that translate events, so that a run that has started never
+    /// waits for an instance of a module further along. And to half of the database's readers, since a run keeps one for
+    /// its page: native calls have the other half.
+    runs: Semaphore,
+    large: Semaphore,
+}
+
+/// The right to run the chain, until this is dropped.
+struct RunPermit<'a> {
+    _large: Option<SemaphorePermit<'a>>,
+    _run: SemaphorePermit<'a>,
+}
+
+impl RunPermits {
+    pub(super) fn new(chain: &TranslatorChain, readers: usize) -> Self {
+        let steps = || 0..chain.steps();
+        // Without translators there are no runs to bound.
+        let instances = steps().map(|step| chain.translator(step).instances()).min().unwrap_or(0);
+        let event_runs = steps().filter(|step| chain.has_streams(*step)).count();
+        let runs = instances.saturating_sub(event_runs).min(readers / 2).max(1);
+        Self { runs: Semaphore::new(runs), large: Semaphore::new(LARGE_RUNS.min(runs / 2).max(1)) }
+    }
+
+    async fn take(&self, request: &Request) -> Result<RunPermit<'_>, RunError> {
+        let permit = async {
+            // First, so that a large request that waits takes no permit from small ones.
+            let large = match request.body.len() > LARGE_BODY {
+                true => Some(self.large.acquire().await.expect("the semaphore is never closed")),
+                false => None,
+            };
+            RunPermit { _large: large, _run: self.runs.acquire().await.expect("the semaphore is never closed") }
+        };
+        let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
+        Ok(permit.map_err(|_| RunError::Busy)??)
+    }
+}
+
+/// # Errors
+/// The client disconnects before `work` ends.
+async fn or_abandoned<T>(abandoned: &CancellationToken, work: impl Future<Output = T>) -> Result<T, TranslateError> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = abandoned.cancelled() => Err(TranslateError::new("the client has disconnected")),
+    }
+}
+
+impl Api {
+    pub(super) async fn run(&self, target: CallTarget, request: &Request, extent: Extent) -> Run {
+        let failed = |answer| Run { answer, next: None, is_page_read: false };
+        // Before the page, which holds a connection: a run that waits for its permit must not hold what others may need.
+        let _permit = match &target {
+            CallTarget::Native(_) | CallTarget::Stream(_) => None,
+            CallTarget::Translated { .. } => match self.permits.take(request).await {
+                Ok(permit) => Some(permit),
+                Err(error) => return failed(Err(error)),
+            },
+        };
+        let mut page = match extent {
+            Extent::Whole => None,
+            Extent::Page { after, units } => match Page::begin(self.service.store(), after, units).await {
+                Ok(page) => Some(page),
+                Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
+            },
+        };
+        let answer = self.run_chain(target, request, &mut page).await;
+        let is_page_read = page.as_ref().is_some_and(Page::is_read);
+        Run { answer, next: page.and_then(Page::next), is_page_read }
+    }
+
+    async fn run_chain(
+        &self,
+        mut target: CallTarget,
+        request: &Request,
+        page: &mut Option<Page>,
+    ) -> Result<Vec<u8>, RunError> {
+        let mut translators = RunningChain {
+            api: self,
+            request,
+            calls: Vec::new(),
+            next_calls: 0,
+            deadline: Instant::now() + RUN_TIME,
+            exceeds_limits: false,
+        };
+        let mut body = request.body.clone();
+        loop {
+            let answer = match target {
+                CallTarget::Native(method) => {
+                    let call = HandlerCall { body: &body, trace_id: &request.trace_id };
+                    let answer = handlers::answer(&self.service, method, call, page.as_mut()).await;
+                    Some(Ok(answer.map_err(RunError::NotHeld)?))
+                }
+                CallTarget::Stream(stream) => {
+                    let name = stream.name();
+                    let reason = format!("{name:?} is an event stream; subscribe to it instead of calling it");
+                    Some(Err(TranslateError::new(reason)))
+                }
+                CallTarget::Translated { step, method, .. } => {
+                    let call = self.chain.translator(step).call(&method, body);
+                    translators.calls.push((step, call));
+                    None
+                }
+            };
+            match translators.resume(answer).await? {
+                Resumed::Next(next, request) => (target, body) = (next, request.into()),
+                Resumed::Answered(answer) => {
+                    let exceeds_limits = translators.exceeds_limits;
+                    return Ok(answer.map_err(|error| TranslateError { exceeds_limits, ..error })?);
+                }
+            }
+        }
+    }
+}
+
+/// The translators that a run has called and that have not answered.
+struct RunningChain<'a> {
+    api: &'a Api,
+    request: &'a Request,
+    /// The last one was called by the one before it.
+    calls: Vec<(usize, Box<dyn TranslatedCall + 'a>)>,
+    next_calls: usize,
+    deadline: Instant,
+    /// Whether a translator failed because a page was too large for it, whatever the translators before it make of that.
+    exceeds_limits: bool,
+}
+
+enum Resumed {
+    /// The call that the chain waits for.
+    Next(CallTarget, Vec<u8>),
+    /// The answer of the whole chain.
+    Answered(NextAnswer),
+}
+
+impl RunningChain<'_> {
+    /// Runs the translators until one of them calls a newer version, or the first has answered. `answer` is that to the
+    /// last call; `None` if the last translator has not run yet.
+    async fn resume(&mut self, mut answer: Option<NextAnswer>) -> Result<Resumed, RunError> {
+        while let Some((step, call)) = self.calls.last_mut() {
+            let step = *step;
+            let resumed = or_abandoned(&self.request.abandoned, call.resume(answer.take()));
+            let progress = tokio::select! {
+                biased;
+                progress = resumed => progress?,
+                () = sleep_until(self.deadline) => return Err(self.failed(step, &format!("ran longer than {RUN_TIME:?}"))),
+            };
+            match progress {
+                CallProgress::Answered(answered) => {
+                    self.calls.pop();
+                    self.exceeds_limits |= answered.as_ref().is_err_and(|error| error.exceeds_limits);
+                    answer = Some(answered);
+                }
+                CallProgress::Next(_) if self.next_calls == NEXT_CALLS => {
+                    let flaw = format!("called the next version more than {NEXT_CALLS} times");
+                    return Err(self.failed(step, &flaw));
+                }
+                CallProgress::Next(NextCall { method, request }) => {
+                    self.next_calls += 1;
+                    match self.api.chain.next(step, &method) {
+                        Ok(target) => return Ok(Resumed::Next(target, request)),
+                        Err(error) => answer = Some(Err(error)),
+                    }
+                }
+            }
+        }
+        Ok(Resumed::Answered(answer.expect("a translator answers before it is removed, and a native handler at once")))
+    }
+
+    fn failed(&self, step: usize, flaw: &str) -> RunError {
+        let name = &self.api.chain.translator(step).manifest().name;
+        let reason =
+            format!("translator {name:?} {flaw} for one request; it has to request more per call, and less in all");
+        let error = TranslateError::new(reason);
+        self.api.log_failed(&error);
+        RunError::Translate(error)
+    }
+}

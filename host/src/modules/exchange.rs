@@ -1,0 +1,73 @@
+//! What a running guest and the future that drives it share: calls of the next newer version, their answers, and when the
+//! guest has to give way.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Instant;
+
+use super::translate::{NextAnswer, NextCall, TranslateError};
+
+/// Connects a running guest with the future that drives it.
+#[derive(Default)]
+pub(super) struct Exchange(Mutex<ExchangeState>);
+
+#[derive(Default)]
+struct ExchangeState {
+    /// Whether the call may call the next version.
+    has_next: bool,
+    called: Option<NextCall>,
+    answer: Option<NextAnswer>,
+    slice: Option<Slice>,
+}
+
+/// The time for which a guest runs without interruption.
+#[derive(Clone, Copy)]
+pub(super) struct Slice {
+    pub(super) end: Instant,
+    /// When the call has used up its time, if the slice does not end before.
+    pub(super) call_end: Instant,
+}
+
+impl Exchange {
+    /// For a call that calls the next version, or for one that may not.
+    pub(super) fn new(has_next: bool) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(ExchangeState { has_next, ..ExchangeState::default() })))
+    }
+
+    /// The import `next`: hands the call to the driving future, and waits for the answer.
+    pub(super) async fn call_next(&self, call: NextCall) -> NextAnswer {
+        {
+            let mut state = self.lock();
+            if !state.has_next {
+                return Err(TranslateError::new("`next` can be called only during `call`"));
+            }
+            state.called = Some(call);
+        }
+        // No waker: the driving future polls the guest again once it has the answer.
+        poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// The call that the guest waits for, once.
+    pub(super) fn take_call(&self) -> Option<NextCall> {
+        self.lock().called.take()
+    }
+
+    /// The answer to the guest's last call.
+    pub(super) fn answer(&self, answer: Option<NextAnswer>) {
+        self.lock().answer = answer;
+    }
+
+    pub(super) fn begin_slice(&self, slice: Slice) {
+        self.lock().slice = Some(slice);
+    }
+
+    /// The running slice; `None` before the first.
+    pub(super) fn slice(&self) -> Option<Slice> {
+        self.lock().slice
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ExchangeState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! A call of a translator while it runs: a future that stops where the guest calls the next newer version, and that gives
+//! way to other tasks while it computes. So a chain of translators needs neither a thread of its own nor a deep stack: each
+//! instance has its own.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+use wasmtime::{Store, UpdateDeadline};
+
+use super::call::CallError;
+use super::exchange::{Exchange, Slice};
+use super::instance::InstanceState;
+use super::translate::{NextAnswer, NextCall};
+
+/// How long a guest computes before other tasks of its thread run.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// Makes calls into the store's instance give way at the end of a slice, and end when their time is used up.
+pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>) {
+    store.epoch_deadline_callback(|store| {
+        let (slice, now) = (store.data().exchange.slice(), Instant::now());
+        Ok(match slice {
+            Some(Slice { call_end, .. }) if call_end <= now => UpdateDeadline::Interrupt,
+            Some(Slice { end, .. }) if end <= now => UpdateDeadline::Yield(1),
+            _ => UpdateDeadline::Continue(1),
+        })
+    });
+}
+
+/// What a running call has come to.
+pub(super) enum GuestProgress<T> {
+    Next(NextCall),
+    Ended(Result<T, CallError>),
+}
+
+/// A call that runs. Dropping it ends it, and discards its instance.
+pub(super) struct RunningGuest<'a, T> {
+    guest: BoxFuture<'a, Result<T, CallError>>,
+    exchange: Arc<Exchange>,
+    /// Acquired for each further slice of a call that computes longer than one, so that such calls together leave threads
+    /// to all others.
+    long_calls: &'a Semaphore,
+    call_time: Duration,
+    /// The time that the guest has computed, without its time in `next`.
+    ran: Duration,
+}
+
+impl<'a, T> RunningGuest<'a, T> {
+    /// `guest` computes with `exchange` in its store.
+    pub(super) fn new(
+        guest: BoxFuture<'a, Result<T, CallError>>,
+        exchange: Arc<Exchange>,
+        long_calls: &'a Semaphore,
+        call_time: Duration,
+    ) -> Self {
+        Self { guest, exchange, long_calls, call_time, ran: Duration::ZERO }
+    }
+
+    /// Runs the guest until it calls the next version or ends. `answer` is that to its last call.
+    pub(super) async fn resume(&mut self, answer: Option<NextAnswer>) -> GuestProgress<T> {
+        self.exchange.answer(answer);
+        loop {
+            let slice = match self.ran < SLICE {
+                true => None,
+                false => Some(self.long_calls.acquire().await.expect("the semaphore is never closed")),
+            };
+            if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(self.run_slice(cx))).await {
+                return GuestProgress::Ended(ended);
+            }
+            if let Some(called) = self.exchange.take_call() {
+                return GuestProgress::Next(called);
+            }
+            drop(slice);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn run_slice(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
+        let began = Instant::now();
+        let call_end = began + self.call_time.saturating_sub(self.ran);
+        self.exchange.begin_slice(Slice { end: began + SLICE, call_end });
+        let progress = self.guest.as_mut().poll(cx);
+        self.ran += began.elapsed();
+        progress
+    }
+
+    /// Runs a guest that may not call the next version to its end.
+    pub(super) async fn finish(mut self) -> Result<T, CallError> {
+        match self.resume(None).await {
+            GuestProgress::Ended(ended) => ended,
+            GuestProgress::Next(_) => unreachable!("its exchange has no next version"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Text that a module made: reasons, log lines, and what an error quotes of it. Owns its bounds. Every such text passes
+//! through here where it enters the host, so that a log, a terminal and a client receive one line of limited length.
+
+use std::fmt;
+
+/// Largest length of a reason in bytes.
+const REASON_BYTES: usize = 1_000;
+
+/// One line of text without control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleText(String);
+
+impl ModuleText {
+    /// A reason or a description, up to 1,000 bytes.
+    pub fn reason(text: &str) -> Self {
+        Self::cut(text, REASON_BYTES)
+    }
+
+    /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes, so
+    /// that no text forges further lines or controls a terminal.
+    pub fn cut(text: &str, bytes: usize) -> Self {
+        let mut line = String::with_capacity(text.len().min(bytes));
+        for c in text.chars() {
+            if line.len() + c.len_utf8() > bytes {
+                line.push('…');
+                break;
+            }
+            if is_control(c) { line.extend(c.escape_default()) } else { line.push(c) }
+        }
+        Self(line)
+    }
+}
+
+/// Whether a character ends a line, controls a terminal, or changes the order in which others are displayed.
+pub(super) fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+impl fmt::Display for ModuleText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<ModuleText> for String {
+    fn from(text: ModuleText) -> Self {
+        text.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str, bytes: usize) -> String {
+        ModuleText::cut(text, bytes).into()
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters_and_marked() {
+        assert_eq!(cut("short", 10), "short");
+        assert_eq!(cut("exact", 5), "exact");
+        assert_eq!(cut("longer", 5), "longe…");
+        assert_eq!(cut("äöü", 3), "ä…");
+        assert_eq!(cut("ä", 1), "…");
+        assert!(String::from(ModuleText::reason(&"\u{1b}".repeat(20 << 20))).len() < 1_020);
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(cut("good\n2026 ERROR forged\u{1b}[31m", 100), "good\\n2026 ERROR forged\\u{1b}[31m");
+        assert_eq!(cut("\r\t\0\u{7f}\u{9b}", 100), "\\r\\t\\u{0}\\u{7f}\\u{9b}");
+        assert_eq!(cut("a\u{2028}b\u{202e}c", 100), "a\\u{2028}b\\u{202e}c");
+        assert_eq!(cut("größer 東京", 100), "größer 東京");
+    }
+}
