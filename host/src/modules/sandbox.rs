@@ -2,6 +2,7 @@
 //! compiled components. Owns compilation; runs no guest code.
 
 mod artifacts;
+mod complexity;
 mod ticker;
 
 use std::fs::File;
@@ -18,8 +19,9 @@ use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConf
 
 use self::artifacts::Artifacts;
 pub use self::artifacts::{CacheError, CacheFolders};
+use self::complexity::{ComplexityError, Excess};
 use self::ticker::Ticker;
-pub use super::limits::Limits;
+pub use super::limits::{CodeLimits, Limits};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
 
@@ -84,6 +86,11 @@ pub enum ComponentError {
     CoreModule { path: PathBuf },
     #[error("{} is not a WebAssembly component this host can run; build it with `bbs module build`: {reason}", .path.display())]
     Compile { path: PathBuf, reason: ModuleText },
+    #[error(
+        "{} costs too much to compile: it has {found} {what}, and a module has at most {limit}; make its functions smaller \
+         or fewer", .path.display()
+    )]
+    TooComplex { path: PathBuf, what: &'static str, found: u64, limit: u64 },
     #[error("{} took longer than {limit:?} to compile; make it smaller, or give the host more processor time", .path.display())]
     CompileTime { path: PathBuf, limit: Duration },
 }
@@ -166,12 +173,26 @@ impl Sandbox {
             return Ok(component);
         }
         refuse_other_files(path, bytes)?;
+        self.refuse_complex(path, bytes)?;
         let component = self.compile_within_limit(path, bytes)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(artifacts) = &self.artifacts {
             artifacts.store(&component, digest);
         }
         Ok(component)
+    }
+
+    /// Rejects components that would cost the compiler more memory than a host has to spare.
+    fn refuse_complex(&self, path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
+        let path = path.to_owned();
+        complexity::check(bytes, &self.limits.code).map_err(|refusal| match refusal {
+            ComplexityError::Excess(Excess { what, found, limit }) => {
+                ComponentError::TooComplex { path, what, found, limit }
+            }
+            ComplexityError::Malformed(error) => {
+                ComponentError::Compile { path, reason: ModuleText::reason(&error.to_string()) }
+            }
+        })
     }
 
     /// Compiles on a thread of its own, since the compiler cannot be interrupted. A thread that exceeds the limit is
@@ -270,3 +291,6 @@ fn config(limits: &Limits) -> Config {
         .generate_address_map(false);
     config
 }
+
+#[cfg(test)]
+mod tests;
