@@ -56,6 +56,7 @@ mod config;
 mod database;
 mod domain;
 mod events;
+mod files;
 mod http;
 mod keys;
 mod layout;

@@ -54,7 +54,7 @@ pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{Fate, QuarantineEntry, list as quarantined, retry};
-pub use replay::{Replay, ReplayTable};
+pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 use state::Phase;
 pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
 

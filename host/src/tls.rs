@@ -14,6 +14,8 @@ use rustls::server::VerifierBuilderError;
 
 pub use server::Certificates;
 
+use crate::files;
+
 /// Why certificates cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -42,7 +44,7 @@ pub fn choose_cryptography() {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    files::read(path, files::TEXT_BYTES).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -8,6 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 
 use super::group_commit::GroupCommit;
 use super::{Pools, SqlError};
+use crate::files;
 
 const READERS: u32 = 8;
 /// Rows that the connection's thread buffers ahead of the reader; a full buffer costs a thread switch.
@@ -21,6 +22,7 @@ const CHECKPOINT_PAGES: &str = "8192";
 const CHECKPOINT_PAGES_RELAXED: &str = "65536";
 
 pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
+    protect(path);
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
@@ -47,4 +49,15 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     let readers =
         pool().max_connections(READERS).connect_with(options.create_if_missing(false).read_only(true)).await?;
     Ok(Pools::Sqlite { readers, writer, writer_relaxed })
+}
+
+/// Makes the database and the files beside it private. SQLite gives new files beside it the permissions of the database.
+fn protect(path: &Path) {
+    // Fails if the file exists; SQLite reports every other reason.
+    let _ = files::private().write(true).create_new(true).open(path);
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        files::make_private(Path::new(&name));
+    }
 }

@@ -1,7 +1,7 @@
 //! Replay files, which are sealed like columns. Owns their re-sealing under the active key, each file atomically.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use super::rewrite::RewriteSummary;
 use super::{KeysError, LabelCounts};
 use crate::encryption::Keyring;
 use crate::encryption::header::{HEADER_LENGTH, label_of};
+use crate::files;
+use crate::migrate::{REPLAY_BYTES, REPLAY_UNFINISHED, fault};
 
 /// The name of the replay files in lists of tables.
 pub(super) const PLACE: &str = "replay files";
-const EXTENSION: &str = "replay";
-/// The extension of a file that is being written. One that exists at the start of a pass is a leftover of a crash.
-const UNFINISHED: &str = "replay-unfinished";
+const EXTENSION: &str = ".replay";
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
     let path = path.to_owned();
     move |source| KeysError::Replay { path, source }
 }
 
-/// The files with an extension, sorted. Empty if the folder does not exist.
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, KeysError> {
+/// The files whose names end so, sorted. Empty if the folder does not exist.
+fn paths(folder: &Path, end: &str) -> Result<Vec<PathBuf>, KeysError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed(folder))?,
     };
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed(folder))?;
     let mut paths: Vec<_> =
-        paths.into_iter().filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+        paths.into_iter().filter(|path| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())).collect();
     paths.sort();
     Ok(paths)
 }
@@ -42,16 +42,13 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn header(path: &Path) -> Result<Vec<u8>, KeysError> {
-    let mut header = Vec::new();
-    let file = File::open(path).map_err(failed(path))?;
-    file.take(HEADER_LENGTH as u64).read_to_end(&mut header).map_err(failed(path))?;
-    Ok(header)
+    files::beginning(path, HEADER_LENGTH).map_err(failed(path))
 }
 
 pub(super) async fn count(folder: Option<PathBuf>) -> Result<LabelCounts, KeysError> {
     blocking(move || {
         let mut counted = LabelCounts::new(PLACE);
-        for path in folder.map_or_else(|| Ok(Vec::new()), |folder| files(&folder, EXTENSION))? {
+        for path in folder.map_or_else(|| Ok(Vec::new()), |folder| paths(&folder, EXTENSION))? {
             counted.add(&header(&path)?);
         }
         Ok(counted)
@@ -69,15 +66,16 @@ pub(super) async fn stale(folder: Option<PathBuf>, active: String) -> Result<u64
 pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<RewriteSummary, KeysError> {
     let Some(folder) = folder else { return Ok(RewriteSummary::default()) };
     blocking(move || {
-        for path in files(&folder, UNFINISHED)? {
+        // Leftovers of a crash.
+        for path in paths(&folder, REPLAY_UNFINISHED)? {
             fs::remove_file(&path).map_err(failed(&path))?;
         }
         let mut summary = RewriteSummary::default();
-        for path in files(&folder, EXTENSION)? {
+        for path in paths(&folder, EXTENSION)? {
             if label_of(&header(&path)?).is_ok_and(|label| label == keyring.active_label()) {
                 continue;
             }
-            match keyring.reseal(&fs::read(&path).map_err(failed(&path))?) {
+            match keyring.reseal(&files::read(&path, REPLAY_BYTES).map_err(failed(&path))?) {
                 Ok(text) => {
                     replace(&path, &text).map_err(failed(&path))?;
                     summary.rewritten += 1;
@@ -92,12 +90,7 @@ pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Re
 
 /// Replaces the file atomically: a crash leaves the old or the new content.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let unfinished = path.with_extension(UNFINISHED);
-    let mut file = File::create(&unfinished)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    crate::migrate::fault::point(crate::migrate::fault::WITHIN_REPLAY_FILE);
-    fs::rename(&unfinished, path)
+    files::replace_private(path, text, REPLAY_UNFINISHED, || fault::point(fault::WITHIN_REPLAY_FILE))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::LockLost;
 use super::holder::Holder;
+use crate::files;
 
 /// The lock, held until it is dropped.
 #[derive(Debug)]
@@ -39,12 +40,14 @@ impl FileLock {
     /// # Errors
     /// The file cannot be opened or does not support locks.
     pub fn try_take(path: &Path) -> Result<Option<Self>, FileLockError> {
-        let file = File::options()
+        let file = files::private()
             .create(true)
             .truncate(false)
             .write(true)
             .open(path)
             .map_err(|source| FileLockError::Open { path: path.to_owned(), source })?;
+        // A user who can open the file can hold its lock.
+        files::make_private(path);
         match file.try_lock() {
             Ok(()) => Ok(Some(Self { file, path: path.to_owned() })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -64,7 +67,7 @@ impl FileLock {
 
     /// The holder, described for operators. Meaningful only while the lock is held: a leftover file names the last holder.
     pub fn holder(path: &Path) -> Option<String> {
-        Holder::describe(&std::fs::read_to_string(path).ok()?)
+        Holder::describe(&files::read_text(path).ok()?)
     }
 
     /// Waits for the lock, retrying at each interval.

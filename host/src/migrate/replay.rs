@@ -7,12 +7,19 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::encryption::{EncryptionError, Keyring};
+use crate::files;
 use crate::layout::columns::{Batch, ColumnData, RunArguments, TableData};
 use crate::layout::manifest::{Access, DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, LensError};
-use crate::rows::digest::{from_hex, to_hex};
+use crate::rows::digest::{digest_of, from_hex, to_hex};
+
+/// Largest size of a replay file. A unit has up to 16 MiB, and its bytes become hexadecimal digits in base64.
+pub const REPLAY_BYTES: u64 = 256 << 20;
+
+/// The end of the name of a replay file that is being written.
+pub const REPLAY_UNFINISHED: &str = ".replay-unfinished";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
@@ -84,8 +91,12 @@ impl Replay {
     /// logged.
     pub(super) fn save(&self, folder: &Path, keyring: &Keyring) -> Option<PathBuf> {
         let sealed = keyring.seal(Sealing::Sealed, &serde_json::to_vec(&ReplayFile::from(self)).expect("plain data"));
-        let path = folder.join(format!("{}-{}-{}.replay", self.version, self.direction, file_name(&self.unit)));
-        match std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, sealed)) {
+        let path = folder.join(self.file_name());
+        let write = || {
+            files::create_private_folder(folder)?;
+            files::replace_private(&path, &sealed, REPLAY_UNFINISHED, || ())
+        };
+        match write() {
             Ok(()) => Some(path),
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "the unit at fault could not be saved");
@@ -94,13 +105,22 @@ impl Replay {
         }
     }
 
+    /// The name of the file: the same for each failure of this unit, and no other unit's, even on a file system that ignores
+    /// case or where several databases share a folder.
+    fn file_name(&self) -> String {
+        let tables: Vec<_> = self.tables.iter().map(|table| table.name.as_str()).collect();
+        let identity = serde_json::to_vec(&(&self.unit, self.run.namespace.to_string(), tables)).expect("plain data");
+        let digest = digest_of(&identity);
+        format!("{}-{}-{}-{}.replay", self.version, self.direction, readable(&self.unit), &digest[..16])
+    }
+
     /// Reads a saved unit.
     ///
     /// # Errors
     /// The file cannot be read, does not open with the keys, or is damaged.
     pub fn read(path: &Path, keyring: &Keyring) -> Result<Self, ReplayError> {
         let owned = || path.to_owned();
-        let sealed = std::fs::read(path).map_err(|source| ReplayError::Read { path: owned(), source })?;
+        let sealed = files::read(path, REPLAY_BYTES).map_err(|source| ReplayError::Read { path: owned(), source })?;
         let plain = keyring
             .open(Sealing::Sealed, sealed.trim_ascii_end())
             .map_err(|source| ReplayError::Sealed { path: owned(), source })?;
@@ -141,7 +161,8 @@ impl Replay {
     }
 }
 
-fn file_name(unit: &str) -> String {
+/// The part of a unit's name that every file system can have in a file name.
+fn readable(unit: &str) -> String {
     const LONGEST: usize = 100;
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     unit.chars().take(LONGEST).map(plain).collect()
@@ -233,5 +254,62 @@ impl ReplayFile {
                 Some(text) => Some(from_hex(&text)?),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replay(unit: &str, table: &str, namespace: u128) -> Replay {
+        Replay {
+            module: "step".into(),
+            version: 7,
+            digest: "d1935".into(),
+            direction: Direction::Up,
+            reason: "refused".into(),
+            unit: unit.into(),
+            run: RunArguments { started_at_ns: 1, namespace: Uuid::from_u128(namespace) },
+            tables: vec![ReplayTable { name: table.into(), rows: 0, columns: Vec::new() }],
+            residue: None,
+        }
+    }
+
+    #[test]
+    fn each_unit_has_a_file_name_of_its_own() {
+        let long = "u".repeat(300);
+        let longer = format!("{long}v");
+        let units = ["a/b", "a_b", "a b", "A", "a", "", "../a", &long, &longer];
+        let mut names: Vec<_> = units.iter().map(|unit| replay(unit, "apps", 1).file_name().to_lowercase()).collect();
+        names.push(replay("a", "tasks", 1).file_name());
+        names.push(replay("a", "apps", 2).file_name());
+        assert!(
+            names.iter().all(|name| name.len() < 200 && !name.contains('/') && name.starts_with("7-up-")),
+            "{names:?}"
+        );
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+        let later = Replay { reason: "another".into(), digest: "c0".into(), ..replay("a", "apps", 1) };
+        assert_eq!(later.file_name(), replay("a", "apps", 1).file_name(), "one file for one unit");
+    }
+
+    #[test]
+    fn saved_replay_follows_no_link_and_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = tempfile::tempdir().unwrap();
+        let (folder, other) = (parent.path().join("replay"), parent.path().join("other"));
+        let keyring = Keyring::new([("key", "passphrase")], "key").unwrap();
+        let unit = replay("a", "apps", 1);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, folder.join(unit.file_name())).unwrap();
+        let path = unit.save(&folder, &keyring).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), b"other");
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Replay::read(&path, &keyring).unwrap(), unit);
+        assert_eq!(unit.save(&folder, &keyring), Some(path));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     }
 }

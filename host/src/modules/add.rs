@@ -9,6 +9,7 @@ use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError, is
 use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, NotNewest};
 use super::sandbox::{ComponentError, Sandbox};
+use crate::files;
 
 /// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +135,7 @@ impl Candidate {
 fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError> {
     let Candidate { file, entry, source } = candidate;
     let target = into.join(&entry.file);
-    match target.exists() && !std::fs::read(target).is_ok_and(|found| found == source.bytes) {
+    match target.exists() && !files::read(&target, source.bytes.len() as u64).is_ok_and(|found| found == source.bytes) {
         true => Err(AddError::NameTaken { file: file.clone(), name: entry.file.clone() }),
         false => Ok(()),
     }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::catalog::{self, CatalogEntry, CatalogPosition};
+use crate::files;
 use crate::layout::manifest::DataVersion;
 
 /// A migration is older than the newest one in the folder.
@@ -89,7 +90,7 @@ pub(super) fn chain(mut entries: Vec<CatalogEntry>) -> Vec<CatalogEntry> {
 /// Writes a module's file atomically, unless the file already has that content.
 pub(super) fn put(into: &Path, entry: &CatalogEntry, component: &[u8]) -> std::io::Result<()> {
     let path = into.join(&entry.file);
-    if std::fs::read(&path).is_ok_and(|found| found == component) {
+    if files::read(&path, component.len() as u64).is_ok_and(|found| found == component) {
         return Ok(());
     }
     let mut file = tempfile::NamedTempFile::new_in(into)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::translate::ApiVersion;
+use crate::files;
 use crate::layout::manifest::DataVersion;
 
 /// The name of the file in a modules directory.
@@ -52,7 +53,7 @@ struct ReleasesFile {
 /// If the directory has no list of releases, or none of this name.
 pub fn release(modules_dir: &Path, name: &str) -> Result<Release, ReleaseError> {
     let path = modules_dir.join(RELEASES_FILE);
-    let text = std::fs::read_to_string(&path).map_err(|source| ReleaseError::Read { path: path.clone(), source })?;
+    let text = files::read_text(&path).map_err(|source| ReleaseError::Read { path: path.clone(), source })?;
     let releases = parse(&text).map_err(|source| ReleaseError::Syntax { path: path.clone(), source: source.into() })?;
     let known = || releases.iter().map(|release| release.name.clone()).collect();
     // The last one of a name: releases are only appended.

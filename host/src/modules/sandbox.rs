@@ -5,8 +5,7 @@ mod artifacts;
 mod complexity;
 mod ticker;
 
-use std::fs::File;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -24,6 +23,7 @@ use self::ticker::Ticker;
 pub use super::limits::{CodeLimits, Limits};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
+use crate::files;
 
 /// Interval of the epoch, and so the precision of every deadline.
 const TICK: Duration = Duration::from_millis(10);
@@ -154,17 +154,14 @@ impl Sandbox {
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
         let failed = |source| ComponentError::Read { path: path.to_owned(), source };
         let limit = self.limits.component_bytes;
-        let mut file = File::open(path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let mut bytes = Vec::new();
-        if size > limit {
-            // A wrong file format is reported in preference to the size.
-            file.take(COMPONENT.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
-            refuse_other_files(path, &bytes)?;
-            return Err(ComponentError::TooLarge { path: path.to_owned(), limit });
+        match files::read(path, limit) {
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                // A wrong file format is reported in preference to the size.
+                refuse_other_files(path, &files::beginning(path, COMPONENT.len()).map_err(failed)?)?;
+                Err(ComponentError::TooLarge { path: path.to_owned(), limit })
+            }
+            read => read.map_err(failed),
         }
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        Ok(bytes)
     }
 
     /// Compiles a component, or loads it from the cache. `path` is only used in errors.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::files;
+
 /// Why a list of crates or a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
@@ -84,6 +86,6 @@ pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> 
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
-    let text = std::fs::read_to_string(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
+    let text = files::read_text(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
     toml::from_str(&text).map_err(|source| SourceError::Syntax { path: path.to_owned(), source })
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
+use crate::files;
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 use crate::modules::module::Module;
@@ -109,7 +110,7 @@ struct CatalogFile {
 /// Reads a folder's catalog and validates each entry by itself.
 pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<CatalogEntry>, CatalogError> {
     let path = folder.join(CATALOG_FILE);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match files::read_text(&path) {
         Ok(text) => text,
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
             return Err(CatalogError::NoCatalog { path });

@@ -10,15 +10,20 @@
 //! `noexec`, as BOSH mounts the data folders of jobs.
 
 use std::fs::Metadata;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use crate::files;
+
 const OTHERS_MAY_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
+
+/// Largest size of an artifact: machine code takes several times the bytes of its component, which has at most 4 MiB.
+const ARTIFACT_BYTES: u64 = 128 << 20;
 
 /// The digest in front of an artifact.
 pub(super) type Seal = [u8; 32];
@@ -85,13 +90,16 @@ impl Folder {
         engine: &Engine,
     ) -> Result<Option<Component>, CacheError> {
         let path = self.path.join(name);
-        let Ok(mut file) = std::fs::File::open(&path) else { return Ok(None) };
         let damaged = |what: String| CacheError::Damaged { path: path.clone(), what };
+        let file = match files::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(damaged(error.to_string())),
+            Err(_) => return Ok(None),
+        };
         let unreadable = |error: io::Error| damaged(error.to_string());
         // Checks the open file, so that the checked file is the one that is read.
         trust(&path, &file.metadata().map_err(unreadable)?)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = files::read_open(file, ARTIFACT_BYTES).map_err(unreadable)?;
         let Some((stated, artifact)) = bytes.split_first_chunk::<{ size_of::<Seal>() }>() else {
             return Err(damaged("it is truncated".to_owned()));
         };
