@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::config::ConfigError;
 use crate::logs::RedactError;
@@ -48,11 +49,13 @@ impl Cli {
         Self::parse_from(with_subcommand(arguments.collect()))
     }
 
-    /// Runs the command and returns the exit code of the process.
+    /// Runs the command and returns the exit code of the process. The process leaves no core dump, which would have its
+    /// keys.
     ///
     /// # Errors
     /// Whatever made the command fail; [`failed`] prints it.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
+        without_core_dumps();
         match self.command {
             CliCommand::Api(command) => command.run()?,
             CliCommand::Dev(command) => command.run().await?,
@@ -63,6 +66,14 @@ impl Cli {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// One byte is less than any dump has, and at this limit alone Linux does not pipe dumps to a program either (core(5)). The
+/// process stays readable to its own user in `/proc`, where it looks up its owner and its open files.
+fn without_core_dumps() {
+    let one = Rlimit { current: Some(1), maximum: Some(1) };
+    // Fails only if the limit is 0 already.
+    let _ = setrlimit(Resource::Core, one);
 }
 
 /// Prints the error of a failed command and returns the exit code for it.

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
@@ -31,6 +32,7 @@ pub use tls::{ClientTls, ServerTls};
 pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
+use crate::files;
 use database::DatabaseKeys;
 use keys::{Folders, Keys, Leftover};
 use names::WITHOUT_MEANING;
@@ -47,8 +49,8 @@ pub struct Config {
     pub tasks: Tasks,
     pub convergence: Convergence,
     pub migration: MigrationConfig,
-    /// Passphrases by key label.
-    pub encryption_keys: BTreeMap<String, String>,
+    /// Passphrases by key label, zeroized when they are dropped.
+    pub encryption_keys: BTreeMap<String, Zeroizing<String>>,
     /// The label of the key that new records are sealed with; empty without encryption.
     pub active_key_label: String,
     /// The folder that `bbs module build` wrote.
@@ -128,8 +130,9 @@ impl Config {
     /// # Errors
     /// If the file cannot be read or parsed, or a key is missing, misspelt or has a value that cannot be used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = files::read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        // It has passphrases.
+        let text = Zeroizing::new(text);
         let file = parse(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
         let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let working = std::env::current_dir().unwrap_or_default();
@@ -252,10 +255,11 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
 }
 
 /// The error does not print the value, unlike others: it may be a passphrase.
-fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, String>, ConfigError> {
+fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, Zeroizing<String>>, ConfigError> {
     let key = "encryption_keys";
     let why = "it is an object of labels and passphrases, all of them texts";
-    keys.texts_by_name(key).map_err(|_| ConfigError::Refused { key, why })
+    let texts = keys.texts_by_name(key).map_err(|_| ConfigError::Refused { key, why })?;
+    Ok(texts.into_iter().map(|(label, passphrase)| (label, Zeroizing::new(passphrase))).collect())
 }
 
 #[cfg(test)]

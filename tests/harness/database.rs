@@ -238,7 +238,7 @@ impl TestDatabase {
                 port: address.port(),
                 socket: None,
                 user: USER.to_owned(),
-                password: PASSWORD.to_owned(),
+                password: PASSWORD.to_owned().into(),
                 database: name.clone(),
                 tls: Tls::Off,
                 limits: ConnectionLimits { max_connections: CONNECTIONS, ..limits() },

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use aes_gcm::{Aes256Gcm, KeyInit};
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 const LONGEST_LABEL: usize = 127;
 
-/// The configured keys by label. Columns are encrypted under the active one and decrypted under any.
+/// The configured keys by label. Columns are encrypted under the active one and decrypted under any. Keys are zeroized when
+/// they are dropped.
 #[derive(Clone)]
 pub struct Keyring {
     ciphers: BTreeMap<String, Aes256Gcm>,
@@ -50,7 +52,8 @@ impl Keyring {
             if label.len() > LONGEST_LABEL {
                 return Err(KeyringError::LongLabel(label));
             }
-            let cipher = Aes256Gcm::new(&Sha256::digest(passphrase.as_ref()).0.into());
+            let key = Zeroizing::new(Sha256::digest(passphrase.as_ref()).0);
+            let cipher = Aes256Gcm::new_from_slice(&*key).expect("a digest is as long as a key");
             if ciphers.insert(label.clone(), cipher).is_some() {
                 return Err(KeyringError::DuplicateLabel(label));
             }

@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks};
 use crate::database::Address;
+use crate::files;
 use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest};
 use crate::progress::Progress;
@@ -23,7 +24,7 @@ pub struct DevCommand {
     /// The folder for the database and the built modules.
     #[arg(long, value_name = "DIR", default_value = ".bbs")]
     data: PathBuf,
-    /// The address of the API.
+    /// The address of the API, on the loopback interface.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8889")]
     listen: SocketAddr,
     /// A folder of built modules to use as it is, instead of building them.
@@ -35,15 +36,23 @@ impl DevCommand {
     /// Serves until a signal ends the process.
     ///
     /// # Errors
-    /// The folder cannot be created, the modules cannot be built, or the host cannot start or fails.
+    /// The address is reachable from other machines, the folder cannot be created, the modules cannot be built, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
-        std::fs::create_dir_all(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
+        let listeners = Listeners { api: self.listen, ..Listeners::default() };
+        if listeners.are_exposed() {
+            bail!(
+                "cannot listen on {}: other machines can reach it, and `bbs dev` has no TLS, so every client has full access; \
+                 give `--listen` an address of this machine alone, such as 127.0.0.1:8889, or use `bbs serve` with certificates",
+                self.listen
+            );
+        }
+        files::create_private_folder(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
         let modules_dir = self.modules.clone().unwrap_or_else(|| self.data.join("modules"));
         let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
-            listeners: Listeners { api: self.listen, ..Listeners::default() },
-            encryption_keys: [("dev".to_owned(), "dev".to_owned())].into(),
+            listeners,
+            encryption_keys: [("dev".to_owned(), "dev".to_owned().into())].into(),
             active_key_label: "dev".to_owned(),
             tasks: Tasks::BOSH,
             logging: Logging { level: LogLevel::Error, ..Logging::default() },

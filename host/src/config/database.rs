@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use super::dsn::{self, Dsn};
 use super::keys::Keys;
 use super::{ConfigError, Lock};
@@ -19,7 +21,7 @@ const MOST: u32 = 10_000;
 /// The values of the keys.
 pub(super) struct DatabaseKeys {
     driver: Option<String>,
-    connection_string: Option<String>,
+    connection_string: Option<Zeroizing<String>>,
     ca_cert_file: Option<PathBuf>,
     enable_identity_verification: bool,
     max_open_connections: Option<u32>,
@@ -34,7 +36,7 @@ impl DatabaseKeys {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         Ok(Self {
             driver: keys.text("database_driver")?,
-            connection_string: keys.take("database_connection_string")?,
+            connection_string: keys.take("database_connection_string")?.map(Zeroizing::new),
             ca_cert_file: keys.file("sql_ca_cert_file")?,
             enable_identity_verification: keys.flag("sql_enable_identity_verification")?,
             max_open_connections: keys.count("max_open_database_connections")?,
@@ -69,7 +71,7 @@ impl DatabaseKeys {
             other => return Err(ConfigError::Driver(other.to_owned())),
         };
         let key = "database_connection_string";
-        let text = self.connection_string.as_deref().filter(|text| !text.trim().is_empty());
+        let text = self.connection_string.as_ref().map(|text| text.as_str()).filter(|text| !text.trim().is_empty());
         let text = text.ok_or(ConfigError::Missing { key, what })?;
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
@@ -88,6 +90,7 @@ impl DatabaseKeys {
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
         let tls = self.tls(dialect, dsn.tls);
         let Dsn { host, port, socket, user, password, schema, .. } = dsn;
+        let password = Zeroizing::new(password);
         Server { dialect, host, port, socket, user, password, database: schema, tls, limits: self.limits(lock) }
     }
 

@@ -62,7 +62,7 @@ impl Listeners {
             access_log: keys.path("access_log_path")?,
             health_check: HealthCheck::read(keys)?,
         };
-        if listeners.tls.is_none() && !listeners.api.ip().is_loopback() {
+        if listeners.are_exposed() {
             return Err(ConfigError::Refused {
                 key: "listen_address",
                 why: "other machines can reach it, and without TLS every client has full access; give `cert_file`, `key_file` and \
@@ -70,6 +70,11 @@ impl Listeners {
             });
         }
         Ok(listeners)
+    }
+
+    /// Whether clients on other machines reach the API without TLS, and so with full access.
+    pub fn are_exposed(&self) -> bool {
+        self.tls.is_none() && !self.api.ip().is_loopback()
     }
 }
 

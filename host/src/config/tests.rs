@@ -68,9 +68,9 @@ fn folders_default_to_the_data_folder_and_can_be_set() {
 fn connection_string_sets_the_servers_address() {
     let mysql = on_mysql("");
     assert_eq!((mysql.dialect, &*mysql.host, mysql.port), (Dialect::Mysql, "db", 3306));
-    assert_eq!((&*mysql.user, &*mysql.password, &*mysql.database), ("diego", "p@ss", "cf"));
+    assert_eq!((&*mysql.user, mysql.password.as_str(), &*mysql.database), ("diego", "p@ss", "cf"));
     let postgres = server("postgres", "postgres://diego:p@ss@db:5433/cf", "");
-    assert_eq!((postgres.dialect, postgres.port, &*postgres.password), (Dialect::Postgres, 5433, "p@ss"));
+    assert_eq!((postgres.dialect, postgres.port, postgres.password.as_str()), (Dialect::Postgres, 5433, "p@ss"));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn keys_are_read_as_go_reads_them() {
         "log_level":"debug","encryption_keys":{"Key-A":"Pass"},"active_key_label":"Key-A"} trailing {"#;
     let config = read(json).unwrap();
     assert_eq!((config.lock.ttl.as_secs(), config.lock.uuid.as_deref()), (30, None));
-    assert_eq!((config.logging.level, &*config.encryption_keys["Key-A"]), (LogLevel::Debug, "Pass"));
+    assert_eq!((config.logging.level, config.encryption_keys["Key-A"].as_str()), (LogLevel::Debug, "Pass"));
     let config = read(&with(
         r#""Advanced_Metrics":{"ENABLED":true,"Route_Config":{"Request_Count":null,"request_latency":["Ping",null]}},
         "Loggregator":null,"redact_secrets":true,"redact_patterns":[null],"encryption_keys":{"Key-A":null}"#,
@@ -254,7 +254,7 @@ fn keys_are_read_as_go_reads_them() {
         (&[][..], &["Ping".to_owned(), "".into()][..])
     );
     assert_eq!(config.logging.redact, Some(vec![String::new()]));
-    assert_eq!(config.encryption_keys["Key-A"], "");
+    assert_eq!(config.encryption_keys["Key-A"].as_str(), "");
     assert_eq!(config.ignored, Ignored::default());
     for broken in ["", "   ", "[]", "null", "{", "bbs", r#"{"a":1,}"#] {
         assert!(parse(broken).is_err(), "{broken:?}");

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use super::Dialect;
 
 /// The address of a database.
@@ -56,8 +58,8 @@ pub struct Server {
     pub socket: Option<PathBuf>,
     /// The user to log in as.
     pub user: String,
-    /// Left out of the `Debug` form.
-    pub password: String,
+    /// Left out of the `Debug` form, and zeroized when it is dropped.
+    pub password: Zeroizing<String>,
     /// The name of the database on the server.
     pub database: String,
     /// Whether the connection is encrypted, and what is verified.

@@ -139,7 +139,8 @@ impl Prepared {
     /// If keys, modules, versions or the database cannot be used.
     pub async fn new(mut config: Config) -> Result<Self, StartupError> {
         pin_release(&mut config)?;
-        let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
+        let keys = std::mem::take(&mut config.encryption_keys);
+        let keyring = Keyring::new(keys, &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
         let folder = config.modules_dir.clone();
         // On another thread: compiling takes seconds, during which signals and health checks are handled.
