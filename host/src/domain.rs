@@ -25,11 +25,13 @@ use crate::store::StoreError;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DomainError {
-    /// Validation findings, in Diego's words.
+    /// Validation findings, in Diego's words, or a bound that the request exceeds.
     #[error("{0}")]
     Invalid(String),
     #[error("the request cannot be decoded")]
     Undecodable(#[source] prost::DecodeError),
+    #[error("the request has {elements} elements, and at most {most} are read")]
+    TooManyElements { elements: usize, most: usize },
     #[error("the request holds a value that its record cannot")]
     Refused(#[source] StoreError),
     #[error("the resource already exists")]

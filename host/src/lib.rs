@@ -70,6 +70,7 @@ mod migrate;
 mod model;
 mod modules;
 mod progress;
+mod protobuf;
 mod rows;
 mod startup;
 mod store;

@@ -3,22 +3,27 @@
 
 pub mod messages;
 
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
+use bytes::Buf;
 use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
+use tonic_prost::{ProstDecoder, ProstEncoder};
 
-use crate::config;
+use crate::{config, files, protobuf};
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
 pub const CONNECT_RETRIES: usize = 40;
 const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer, in bytes, which is gRPC's default: the presences of some thousand cells.
+const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +39,7 @@ pub enum ConnectError {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
+    files::read(path, files::TEXT_BYTES).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
 /// Connects to Locket. Retries while the connection is refused.
@@ -91,8 +96,48 @@ where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
 {
-    let mut grpc = Grpc::new(channel.clone());
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
     grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
-    let answer = grpc.unary(request, PathAndQuery::from_static(method), ProstCodec::default()).await?;
+    let answer = grpc.unary(request, PathAndQuery::from_static(method), CountingCodec(PhantomData)).await?;
     Ok(answer.into_inner())
+}
+
+/// Counts the elements of an answer before it is decoded.
+struct CountingCodec<Q, A>(PhantomData<(Q, A)>);
+
+/// The decoder of [`CountingCodec`].
+struct CountingDecoder<A>(ProstDecoder<A>);
+
+impl<Q, A> Codec for CountingCodec<Q, A>
+where
+    Q: prost::Message + Send + 'static,
+    A: prost::Message + Default + Send + 'static,
+{
+    type Encode = Q;
+    type Decode = A;
+    type Encoder = ProstEncoder<Q>;
+    type Decoder = CountingDecoder<A>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        CountingDecoder(ProstDecoder::default())
+    }
+}
+
+impl<A: prost::Message + Default> Decoder for CountingDecoder<A> {
+    type Item = A;
+    type Error = Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
+        // The buffer of a message is in one piece.
+        let (elements, most) = (protobuf::elements(source.chunk()), protobuf::MOST_ELEMENTS);
+        if elements > most {
+            let reason = format!("Locket's answer has {elements} elements, and at most {most} are read");
+            return Err(Status::resource_exhausted(reason));
+        }
+        self.0.decode(source)
+    }
 }

@@ -41,6 +41,7 @@ fn typed(error: &DomainError) -> (Type, String) {
     match error {
         DomainError::Invalid(findings) => (Type::InvalidRequest, findings.clone()),
         DomainError::Undecodable(_) => (Type::InvalidRequest, INVALID_REQUEST.into()),
+        DomainError::TooManyElements { .. } => (Type::InvalidRequest, error.to_string()),
         DomainError::NotHeld(source) | DomainError::Refused(source) => {
             tracing::info!(reason = %source, "a request was rejected");
             (Type::InvalidRequest, INVALID_REQUEST.into())

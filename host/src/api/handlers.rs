@@ -15,6 +15,7 @@ use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells};
 use crate::model::TraceId;
+use crate::protobuf;
 use crate::store::Reader;
 
 /// Input of a handler.
@@ -25,7 +26,12 @@ pub(super) struct HandlerCall<'a> {
 }
 
 impl HandlerCall<'_> {
+    /// Counts the elements first, also of requests that translators make.
     fn decode<M: Message + Default>(self) -> Result<M, DomainError> {
+        let elements = protobuf::elements(self.body);
+        if elements > protobuf::MOST_ELEMENTS {
+            return Err(DomainError::TooManyElements { elements, most: protobuf::MOST_ELEMENTS });
+        }
         M::decode(self.body).map_err(DomainError::Undecodable)
     }
 

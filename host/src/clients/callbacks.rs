@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, Url};
 use serde_json::json;
 
-use super::pool::{Pool, RequestToSend};
+use super::pool::{Pool, RequestToSend, drain};
 use super::{ClientError, ClientsError, text};
 use crate::config::ClientTls;
 use crate::model::task::Task;
@@ -38,8 +38,7 @@ impl Callbacks {
         };
         let answer = pool.send(&ask).await?;
         let status = answer.status().as_u16();
-        // Read to the end, so that the connection can be reused.
-        let _ = answer.bytes().await;
+        drain(answer).await;
         Ok(status)
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response, Url};
 
 use super::ClientError;
@@ -17,6 +18,11 @@ const TRACE_ID: &str = "X-Vcap-Request-Id";
 /// Diego's components answer a request that they started to process with this status.
 const ACCEPTED: u16 = 202;
 const JSON: &str = "application/json";
+
+/// Bytes of a body that are read. Diego's components send fewer; receivers of callbacks may send anything.
+const DRAINED: usize = 16 << 10;
+/// Redirects that are followed, as many as Go's client follows.
+const REDIRECTS: usize = 10;
 
 /// Clones share their connections.
 #[derive(Debug, Clone)]
@@ -55,7 +61,7 @@ impl Pool {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
-            let client = Client::builder().http1_only();
+            let client = Client::builder().http1_only().redirect(Policy::limited(REDIRECTS));
             let client = match &files {
                 Some(files) => client.tls_backend_preconfigured(tls::client::config(files, sessions)?),
                 None => client,
@@ -83,11 +89,22 @@ impl Pool {
         let answer = self.send(ask).await?;
         match answer.status().as_u16() {
             ACCEPTED => {
-                // Read to the end, so that the connection can be reused; the body is not used.
-                let _ = answer.bytes().await;
+                drain(answer).await;
                 Ok(())
             }
             status => Err(ClientError::Status { what: ask.what, status }),
+        }
+    }
+}
+
+/// Reads an unused body to its end, so that the connection can be reused; gives up a large one, which closes the connection.
+/// The timeout of the request applies.
+pub(super) async fn drain(mut answer: Response) {
+    let mut read = 0;
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        read += chunk.len();
+        if read > DRAINED {
+            return;
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::tls::reloading::Reloading;
 /// The defaults of Loggregator's own client.
 const BATCH_SIZE: usize = 100;
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
+/// The largest answer, in bytes.
+const LARGEST_ANSWER: usize = 4 << 10;
 /// Delay before the stream is reopened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// A stream that lasted for longer than this resets the count of failures.
@@ -95,7 +97,8 @@ pub(super) async fn send(channel: Reloading<Channel, LoggregatorError>, batches:
 
 /// Sends batches until the agent ends the stream or the connection fails.
 async fn send_batches(channel: Channel, batches: &Batches) -> Result<(), Status> {
-    let mut grpc = Grpc::new(channel);
+    // The answer has no fields.
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST_ANSWER);
     grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
     let path = PathAndQuery::from_static(BATCH_SENDER);
     let codec = ProstCodec::<EnvelopeBatch, BatchSenderResponse>::default();

@@ -1,0 +1,147 @@
+//! The encoding of protobuf messages: counts the elements of a message before it is decoded, because an empty submessage
+//! takes two encoded bytes and hundreds decoded. Needs no schema; decoding itself is `prost`'s.
+
+/// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a list one for each guid.
+pub const MOST_ELEMENTS: usize = 65_536;
+
+/// Nesting below which `prost` does not decode.
+const DEPTH: u32 = 100;
+
+/// The most elements, submessages and texts at all depths, that decoding an encoded message makes. Without a schema, content
+/// may be a submessage or a text: it is counted as what makes more.
+///
+/// Linear in the length: a byte is part of a key or a length at one depth at most.
+pub fn elements(message: &[u8]) -> usize {
+    scan(message, DEPTH).most
+}
+
+/// The elements of content, if it is a message.
+struct Scan {
+    /// `None` if the message has an error. Decoding ends there, so if decoding goes on, the content is a text.
+    whole: Option<usize>,
+    /// Until decoding ends, here or at an error.
+    most: usize,
+}
+
+fn scan(mut rest: &[u8], depth: u32) -> Scan {
+    let (mut sum, mut most) = (0, 0);
+    while !rest.is_empty() {
+        match next(&mut rest, depth) {
+            None => return Scan { whole: None, most: most.max(sum) },
+            Some(None) => {}
+            Some(Some(_)) if depth == 0 => sum += 1,
+            Some(Some(content)) => {
+                let inner = scan(content, depth - 1);
+                most = most.max(sum + 1 + inner.most);
+                sum += 1 + inner.whole.unwrap_or(0);
+            }
+        }
+    }
+    Scan { whole: Some(sum), most: most.max(sum) }
+}
+
+/// Skips one field; returns its content if it has a length. `None` at an error.
+fn next<'a>(rest: &mut &'a [u8], depth: u32) -> Option<Option<&'a [u8]>> {
+    let key = varint(rest)?;
+    match key & 7 {
+        0 => varint(rest).map(|_| None),
+        1 => skip(rest, 8),
+        2 => {
+            let length = usize::try_from(varint(rest)?).ok()?;
+            // Decoding would go on behind the end of the outer message, where the outer scan goes on as well.
+            let (content, after) = rest.split_at(length.min(rest.len()));
+            *rest = after;
+            Some(Some(content))
+        }
+        // Diego's messages have no groups, and an unknown one is skipped whole.
+        3 => skip_group(rest, key, depth.checked_sub(1)?),
+        5 => skip(rest, 4),
+        _ => None,
+    }
+}
+
+fn skip<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
+    *rest = rest.get(length..)?;
+    Some(None)
+}
+
+/// Skips the fields of a group and the key of its end, which follows that of its start.
+fn skip_group<'a>(rest: &mut &'a [u8], start: u64, depth: u32) -> Option<Option<&'a [u8]>> {
+    loop {
+        let mut after = *rest;
+        if varint(&mut after)? == start + 1 {
+            *rest = after;
+            return Some(None);
+        }
+        next(rest, depth)?;
+    }
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for at in 0..10 {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bbs_proto::models as proto;
+    use bbs_proto::prost::Message;
+
+    #[test]
+    fn elements_of_all_depths_are_counted() {
+        assert_eq!(elements(b""), 0);
+        let action = |user: &str| proto::Action {
+            run_action: Some(proto::RunAction { user: user.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let parallel = proto::ParallelAction { actions: vec![action("a"), action("b")], log_source: b"\x07".to_vec() };
+        // Two actions with a run action and its user each, and the log source.
+        assert_eq!(elements(&parallel.encode_to_vec()), 7);
+        let numbers = proto::DesiredLrp { ports: vec![8080; 100], instances: 7, ..Default::default() };
+        assert!(elements(&numbers.encode_to_vec()) <= 2);
+    }
+
+    #[test]
+    fn elements_before_an_error_are_counted() {
+        let empty = [0x0a, 0].repeat(1000);
+        for end in [&b"\x0a\xff\x7f"[..], b"\x0f", b"\x0a", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+            assert!(elements(&[&empty, end].concat()) >= 1000, "{end:?}");
+        }
+        let mut nested = empty.clone();
+        for _ in 0..50 {
+            let mut outer = vec![0x0a];
+            let mut length = nested.len();
+            while length >= 0x80 {
+                outer.push((length & 0x7f) as u8 | 0x80);
+                length >>= 7;
+            }
+            outer.push(length as u8);
+            outer.extend(&nested);
+            nested = outer;
+        }
+        assert_eq!(elements(&nested), 1050);
+        nested.pop();
+        assert!(elements(&nested) >= 1049, "cut short");
+    }
+
+    #[test]
+    fn content_that_is_no_message_is_one_element() {
+        let json = r#"{"route":[{"hostnames":["a.example.com"],"port":8080}],"tcp":{"ports":[1,2]}}"#;
+        for text in [json, "the quick brown fox\n", "AAECAwQ=", "0", "key=value;", "http://10.0.0.1/?a=b"] {
+            let value = text.repeat(100_000 / text.len()).into_bytes();
+            let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value };
+            let lrp = proto::DesiredLrp { environment_variables: vec![variable; 10], ..Default::default() };
+            let found = elements(&lrp.encode_to_vec());
+            assert!(found <= 30 + 100, "{found} in {text}");
+        }
+    }
+}
