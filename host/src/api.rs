@@ -24,6 +24,7 @@ use crate::domain::Service;
 use crate::log_sampling::LineLimit;
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
+use crate::protobuf;
 use chain::TranslatorChain;
 use run::{Extent, RunError, RunPermits};
 use stream::Streams;
@@ -93,6 +94,13 @@ pub struct Request {
     /// Cancelled when the client has disconnected. Ends what a translator computes for it; a change that a native handler
     /// has begun is completed.
     pub abandoned: CancellationToken,
+}
+
+/// Upper bound of what a decoded request takes in memory besides its texts, in bytes. One with too many elements is not
+/// decoded.
+pub fn decoded_bytes(body: &[u8]) -> usize {
+    let elements = protobuf::elements(body);
+    if elements > protobuf::MOST_ELEMENTS { 0 } else { elements * protobuf::ELEMENT_BYTES }
 }
 
 /// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the

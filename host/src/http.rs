@@ -2,47 +2,49 @@
 //! Decides status codes and headers; knows no resource.
 
 mod access;
+mod bodies;
 mod body;
+mod connections;
 mod debug;
 mod gate;
 mod in_flight;
 mod listener;
+mod peer;
 mod refusal;
 mod request;
 mod stream;
+mod timed;
 
 use std::borrow::Cow;
-use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use access::{AccessLog, AccessLogError, logged};
 pub use debug::serve_debug;
 pub use gate::Gate;
-pub use listener::serve_clients;
+pub use listener::{Port, serve_clients};
 
 use crate::api::{self, Answer, Api, CallTarget, NATIVE, StreamTarget};
 use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Verb};
+use bodies::{BodyError, Memory, ReadBody};
+use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;
-use listener::Peer;
+use peer::Peer;
 use refusal::HttpError;
 use request::{Trace, VersionedPath};
-
-/// The largest body that is read, in bytes. Diego's own requests stay far below it.
-pub const LARGEST_BODY: usize = 64 * 1024 * 1024;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
@@ -51,38 +53,38 @@ const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HE
 /// The method name in metrics for requests that reach no method.
 const NO_METHOD: &str = "none";
 
-/// Serves until `stop`, then finishes the requests in flight.
-///
-/// # Errors
-/// Accepting connections fails.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
-}
-
 /// Answers every request with 200: liveness, independent of mastership.
 ///
 /// # Errors
-/// Accepting connections fails.
-pub async fn serve_health(listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, Router::new().fallback(|| async { StatusCode::OK })).await
+/// As of [`serve_clients`].
+pub async fn serve_health(port: Port) -> io::Result<()> {
+    serve(port, Router::new().fallback(|| async { StatusCode::OK })).await
 }
 
-/// Serves metrics at `/metrics`, on a listener of its own: they are not for the API's clients.
+/// Serves metrics at `/metrics`, on a port of its own: they are not for the API's clients.
 ///
 /// # Errors
-/// Accepting connections fails.
-pub async fn serve_metrics(listener: TcpListener, metrics: Metrics, gate: Gate) -> io::Result<()> {
+/// As of [`serve_clients`].
+pub async fn serve_metrics(port: Port, metrics: Metrics, gate: Gate) -> io::Result<()> {
     let text = move || async move { ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(gate.left_out())) };
-    axum::serve(listener, Router::new().route("/metrics", get(text))).await
+    serve(port, Router::new().route("/metrics", get(text))).await
+}
+
+/// Serves plain HTTP as long as the process runs.
+async fn serve(port: Port, router: Router) -> io::Result<()> {
+    serve_clients(port, None, router, std::future::pending(), Duration::ZERO).await
 }
 
 /// One handler for every path, because the set of paths depends on the translators behind the gate.
 pub fn router(gate: Gate, metrics: Metrics) -> Router {
-    Router::new().fallback(handle).with_state((gate, metrics))
+    Router::new().fallback(handle).with_state(ApiState { gate, metrics, memory: Memory::default() })
+}
+
+#[derive(Clone)]
+struct ApiState {
+    gate: Gate,
+    metrics: Metrics,
+    memory: Memory,
 }
 
 /// Response extension: the method that a response answers.
@@ -102,13 +104,14 @@ impl Drop for Answering {
     }
 }
 
-async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request) -> Response {
+async fn handle(State(state): State<ApiState>, request: Request) -> Response {
+    let metrics = state.metrics.clone();
     let began = Instant::now();
     let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let trace = Trace::of(&trace_id);
     let (id, span_id) = (trace.as_ref().map(|trace| &*trace.id), trace.as_ref().map(|trace| &*trace.span_id));
     let span = tracing::info_span!("request", path = request.uri().path(), trace_id = id, span_id);
-    let response = respond(gate, request, TraceId(trace_id), &metrics).instrument(span).await;
+    let response = respond(state, request, TraceId(trace_id)).instrument(span).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
     let (status, spent) = (response.status().as_u16(), began.elapsed());
     let guard = match response.extensions().get::<AnsweredMethod>() {
@@ -126,7 +129,8 @@ async fn handle(State((gate, metrics)): State<(Gate, Metrics)>, request: Request
     response.map(|body| Body::new(GuardedBody { body, guard }))
 }
 
-async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metrics) -> Result<Response, HttpError> {
+async fn respond(state: ApiState, request: Request, trace_id: TraceId) -> Result<Response, HttpError> {
+    let ApiState { gate, metrics, memory } = state;
     let api = gate.api().map_err(HttpError::NotServing)?;
     let (version, target) = find(&api, &request)?;
     if version != NATIVE {
@@ -135,24 +139,32 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
     }
     let route = AnsweredMethod(target.clone());
     let version = HeaderValue::try_from(version.to_string()).expect("a version is header text");
+    let connection = request.extensions().get::<ConnectionHandle>().cloned();
+    let body = memory.read(request.into_body(), target.largest_body()).await;
     if let CallTarget::Stream(stream) = target {
-        let mut response = subscribe(&api, stream, request, metrics).await?;
+        let open = connection.map(|connection| connection.begin_stream().ok_or(HttpError::Busy)).transpose()?;
+        let mut response = subscribe(&api, stream, body, &metrics, open)?;
         response.extensions_mut().insert(route);
         response.headers_mut().insert(ANSWERED_VERSION, version);
         return Ok(response);
     }
     let abandoned = CancellationToken::new();
     let client = abandoned.clone().drop_guard();
-    let answer = match read(request).await {
-        Ok(body) => run_detached(api, target, api::Request { body, trace_id, abandoned }).await?,
-        Err(BodyError::TooLarge) => return Err(HttpError::BodyTooLarge),
-        Err(BodyError::Interrupted(_)) => api.interrupted_body(),
+    let (answer, read) = match body {
+        Ok(read) => {
+            let counted = memory.for_call(&read.bytes).await?;
+            let request = api::Request { body: read.bytes.clone(), trace_id, abandoned };
+            (run_detached(api, target, request, counted).await?, Some(read))
+        }
+        Err(BodyError::Interrupted(_)) => (api.interrupted_body(), None),
+        Err(rejected) => return Err(rejected.into()),
     };
     let response =
         Response::builder().header(header::CONTENT_TYPE, PROTOBUF).header(ANSWERED_VERSION, version).extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
-        Answer::Pages(pages) => body::streamed(pages, gate, client),
+        // Each page reads the request again.
+        Answer::Pages(pages) => Body::new(GuardedBody { body: body::streamed(pages, gate, client), guard: read }),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
         Answer::Busy => return Err(HttpError::Busy),
     };
@@ -160,37 +172,20 @@ async fn respond(gate: Gate, request: Request, trace_id: TraceId, metrics: &Metr
 }
 
 /// Keeps no reference to the API once the stream has started, so that open streams do not delay the host's exit.
-async fn subscribe(
+fn subscribe(
     api: &Api,
     stream: StreamTarget,
-    request: Request,
+    body: Result<ReadBody, BodyError>,
     metrics: &Metrics,
+    open: Option<OpenStream>,
 ) -> Result<Response, HttpError> {
-    let body = read(request).await.map_err(|error| match error {
-        BodyError::TooLarge => HttpError::BodyTooLarge,
+    let body = body.map_err(|error| match error {
         BodyError::Interrupted(error) => HttpError::NoEventStream(Box::new(error)),
+        rejected => rejected.into(),
     })?;
     let route = stream.name().to_owned();
-    let events = api.subscribe(stream, &body).map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
-    Ok(stream::response(events, route, metrics.clone()))
-}
-
-/// Why a body was not read.
-enum BodyError {
-    TooLarge,
-    Interrupted(axum::Error),
-}
-
-/// Reads a body. One whose announced size is too large is rejected before its first byte.
-async fn read(request: Request) -> Result<Bytes, BodyError> {
-    let body = request.into_body();
-    if body.size_hint().lower() > LARGEST_BODY as u64 {
-        return Err(BodyError::TooLarge);
-    }
-    axum::body::to_bytes(body, LARGEST_BODY).await.map_err(|error| {
-        let too_large = error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-        if too_large { BodyError::TooLarge } else { BodyError::Interrupted(error) }
-    })
+    let events = api.subscribe(stream, &body.bytes).map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
+    Ok(stream::response(events, route, metrics.clone(), open))
 }
 
 /// The method of a request, and the version that has it.
@@ -207,8 +202,18 @@ fn find(api: &Api, request: &Request) -> Result<(ApiVersion, CallTarget), HttpEr
     })
 }
 
-/// Runs the call in a task of its own: a client that disconnects does not cancel a change half way.
-async fn run_detached(api: Arc<Api>, target: CallTarget, request: api::Request) -> Result<Answer, HttpError> {
-    let call = async move { api.call(target, request).await };
+/// Runs the call in a task of its own: a client that disconnects does not cancel a change half way. `counted` is the memory
+/// of the call.
+async fn run_detached(
+    api: Arc<Api>,
+    target: CallTarget,
+    request: api::Request,
+    counted: OwnedSemaphorePermit,
+) -> Result<Answer, HttpError> {
+    let call = async move {
+        let answer = api.call(target, request).await;
+        drop(counted);
+        answer
+    };
     tokio::spawn(call.in_current_span()).await.map_err(HttpError::Panicked)
 }

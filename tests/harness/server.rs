@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs::testing::api::Api;
 use bbs::testing::clients::Clients;
@@ -32,6 +33,8 @@ use super::stored::Stored;
 
 /// The record version that new records are written with.
 pub const RECORD_VERSION: u64 = 1_722_634_733;
+
+const CONNECTIONS: usize = 1000;
 
 pub const NOW_NS: i64 = 1_800_000_000_000_000_000;
 
@@ -179,7 +182,9 @@ impl Server {
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(http::serve(listener, http::router(gate.clone(), metrics), std::future::pending()));
+        let port = http::Port { name: "API", listener, most_connections: CONNECTIONS };
+        let router = http::router(gate.clone(), metrics);
+        tokio::spawn(http::serve_clients(port, None, router, std::future::pending(), Duration::ZERO));
         let client = super::http_client();
         Self {
             gate,

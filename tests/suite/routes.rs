@@ -249,10 +249,13 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
     }
 }
 
+/// Of any request, in bytes.
+const LARGEST_BODY: usize = 4 << 20;
+
 on_each_layout!(body_over_the_limit_is_rejected_by_every_route);
 async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let server = empty(kind).await;
-    let length = bbs::testing::http::LARGEST_BODY + 1;
+    let length = LARGEST_BODY + 1;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
         let (verb, path) = (route.verb.name(), &route.path);

@@ -14,6 +14,7 @@ const LONGEST_FUNCTION: usize = 70;
 /// Crates that only the named modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
+    ("hyper", &["http"]),
     ("prometheus_client", &["metrics"]),
     ("sea_query", &["database", "keys", "lock", "migrate", "store", "rows"]),
     ("sqlx", &["database"]),

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::methods::{METHODS, NativeMethod, STREAMS, Stream, unrevised};
+use super::methods::{self, METHODS, NativeMethod, STREAMS, Stream, unrevised};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a limited number.
@@ -93,6 +93,15 @@ impl CallTarget {
             Self::Translated { paged, .. } => *paged,
             Self::Native(method) => method.is_paged(),
             Self::Stream(_) => false,
+        }
+    }
+
+    /// The largest body of a request, in bytes.
+    pub fn largest_body(&self) -> usize {
+        match self {
+            Self::Translated { method, .. } => methods::largest_body(method),
+            Self::Native(method) => method.largest_body(),
+            Self::Stream(_) => methods::SUBSCRIPTION,
         }
     }
 

@@ -226,7 +226,33 @@ pub(super) fn unrevised(name: &str) -> &str {
     name.rsplit_once("_r").filter(|(_, revision)| is_number(revision)).map_or(name, |(name, _)| name)
 }
 
+/// The largest body that defines an LRP or a task, in bytes. Cloud Foundry's have some tens of KiB.
+const DEFINITION: usize = 4 << 20;
+/// The largest filter of a list, in bytes: some fifty thousand guids.
+const FILTER: usize = 4 << 20;
+/// The largest other body, in bytes. It has keys, addresses, and texts such as the result of a task, which cells limit to
+/// 10 KiB.
+const OTHER: usize = 256 << 10;
+/// The largest body of a subscription, in bytes; it holds the id of a cell.
+pub(super) const SUBSCRIPTION: usize = 16 << 10;
+
+/// The largest body of a method of any version, in bytes. One without a native method of its name may define anything.
+pub(super) fn largest_body(name: &str) -> usize {
+    let native = METHODS.iter().find(|native| unrevised(native.name) == unrevised(name));
+    native.map_or(DEFINITION, |native| native.method.largest_body())
+}
+
 impl NativeMethod {
+    /// The largest body that is read, in bytes.
+    pub(super) const fn largest_body(self) -> usize {
+        match self {
+            Self::Change(ChangeMethod::DesiredLrp(DesiredLrpChange::Desire | DesiredLrpChange::Update))
+            | Self::Change(ChangeMethod::Task(TaskChange::Desire)) => DEFINITION,
+            Self::List(_) => FILTER,
+            Self::Ping | Self::Cells | Self::Get(_) | Self::Change(_) => OTHER,
+        }
+    }
+
     /// Whether the method answers with a list that is run page by page.
     pub(super) const fn is_paged(self) -> bool {
         matches!(self, Self::List(_))

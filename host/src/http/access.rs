@@ -15,7 +15,7 @@ use axum::response::Response;
 use serde_json::{Map, Value};
 
 use super::in_flight::GuardedBody;
-use super::listener::Peer;
+use super::peer::Peer;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 use crate::logs::line::{LagerLine, Severity};

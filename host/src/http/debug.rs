@@ -7,8 +7,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::any;
-use tokio::net::TcpListener;
 
+use super::Port;
 use crate::config::LogLevel;
 use crate::logs::LevelHandle;
 
@@ -17,15 +17,15 @@ const NO_PROFILES: &str = "this host is no Go program and has no such profile; u
 /// Serves the debug endpoints.
 ///
 /// # Errors
-/// Accepting connections fails.
-pub async fn serve_debug(listener: TcpListener, level: LevelHandle) -> io::Result<()> {
+/// As of [`super::serve_clients`].
+pub async fn serve_debug(port: Port, level: LevelHandle) -> io::Result<()> {
     let router = Router::new()
         .route("/log-level", any(set_level))
         .route("/block-profile-rate", any(rate))
         .route("/mutex-profile-fraction", any(rate))
         .fallback(|| async { (StatusCode::NOT_FOUND, NO_PROFILES) })
         .with_state(level);
-    axum::serve(listener, router).await
+    super::serve(port, router).await
 }
 
 /// An unknown level is ignored, and is not an error.

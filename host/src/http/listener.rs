@@ -1,29 +1,33 @@
-//! The API listener: accepts each connection in a task of its own, so that a slow or stalled handshake delays no other
-//! connection. Records the peer's address and certificate names for the access log, and logs rejected handshakes.
+//! The ports: accepts connections in tasks of their own, so that a slow or stalled one delays no other, shakes hands, and
+//! serves HTTP/1.1 on them. The limits of connections are `connections`'.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::middleware::AddExtension;
-use axum::{Extension, Router};
-use axum_server::accept::Accept;
-use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
-use axum_server::{Handle, Server};
-use futures_util::future::BoxFuture;
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
-use serde_json::{Map, Value};
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::server::TlsStream;
-use tower::Layer;
-use x509_parser::prelude::{FromDer, X509Certificate};
-use x509_parser::x509::X509Name;
+use tower::ServiceExt;
 
-use super::in_flight::InFlight;
+use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Connections, WAIT_LIMITS};
+use super::in_flight::{GuardedBody, InFlight};
+use super::peer::Peer;
+use super::timed::TimedStream;
 use crate::log_sampling::is_sampled;
 use crate::tls::Certificates;
 
@@ -32,145 +36,255 @@ const KEEP_ALIVE: Duration = Duration::from_secs(180);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const LINGER: Duration = Duration::from_secs(2);
+/// Pause after a connection could not be accepted, such as without a file descriptor.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The other end of a connection.
-#[derive(Debug, Clone)]
-pub(super) struct Peer {
-    pub(super) address: SocketAddr,
-    /// The names of its certificate's subject and issuer, keyed as in the access log.
-    pub(super) certificate: Arc<Map<String, Value>>,
+/// The largest head of a request, in bytes, and what a connection reads ahead.
+const LARGEST_HEAD: usize = 64 << 10;
+
+/// What open connections do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serve,
+    /// Finish the request in flight.
+    Drain,
+    End,
 }
 
-const SUBJECT_COMMON_NAME: &str = "peer_cert_subject_common_name";
-
-impl Peer {
-    /// The common name of its certificate's subject; empty without one.
-    pub(super) fn common_name(&self) -> &str {
-        self.certificate.get(SUBJECT_COMMON_NAME).and_then(Value::as_str).unwrap_or_default()
-    }
+/// A port and its limits.
+#[derive(Debug)]
+pub struct Port {
+    /// Its name in the log.
+    pub name: &'static str,
+    /// Its socket.
+    pub listener: TcpListener,
+    /// The most connections. When there are more, the one that waits longest for its client is closed.
+    pub most_connections: usize,
 }
 
 /// Serves until `stop`, then gives requests in flight up to `drain` to finish. Plain HTTP without certificates.
 ///
 /// # Errors
-/// The listener's socket cannot be configured, or accepting fails.
+/// The listener's socket cannot be configured.
 pub async fn serve_clients(
-    listener: TcpListener,
+    port: Port,
     certificates: Option<Certificates>,
     router: Router,
     stop: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
+    let Port { name, listener, most_connections } = port;
     // Accepted connections inherit both options.
     let socket = SockRef::from(&listener);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 4))?;
     socket.set_tcp_nodelay(true)?;
-    let (handle, in_flight) = (Handle::new(), InFlight::default());
-    let router = in_flight.counting(router);
-    tokio::spawn(end(handle.clone(), in_flight, stop, drain));
-    let server = Server::<SocketAddr>::from_listener(listener).handle(handle).http1_only();
-    let clients = router.into_make_service();
-    match certificates {
-        Some(certificates) => server.acceptor(TlsAcceptor::new(&certificates)).serve(clients).await,
-        None => server.acceptor(PlainAcceptor).serve(clients).await,
+    let in_flight = InFlight::default();
+    let connections = Connections::new(name, most_connections, WAIT_LIMITS);
+    let (stage, stages) = watch::channel(Stage::Serve);
+    let acceptor = Acceptor {
+        router: in_flight.counting(router),
+        certificates: certificates.map(|certificates| certificates.config()),
+        connections: Arc::clone(&connections),
+        failures: Arc::default(),
+        stages,
+    };
+    tokio::select! {
+        never = acceptor.accept_all(&listener) => match never {},
+        never = connections.sweep() => match never {},
+        () = stop => {}
     }
-}
-
-/// Waits up to `drain` for requests in flight, then closes the connections. Event streams are not waited for: one that its
-/// client no longer reads would take the whole time.
-async fn end(handle: Handle<SocketAddr>, in_flight: InFlight, stop: impl Future<Output = ()>, drain: Duration) {
-    stop.await;
-    handle.graceful_shutdown(None);
+    // New connections are refused from now on.
+    drop(listener);
+    stage.send_replace(Stage::Drain);
     let ended = async {
-        while !in_flight.is_none() {
-            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+        tokio::select! {
+            never = connections.sweep() => match never {},
+            () = connections.all_ended() => {}
+            () = drained(&in_flight) => {}
         }
-        // The last answers may still be in socket buffers.
-        tokio::time::sleep(LINGER).await;
     };
     // Requests that take longer are cut off.
     let _ = tokio::time::timeout(drain, ended).await;
-    handle.shutdown();
+    stage.send_replace(Stage::End);
+    connections.all_ended().await;
+    Ok(())
 }
 
-/// Accepts every client, without TLS.
-#[derive(Clone)]
-struct PlainAcceptor;
-
-impl<S> Accept<TcpStream, S> for PlainAcceptor {
-    type Stream = TcpStream;
-    type Service = AddExtension<S, Peer>;
-    type Future = std::future::Ready<io::Result<(Self::Stream, Self::Service)>>;
-
-    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let accepted = stream.peer_addr().map(|address| {
-            let peer = Peer { address, certificate: Arc::default() };
-            (stream, Extension(peer).layer(service))
-        });
-        std::future::ready(accepted)
+/// Waits for requests in flight. Event streams are not waited for: one that its client no longer reads would take the whole
+/// time.
+async fn drained(in_flight: &InFlight) {
+    while !in_flight.is_none() {
+        tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
     }
+    // The last answers may still be in socket buffers.
+    tokio::time::sleep(LINGER).await;
 }
 
-/// Accepts clients that have a certificate of the configured authority.
+/// Accepts the connections of a port. Clones share its limits.
 #[derive(Clone)]
-struct TlsAcceptor {
-    config: watch::Receiver<Arc<ServerConfig>>,
-    refused: Arc<AtomicU64>,
+struct Acceptor {
+    router: Router,
+    /// Clients need a certificate of the configured authority.
+    certificates: Option<watch::Receiver<Arc<ServerConfig>>>,
+    connections: Arc<Connections>,
+    failures: Arc<Failures>,
+    stages: watch::Receiver<Stage>,
 }
 
-impl TlsAcceptor {
-    fn new(certificates: &Certificates) -> Self {
-        Self { config: certificates.config(), refused: Arc::default() }
+#[derive(Debug, Default)]
+struct Failures {
+    accepts: AtomicU64,
+    handshakes: AtomicU64,
+}
+
+impl Acceptor {
+    async fn accept_all(&self, listener: &TcpListener) -> std::convert::Infallible {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    if let Some(admitted) = self.connections.admit().await {
+                        tokio::spawn(self.clone().serve(stream, address, admitted));
+                    }
+                }
+                // The client has gone again.
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    self.log_accept_failure(&error);
+                    self.connections.make_room();
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection until it ends, waits too long for its client, or makes room for another.
+    async fn serve(mut self, stream: TcpStream, address: SocketAddr, admitted: Admitted) {
+        let mut stages = self.stages.clone();
+        tokio::select! {
+            () = self.shake_and_serve(stream, address, &admitted) => {}
+            () = admitted.connection.closed() => {}
+            // An error means that the port has ended.
+            _ = stages.wait_for(|stage| *stage == Stage::End) => {}
+        }
+    }
+
+    async fn shake_and_serve(&mut self, stream: TcpStream, address: SocketAddr, admitted: &Admitted) {
+        let Some(config) = self.certificates.as_ref().map(|config| Arc::clone(&config.borrow())) else {
+            return self.serve_requests(stream, Peer::new(address, None), admitted).await;
+        };
+        let shaking = tokio_rustls::TlsAcceptor::from(config).accept(stream);
+        let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
+        match shaken.unwrap_or_else(|late| Err(io::Error::new(io::ErrorKind::TimedOut, late))) {
+            Ok(stream) => {
+                let chain = stream.get_ref().1.peer_certificates();
+                let peer = Peer::new(address, chain.and_then(|chain| chain.first()).map(|first| &**first));
+                self.serve_requests(stream, peer, admitted).await;
+            }
+            Err(error) => self.log_rejection(address, &error),
+        }
+    }
+
+    async fn serve_requests<S>(&mut self, stream: S, peer: Peer, admitted: &Admitted)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        admitted.connection.wait_for(ClientWait::Request);
+        let service = service_fn(|request: hyper::Request<Incoming>| {
+            answer(self.router.clone(), request, peer.clone(), admitted.handle())
+        });
+        let stream = TokioIo::new(TimedStream::new(stream, Arc::clone(&admitted.connection)));
+        let mut http = http1::Builder::new();
+        // The time for a head is among those of `connections`: hyper's includes the time between requests.
+        http.header_read_timeout(None).max_header_size(LARGEST_HEAD).max_buf_size(LARGEST_HEAD);
+        let mut connection = std::pin::pin!(http.serve_connection(stream, service));
+        // Errors are the client's: what it sent is not HTTP, or it has gone.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = self.stages.wait_for(|stage| *stage != Stage::Serve) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
     }
 
     /// Any client that reaches the port can cause failures, so the log is sampled.
     fn log_rejection(&self, address: SocketAddr, error: &io::Error) {
-        let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = self.failures.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
         if is_sampled(refused) {
             tracing::warn!(name: "tls.handshake-failed", %address, %error, refused,
                 "a TLS handshake failed, so the client was rejected; the log is sampled");
         }
     }
-}
 
-impl<S: Send + 'static> Accept<TcpStream, S> for TlsAcceptor {
-    type Stream = TlsStream<TcpStream>;
-    type Service = AddExtension<S, Peer>;
-    type Future = BoxFuture<'static, io::Result<(Self::Stream, Self::Service)>>;
-
-    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let acceptor = self.clone();
-        Box::pin(async move {
-            let address = stream.peer_addr()?;
-            let config = RustlsConfig::from_config(Arc::clone(&acceptor.config.borrow()));
-            let handshake = RustlsAcceptor::new(config).handshake_timeout(HANDSHAKE_TIMEOUT);
-            let shaken = handshake.accept(stream, service).await;
-            let (stream, service) = shaken.inspect_err(|error| acceptor.log_rejection(address, error))?;
-            let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| names(chain.first()?));
-            let peer = Peer { address, certificate: Arc::new(certificate.unwrap_or_default()) };
-            Ok((stream, Extension(peer).layer(service)))
-        })
+    fn log_accept_failure(&self, error: &io::Error) {
+        let failures = self.failures.accepts.fetch_add(1, Ordering::Relaxed) + 1;
+        if is_sampled(failures) {
+            tracing::error!(name: "connections.not-accepted", %error, failures,
+                "a connection cannot be accepted; if there are too many open files, raise their limit; the log is sampled");
+        }
     }
 }
 
-/// The names of a certificate's subject and issuer.
-fn names(certificate: &[u8]) -> Option<Map<String, Value>> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let mut names = Map::new();
-    for (who, name) in [("subject", certificate.subject()), ("issuer", certificate.issuer())] {
-        let texts = |found: Vec<&str>| found.into_iter().map(Value::from).collect::<Vec<_>>();
-        let common = name.iter_common_name().filter_map(|part| part.as_str().ok()).last().unwrap_or_default();
-        names.insert(format!("peer_cert_{who}_common_name"), common.into());
-        names.insert(format!("peer_cert_{who}_organizational_unit"), texts(units(name)).into());
-        names.insert(format!("peer_cert_{who}_organization"), texts(organizations(name)).into());
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Answers a request, and keeps the connection's account of what it waits for.
+async fn answer(
+    router: Router,
+    request: hyper::Request<Incoming>,
+    peer: Peer,
+    handle: ConnectionHandle,
+) -> Result<Response<GuardedBody<AnsweringConnection>>, std::convert::Infallible> {
+    let connection = Arc::clone(&handle.connection);
+    let answering = AnsweringConnection(Arc::clone(&connection));
+    if request.body().is_end_stream() {
+        connection.work()
+    } else {
+        connection.wait_for(ClientWait::Body)
     }
-    Some(names)
+    let mut request = request.map(|body| Body::new(AwaitedBody { body, connection }));
+    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(handle);
+    let response = router.oneshot(request).await?;
+    Ok(response.map(|body| GuardedBody { body, guard: answering }))
 }
 
-fn units<'a>(name: &'a X509Name<'_>) -> Vec<&'a str> {
-    name.iter_organizational_unit().filter_map(|part| part.as_str().ok()).collect()
+/// A request in flight. When its answer has been sent, the connection waits for the next one.
+struct AnsweringConnection(Arc<Connection>);
+
+impl Drop for AnsweringConnection {
+    fn drop(&mut self) {
+        self.0.wait_for(ClientWait::Request);
+    }
 }
 
-fn organizations<'a>(name: &'a X509Name<'_>) -> Vec<&'a str> {
-    name.iter_organization().filter_map(|part| part.as_str().ok()).collect()
+/// A body after whose end the connection waits for its client no longer.
+struct AwaitedBody {
+    body: Incoming,
+    connection: Arc<Connection>,
+}
+
+impl HttpBody for AwaitedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || (frame.is_ready() && self.body.is_end_stream()) {
+            self.connection.work();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

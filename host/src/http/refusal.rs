@@ -4,13 +4,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::LARGEST_BODY;
+use super::bodies::BodyError;
 use crate::api::{self, NotHeld};
 use crate::modules::translate::ApiVersion;
 use crate::progress::{SERVING, STOPPED, Snapshot};
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
+/// `Retry-After` in seconds when other requests take all memory.
+const BUSY_RETRY_AFTER_S: u64 = 1;
 /// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is ready.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
@@ -33,12 +35,31 @@ pub(super) enum HttpError {
     Busy,
     #[error("{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1")]
     MalformedVersion(String),
-    #[error("the body is larger than the {LARGEST_BODY} bytes that this host reads")]
-    BodyTooLarge,
+    #[error("the body is larger than the {largest} bytes that this method reads")]
+    BodyTooLarge { largest: usize },
+    #[error("the body was not sent in time")]
+    SlowBody,
+    #[error(
+        "this host has no memory for the request now, because of other requests; send it again in {BUSY_RETRY_AFTER_S} s"
+    )]
+    NoMemory,
+    #[error("the body ended unexpectedly")]
+    InterruptedBody(#[source] axum::Error),
     #[error("the event stream cannot be started")]
     NoEventStream(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the request ended unexpectedly")]
     Panicked(#[source] tokio::task::JoinError),
+}
+
+impl From<BodyError> for HttpError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { largest } => Self::BodyTooLarge { largest },
+            BodyError::Slow => Self::SlowBody,
+            BodyError::Busy => Self::NoMemory,
+            BodyError::Interrupted(error) => Self::InterruptedBody(error),
+        }
+    }
 }
 
 impl IntoResponse for HttpError {
@@ -66,7 +87,10 @@ impl IntoResponse for HttpError {
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::Busy => busy(self.to_string(), RETRY_AFTER_S),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
-            Self::BodyTooLarge => text(StatusCode::PAYLOAD_TOO_LARGE),
+            Self::BodyTooLarge { .. } => text(StatusCode::PAYLOAD_TOO_LARGE),
+            Self::SlowBody => text(StatusCode::REQUEST_TIMEOUT),
+            Self::NoMemory => busy(self.to_string(), BUSY_RETRY_AFTER_S),
+            Self::InterruptedBody(_) => text(StatusCode::BAD_REQUEST),
             // The body is empty, as Diego's is.
             Self::NoEventStream(reason) => {
                 tracing::info!(%reason, "an event stream was not started");

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::unfold;
 
+use super::connections::OpenStream;
 use crate::api::EventStream;
 use crate::metrics::Metrics;
 
@@ -19,6 +20,8 @@ struct CountedStream {
     events: EventStream,
     route: String,
     metrics: Metrics,
+    #[expect(dead_code, reason = "held for its destructor")]
+    open: Option<OpenStream>,
 }
 
 impl Drop for CountedStream {
@@ -27,7 +30,8 @@ impl Drop for CountedStream {
     }
 }
 
-pub(super) fn response(events: EventStream, route: String, metrics: Metrics) -> Response {
+/// `open` is the stream's share of the connections.
+pub(super) fn response(events: EventStream, route: String, metrics: Metrics, open: Option<OpenStream>) -> Response {
     let next = |mut stream: CountedStream| async {
         let event = stream.events.next().await?;
         Some((Ok::<Bytes, Infallible>(event), stream))
@@ -37,6 +41,6 @@ pub(super) fn response(events: EventStream, route: String, metrics: Metrics) -> 
         .header(header::CONTENT_TYPE, EVENT_STREAM)
         .header(header::CACHE_CONTROL, NO_CACHE)
         .header(header::CONNECTION, KEEP_ALIVE)
-        .body(Body::from_stream(unfold(CountedStream { events, route, metrics }, next)))
+        .body(Body::from_stream(unfold(CountedStream { events, route, metrics, open }, next)))
         .expect("constant headers are valid")
 }

@@ -1,10 +1,11 @@
 //! The ports besides the API's, each of which opens as early as possible, and what the API's port needs: certificates,
 //! the access log, and the clients of other components.
 
+use super::open_files::OpenFiles;
 use super::{Prepared, StartupError, bind};
 use crate::clients::Clients;
 use crate::config::{ClientTls, Config};
-use crate::http::{self, AccessLog};
+use crate::http::{self, AccessLog, Port};
 use crate::logs::LevelHandle;
 use crate::tls::Certificates;
 
@@ -42,23 +43,31 @@ impl Drop for Front {
 }
 
 /// Opens the health and debug ports: loading modules may take long, and a supervisor does not wait for it.
-pub(super) async fn open_first(config: &Config, level: &LevelHandle) -> Result<(), StartupError> {
+pub(super) async fn open_first(
+    config: &Config,
+    level: &LevelHandle,
+    open_files: OpenFiles,
+) -> Result<(), StartupError> {
+    let most_connections = open_files.other();
     if let Some(address) = config.listeners.debug {
-        tokio::spawn(http::serve_debug(bind(address).await?, level.clone()));
+        let port = Port { name: "debug", listener: bind(address).await?, most_connections };
+        tokio::spawn(http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
-        tokio::spawn(http::serve_health(bind(address).await?));
+        let port = Port { name: "health", listener: bind(address).await?, most_connections };
+        tokio::spawn(http::serve_health(port));
     }
     Ok(())
 }
 
 /// Opens the port for Prometheus, on a standby too.
-pub(super) async fn open_metrics(prepared: &Prepared) -> Result<(), StartupError> {
+pub(super) async fn open_metrics(prepared: &Prepared, open_files: OpenFiles) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
         let listener = bind(address).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
-        tokio::spawn(http::serve_metrics(listener, prepared.metrics.clone(), prepared.gate.clone()));
+        let port = Port { name: "metrics", listener, most_connections: open_files.other() };
+        tokio::spawn(http::serve_metrics(port, prepared.metrics.clone(), prepared.gate.clone()));
     }
     Ok(())
 }

@@ -9,10 +9,11 @@ use tokio::sync::watch;
 
 use super::drain::{self, Signals};
 use super::listeners::Front;
+use super::open_files::OpenFiles;
 use super::report::MetricsReporter;
 use super::{DRAIN, Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
-use crate::http;
+use crate::http::{self, Port};
 use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
@@ -27,6 +28,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) async fn serve_as_master(
     prepared: &Prepared,
     front: &Front,
+    open_files: OpenFiles,
     lock: &HeldLock,
     signals: &Signals,
     announce: impl FnOnce(&Served),
@@ -44,7 +46,8 @@ pub(super) async fn serve_as_master(
         tokio::spawn(certificates.watch());
     }
     let certificates = front.certificates.clone();
-    let server = tokio::spawn(http::serve_clients(listener, certificates, router, stopped(server_stop), DRAIN));
+    let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
+    let server = tokio::spawn(http::serve_clients(port, certificates, router, stopped(server_stop), DRAIN));
 
     let close_port = || {
         // Event streams do not end by themselves.

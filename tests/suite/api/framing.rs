@@ -54,18 +54,21 @@ async fn unknown_paths_are_answered_with_404(kind: Kind) {
     }
 }
 
+/// Of a request that has only a name and a number, in bytes.
+const LARGEST_BODY: usize = 256 << 10;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn chunked_body_above_the_limit_is_rejected() {
     let server = Server::empty(Kind::Sqlite).await;
     let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    let length = bbs::testing::http::LARGEST_BODY + 1;
+    let length = LARGEST_BODY + 1;
     let head = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     connection.write_all(format!("{head}{length:x}\r\n").as_bytes()).await.unwrap();
     connection.write_all(&vec![0; length]).await.unwrap();
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 67108864 bytes"), "{text}");
+    assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 262144 bytes"), "{text}");
 }
 
 on_each_layout!(without_translators_only_the_native_version_is_served);

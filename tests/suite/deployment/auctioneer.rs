@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use bbs::testing::config::ServerTls;
-use bbs::testing::http::serve_clients;
+use bbs::testing::http::{Port, serve_clients};
 use bbs::testing::tls::Certificates;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -30,7 +30,8 @@ fn auctioneer(certs: &Path, listener: std::net::TcpListener) -> UnboundedReceive
     let certificates = Certificates::read(&tls).expect("the certificates are sound");
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-    tokio::spawn(serve_clients(listener, Some(certificates), router, std::future::pending(), Duration::ZERO));
+    let port = Port { name: "auctioneer", listener, most_connections: 10 };
+    tokio::spawn(serve_clients(port, Some(certificates), router, std::future::pending(), Duration::ZERO));
     requests
 }
 

@@ -1,0 +1,191 @@
+//! Bodies of requests: their size, the time to send one, and the memory of all bodies and calls in flight. A body
+//! that exceeds its limits is rejected before it is decoded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::api;
+use crate::log_sampling::LineLimit;
+
+/// Bytes of a body that are not counted, so that calls with small bodies, such as those of cells, are read whatever others
+/// send. The number of connections bounds them.
+const UNCOUNTED: usize = 16 << 10;
+/// Bytes of all incomplete bodies, in KiB. A body takes up to twice as much while it grows.
+const INCOMPLETE_KIB: usize = 32 << 10;
+/// Memory of all calls that run or wait for the database, in KiB.
+const CALLS_KIB: usize = 144 << 10;
+/// The same of small calls, which so wait for no large one: those that take less than [`SMALL_CALL_KIB`], as nearly all do.
+const SMALL_CALLS_KIB: usize = 48 << 10;
+const SMALL_CALL_KIB: u32 = 1 << 10;
+/// Log lines about rejected requests, at once and then each minute.
+const REJECTED_LINES: u32 = 10;
+/// Copies of a body that a call makes at once: message, record, row, sealed text, statement.
+const COPIES: usize = 6;
+
+/// The longest times that a request waits for its client and for memory.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Without a byte of a body.
+    stalled: Duration,
+    /// From the head of a request to the end of its body.
+    whole: Duration,
+    /// Of a complete request, for memory.
+    memory: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    stalled: Duration::from_secs(20),
+    // 35 KB/s for the largest body.
+    whole: Duration::from_secs(120),
+    memory: Duration::from_secs(5),
+};
+
+/// The memory of bodies and calls. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    incomplete: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
+    small_calls: Arc<Semaphore>,
+    rejected: Arc<LineLimit>,
+    patience: Patience,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            incomplete: semaphore(INCOMPLETE_KIB),
+            calls: semaphore(CALLS_KIB),
+            small_calls: semaphore(SMALL_CALLS_KIB),
+            rejected: Arc::new(LineLimit::new(REJECTED_LINES, REJECTED_LINES)),
+            patience: PATIENCE,
+        }
+    }
+}
+
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits))
+}
+
+/// Why a body was not read.
+#[derive(Debug)]
+pub(super) enum BodyError {
+    TooLarge {
+        largest: usize,
+    },
+    /// The client sends too slowly.
+    Slow,
+    /// Other bodies or calls take all of the memory.
+    Busy,
+    Interrupted(axum::Error),
+}
+
+/// A complete body, counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct ReadBody {
+    pub(super) bytes: Bytes,
+    #[expect(dead_code, reason = "held for its destructor")]
+    counted: Option<OwnedSemaphorePermit>,
+}
+
+impl Memory {
+    /// Reads a body of at most `largest` bytes. One whose announced size is too large is rejected before its first byte.
+    pub(super) async fn read(&self, body: Body, largest: usize) -> Result<ReadBody, BodyError> {
+        if body.is_end_stream() {
+            return Ok(ReadBody { bytes: Bytes::new(), counted: None });
+        }
+        if body.size_hint().lower() > largest as u64 {
+            return Err(BodyError::TooLarge { largest });
+        }
+        let mut reading = Reading { memory: self, largest, first: Bytes::new(), rest: BytesMut::new(), counted: None };
+        timeout(self.patience.whole, reading.all(body)).await.unwrap_or(Err(BodyError::Slow))?;
+        Ok(ReadBody { bytes: reading.bytes(), counted: reading.counted })
+    }
+
+    /// Waits until there is memory for a call with this body.
+    pub(super) async fn for_call(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, BodyError> {
+        let wanted = permits(body.len() * COPIES + api::decoded_bytes(body)).max(1);
+        let calls = if wanted < SMALL_CALL_KIB { &self.small_calls } else { &self.calls };
+        let waiting = Arc::clone(calls).acquire_many_owned(wanted);
+        let acquired = timeout(self.patience.memory, waiting).await.map_err(|_| self.busy())?;
+        Ok(acquired.expect("the semaphore is never closed"))
+    }
+
+    fn busy(&self) -> BodyError {
+        if let Some(left_out) = self.rejected.admit() {
+            tracing::warn!(name: "requests.rejected", left_out,
+                "requests are rejected: those in flight take all memory that they may take");
+        }
+        BodyError::Busy
+    }
+}
+
+/// Whole KiB.
+fn permits(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(CALLS_KIB as u32)
+}
+
+/// A body of which a part was read.
+struct Reading<'a> {
+    memory: &'a Memory,
+    largest: usize,
+    /// Not copied if it is the only one, as of most requests.
+    first: Bytes,
+    rest: BytesMut,
+    counted: Option<OwnedSemaphorePermit>,
+}
+
+impl Reading<'_> {
+    async fn all(&mut self, mut body: Body) -> Result<(), BodyError> {
+        loop {
+            let frame = timeout(self.memory.patience.stalled, body.frame()).await.map_err(|_| BodyError::Slow)?;
+            let Some(frame) = frame else { return Ok(()) };
+            // Trailers are ignored.
+            if let Ok(data) = frame.map_err(BodyError::Interrupted)?.into_data() {
+                self.push(data)?;
+            }
+        }
+    }
+
+    fn push(&mut self, data: Bytes) -> Result<(), BodyError> {
+        let length = self.first.len() + self.rest.len() + data.len();
+        if length > self.largest {
+            return Err(BodyError::TooLarge { largest: self.largest });
+        }
+        self.count(length)?;
+        if self.first.is_empty() && self.rest.is_empty() {
+            self.first = data;
+            return Ok(());
+        }
+        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+        self.rest.extend_from_slice(&data);
+        Ok(())
+    }
+
+    fn count(&mut self, length: usize) -> Result<(), BodyError> {
+        let counted = self.counted.as_ref().map_or(0, |permit| permit.num_permits());
+        let wanted = permits(length.saturating_sub(UNCOUNTED)) as usize;
+        if wanted > counted {
+            let more = u32::try_from(wanted - counted).expect("it was a u32");
+            let more = Arc::clone(&self.memory.incomplete).try_acquire_many_owned(more);
+            let more = more.map_err(|_| self.memory.busy())?;
+            match &mut self.counted {
+                Some(counted) => counted.merge(more),
+                None => self.counted = Some(more),
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> Bytes {
+        if self.rest.is_empty() { std::mem::take(&mut self.first) } else { self.rest.split().freeze() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

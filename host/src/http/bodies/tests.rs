@@ -1,0 +1,90 @@
+//! Bodies that are too large, too slow, too many, or cut short.
+
+use std::convert::Infallible;
+
+use futures_util::{StreamExt, stream};
+
+use super::*;
+
+const LARGEST: usize = 1 << 20;
+
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Gives up soon what stalls and what waits for memory.
+fn impatient() -> Memory {
+    Memory { patience: Patience { stalled: SHORT, memory: SHORT, ..PATIENCE }, ..Memory::default() }
+}
+
+fn chunks(count: usize, size: usize) -> Body {
+    Body::from_stream(stream::iter((0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size]))))
+}
+
+/// Sends these chunks and then nothing.
+fn stalled(count: usize, size: usize) -> Body {
+    let sent = stream::iter((0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size])));
+    Body::from_stream(sent.chain(stream::pending()))
+}
+
+#[tokio::test]
+async fn body_is_read_from_one_chunk_and_from_many() {
+    let memory = Memory::default();
+    for (count, size) in [(0, 0), (1, 10), (3, 10), (64, 16 << 10), (1, LARGEST)] {
+        let body = memory.read(chunks(count, size), LARGEST).await.expect("it is within the limit");
+        assert_eq!(body.bytes, vec![7; count * size]);
+    }
+    assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
+}
+
+#[tokio::test]
+async fn body_above_the_limit_is_rejected_however_it_is_sent() {
+    let memory = Memory::default();
+    for body in [chunks(1, LARGEST + 1), chunks(LARGEST + 1, 1), Body::from(vec![0; LARGEST + 1])] {
+        let read = memory.read(body, LARGEST).await;
+        assert!(matches!(read, Err(BodyError::TooLarge { largest: LARGEST })), "{read:?}");
+    }
+    assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
+}
+
+#[tokio::test]
+async fn body_that_stalls_or_takes_too_long_is_given_up() {
+    let memory = impatient();
+    assert!(matches!(memory.read(stalled(1, 10), LARGEST).await, Err(BodyError::Slow)));
+    let drip = stream::unfold((), |()| async {
+        tokio::time::sleep(SHORT / 10).await;
+        Some((Ok::<_, Infallible>(vec![0_u8]), ()))
+    });
+    let memory = Memory { patience: Patience { whole: SHORT, ..PATIENCE }, ..Memory::default() };
+    assert!(matches!(memory.read(Body::from_stream(drip), LARGEST).await, Err(BodyError::Slow)));
+}
+
+#[tokio::test]
+async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
+    let memory = impatient();
+    let taken = Arc::clone(&memory.incomplete).try_acquire_many_owned(INCOMPLETE_KIB as u32 - 100).unwrap();
+    let slow = memory.read(stalled(2, 50 << 10), LARGEST);
+    let others = async {
+        tokio::task::yield_now().await;
+        let large = memory.read(chunks(8, 16 << 10), LARGEST).await;
+        assert!(matches!(large, Err(BodyError::Busy)), "{large:?}");
+        memory.read(chunks(1, UNCOUNTED), LARGEST).await.expect("it is small");
+    };
+    assert!(matches!(tokio::join!(slow, others).0, Err(BodyError::Slow)));
+    // What was given up is free again.
+    memory.read(chunks(6, 16 << 10), LARGEST).await.expect("there is memory");
+    drop(taken);
+}
+
+#[tokio::test]
+async fn call_waits_for_memory_and_is_given_up_when_there_is_none() {
+    let memory = impatient();
+    let body = [0x0a, 0].repeat(30_000);
+    let mut running = vec![memory.for_call(&body).await.unwrap()];
+    while let Ok(permit) = timeout(Duration::ZERO, memory.for_call(&body)).await {
+        running.push(permit.unwrap());
+    }
+    assert_eq!(running.len(), 2, "of 60 MiB each");
+    assert!(matches!(memory.for_call(&body).await, Err(BodyError::Busy)));
+    drop(memory.for_call(&[]).await.expect("a small call waits for no large one"));
+    let (permit, ()) = tokio::join!(memory.for_call(&body), async { drop(running.pop()) });
+    assert!(permit.is_ok(), "another call has ended");
+}

@@ -1,0 +1,365 @@
+//! The connections of a port: their number, and how long each may wait for its client. Closes those that wait too long, and
+//! the longest waiting when there are too many; never one that works on a request. Owns no socket.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::log_sampling::is_sampled;
+
+/// Interval at which connections that wait for too long are closed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait until a connection that makes room has ended.
+const MAKING_ROOM: Duration = Duration::from_secs(1);
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientWait {
+    /// The end of the TLS handshake.
+    Handshake,
+    /// A request.
+    Request,
+    /// The rest of the head of a request.
+    Head,
+    /// The rest of a body.
+    Body,
+    /// Space in the client's receive buffer.
+    Write,
+}
+
+/// The longest time of each wait. Diego's clients keep idle connections for 90 s, some without a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitLimits {
+    pub(super) handshake: Duration,
+    pub(super) request: Duration,
+    pub(super) head: Duration,
+    pub(super) body: Duration,
+    pub(super) write: Duration,
+}
+
+pub(super) const WAIT_LIMITS: WaitLimits = WaitLimits {
+    handshake: Duration::from_secs(10),
+    request: Duration::from_secs(600),
+    head: Duration::from_secs(30),
+    // The API's bodies have a shorter one, which is answered with 408.
+    body: Duration::from_secs(150),
+    write: Duration::from_secs(30),
+};
+
+impl WaitLimits {
+    fn of(&self, wait: ClientWait) -> Duration {
+        match wait {
+            ClientWait::Handshake => self.handshake,
+            ClientWait::Request => self.request,
+            ClientWait::Head => self.head,
+            ClientWait::Body => self.body,
+            ClientWait::Write => self.write,
+        }
+    }
+}
+
+/// The open connections of a port.
+#[derive(Debug)]
+pub(super) struct Connections {
+    /// The name of the port in the log.
+    port: &'static str,
+    most: usize,
+    limits: WaitLimits,
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+    /// Notified when a connection has ended.
+    ended: Notify,
+    next: AtomicU64,
+    /// Connections that were closed or refused because there were too many.
+    displaced: AtomicU64,
+    streams: AtomicUsize,
+}
+
+/// One open connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    waits: Mutex<Waits>,
+    close: Notify,
+}
+
+#[derive(Debug)]
+struct Waits {
+    /// What it waits for to read, and since when; `None` while a request is worked on.
+    read: Option<(ClientWait, Instant)>,
+    /// Since when nothing could be written.
+    write: Option<Instant>,
+    is_closing: bool,
+}
+
+impl Waits {
+    /// The wait that began first.
+    fn longest(&self) -> Option<(ClientWait, Instant)> {
+        let write = self.write.map(|since| (ClientWait::Write, since));
+        self.read.into_iter().chain(write).min_by_key(|(_, since)| *since)
+    }
+}
+
+impl Connections {
+    pub(super) fn new(port: &'static str, most: usize, limits: WaitLimits) -> Arc<Self> {
+        Arc::new(Self {
+            port,
+            most: most.max(1),
+            limits,
+            open: Mutex::default(),
+            ended: Notify::new(),
+            next: AtomicU64::default(),
+            displaced: AtomicU64::default(),
+            streams: AtomicUsize::default(),
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a connection. Makes room if there are too many; `None` if every one is worked on.
+    pub(super) async fn admit(self: &Arc<Self>) -> Option<Admitted> {
+        loop {
+            let ended = self.ended.notified();
+            {
+                let mut open = self.open();
+                if open.len() < self.most {
+                    let id = self.next.fetch_add(1, Ordering::Relaxed);
+                    let connection = Arc::new(Connection::new());
+                    open.insert(id, Arc::clone(&connection));
+                    return Some(Admitted { connections: Arc::clone(self), id, connection });
+                }
+            }
+            self.log_displaced();
+            if !self.make_room() || tokio::time::timeout(MAKING_ROOM, ended).await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Closes the connections that wait longest, one in a hundred, so that an attacker's next connections need no search.
+    /// Returns whether one is closing.
+    pub(super) fn make_room(&self) -> bool {
+        let open = self.open();
+        let mut waiting: Vec<_> =
+            open.values().filter_map(|connection| Some((connection.waits_since()?, connection))).collect();
+        waiting.sort_by_key(|(since, _)| *since);
+        let count = (self.most / 100).max(1);
+        waiting.iter().take(count).for_each(|(_, connection)| connection.close());
+        !waiting.is_empty() || open.values().any(|connection| connection.waits().is_closing)
+    }
+
+    /// Any client that reaches the port can cause this, so the log is sampled.
+    fn log_displaced(&self) {
+        let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
+        if is_sampled(displaced) {
+            tracing::warn!(name: "connections.full", port = self.port, connections = self.most, displaced,
+                "there are as many connections as this port may have, so those that wait longest for their clients are \
+                 closed; if they are Diego's own, raise the limit of open files; the log is sampled");
+        }
+    }
+
+    /// Closes connections that wait for too long; does not return.
+    pub(super) async fn sweep(&self) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            let now = Instant::now();
+            self.open()
+                .values()
+                .filter(|connection| connection.is_overdue(&self.limits, now))
+                .for_each(|late| late.close());
+        }
+    }
+
+    /// Waits until there is none.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.open().is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Connection {
+    fn new() -> Self {
+        let waits = Waits { read: Some((ClientWait::Handshake, Instant::now())), write: None, is_closing: false };
+        Self { waits: Mutex::new(waits), close: Notify::new() }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It waits for this from now on.
+    pub(super) fn wait_for(&self, wait: ClientWait) {
+        self.waits().read = Some((wait, Instant::now()));
+    }
+
+    /// It waits for its client no longer.
+    pub(super) fn work(&self) {
+        self.waits().read = None;
+    }
+
+    /// Bytes were received.
+    pub(super) fn received(&self) {
+        let mut waits = self.waits();
+        if let Some((wait @ ClientWait::Request, since)) = &mut waits.read {
+            (*wait, *since) = (ClientWait::Head, Instant::now());
+        }
+    }
+
+    /// Nothing can be written until the client reads.
+    pub(super) fn write_stalled(&self) {
+        self.waits().write.get_or_insert_with(Instant::now);
+    }
+
+    /// Something was written.
+    pub(super) fn written(&self) {
+        self.waits().write = None;
+    }
+
+    fn waits_since(&self) -> Option<Instant> {
+        let waits = self.waits();
+        waits.longest().filter(|_| !waits.is_closing).map(|(_, since)| since)
+    }
+
+    fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
+        let waits = self.waits();
+        let is_overdue = |(wait, since)| now.duration_since(since) > limits.of(wait);
+        waits.read.is_some_and(is_overdue) || waits.write.is_some_and(|since| is_overdue((ClientWait::Write, since)))
+    }
+
+    /// Ends the connection, whatever it does.
+    pub(super) fn close(&self) {
+        self.waits().is_closing = true;
+        self.close.notify_one();
+    }
+
+    /// Waits for [`Self::close`].
+    pub(super) async fn closed(&self) {
+        self.close.notified().await;
+    }
+}
+
+/// A registered connection; dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    connections: Arc<Connections>,
+    id: u64,
+    pub(super) connection: Arc<Connection>,
+}
+
+impl Admitted {
+    /// Its entry in requests.
+    pub(super) fn handle(&self) -> ConnectionHandle {
+        ConnectionHandle { connections: Arc::clone(&self.connections), connection: Arc::clone(&self.connection) }
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.connections.open().remove(&self.id);
+        self.connections.ended.notify_waiters();
+    }
+}
+
+/// Request extension: the connection of a request.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionHandle {
+    connections: Arc<Connections>,
+    pub(super) connection: Arc<Connection>,
+}
+
+impl ConnectionHandle {
+    /// Begins an event stream; `None` if half of the connections are event streams, which end only with their clients.
+    pub(super) fn begin_stream(&self) -> Option<OpenStream> {
+        let most = (self.connections.most / 2).max(1);
+        let added = |streams| (streams < most).then_some(streams + 1);
+        let begun = self.connections.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        begun.is_ok().then(|| OpenStream(self.clone()))
+    }
+}
+
+/// An open event stream; dropping it ends the count.
+#[derive(Debug)]
+pub(super) struct OpenStream(ConnectionHandle);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.connections.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn age(admitted: &Admitted) -> Duration {
+        admitted.connection.waits_since().map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn longest_waiting_connection_makes_room_and_working_ones_stay() {
+        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let [working, first, second] = [(); 3].map(|()| connections.admit());
+        let (working, first, second) = tokio::join!(working, first, second);
+        let (working, first, second) = (working.unwrap(), first.unwrap(), second.unwrap());
+        working.connection.work();
+        first.connection.wait_for(ClientWait::Request);
+        assert!(age(&second) >= age(&first));
+        let closed = async {
+            second.connection.closed().await;
+            drop(second);
+        };
+        let (admitted, ()) = tokio::join!(connections.admit(), closed);
+        admitted.as_ref().expect("there is room").connection.work();
+        first.connection.work();
+        assert!(connections.admit().await.is_none(), "all three work");
+        drop(working);
+        assert!(connections.admit().await.is_some());
+    }
+
+    #[test]
+    fn each_wait_has_its_limit() {
+        let limits = WaitLimits {
+            handshake: Duration::from_secs(1),
+            request: Duration::from_secs(4),
+            head: Duration::from_secs(2),
+            body: Duration::from_secs(5),
+            write: Duration::from_secs(3),
+        };
+        let connection = Connection::new();
+        let after =
+            |seconds: u64| connection.is_overdue(&limits, Instant::now() + Duration::from_millis(seconds * 1000 + 500));
+        assert!(!after(0) && after(1), "the handshake");
+        connection.wait_for(ClientWait::Request);
+        assert!(!after(3) && after(4), "a request");
+        connection.received();
+        assert!(!after(1) && after(2), "its head");
+        connection.received();
+        assert!(after(2), "more bytes of a head do not prolong it");
+        connection.wait_for(ClientWait::Body);
+        assert!(!after(4) && after(5), "its body");
+        connection.work();
+        assert!(!after(1000) && connection.waits_since().is_none(), "a working connection");
+        connection.write_stalled();
+        assert!(!after(2) && after(3), "the client does not read");
+        connection.written();
+        assert!(!after(1000));
+    }
+
+    #[tokio::test]
+    async fn event_streams_leave_half_of_the_connections() {
+        let connections = Connections::new("test", 4, WAIT_LIMITS);
+        let admitted = connections.admit().await.unwrap();
+        let streams: Vec<_> = (0..2).map(|_| admitted.handle().begin_stream().expect("two of four")).collect();
+        assert!(admitted.handle().begin_stream().is_none());
+        drop(streams);
+        assert!(admitted.handle().begin_stream().is_some());
+    }
+}
