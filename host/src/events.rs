@@ -3,16 +3,18 @@
 //! rendered.
 
 mod derive;
+mod queue;
+mod size;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::OnceCell;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OnceCell, watch};
 
 pub use derive::{Audience, Event};
 
 use crate::model::change::RecordChange;
+use queue::Queue;
 
 /// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is dropped as too slow.
 /// Diego counts events; each change has at least one.
@@ -31,6 +33,8 @@ pub enum Topic {
 #[derive(Debug)]
 pub struct PublishedChange {
     pub change: RecordChange,
+    /// Estimated memory of the change and its events.
+    bytes: usize,
     /// Its events as each stream sends them, rendered for the first subscriber that reads them.
     renderings: Mutex<Vec<(Arc<str>, Rendering)>>,
 }
@@ -57,13 +61,19 @@ struct Hub {
 #[derive(Debug)]
 struct Subscriber {
     topic: Topic,
-    queue: Sender<Arc<PublishedChange>>,
+    queue: Arc<Queue>,
 }
 
 /// Receives every change published after it was created, until it is too slow or the hub is closed. Dropping it
 /// unsubscribes.
 #[derive(Debug)]
-pub struct Subscription(Receiver<Arc<PublishedChange>>);
+pub struct Subscription(Arc<Queue>);
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
 
 impl Topic {
     const fn of(change: &RecordChange) -> Self {
@@ -83,7 +93,7 @@ impl Topic {
 
 impl PublishedChange {
     fn new(change: RecordChange) -> Self {
-        Self { change, renderings: Mutex::default() }
+        Self { bytes: size::bytes(&change), change, renderings: Mutex::default() }
     }
 
     /// The events of the change, in order.
@@ -117,16 +127,14 @@ impl Events {
     /// Publishes a committed change. The caller holds the key lock, so that events keep commit order. Never blocks, and
     /// returns at once without subscribers.
     pub fn publish(&self, change: RecordChange) {
-        let mut hub = self.hub();
         let topic = Topic::of(&change);
-        if !hub.subscribers.iter().any(|subscriber| subscriber.topic == topic) {
+        if !self.hub().subscribers.iter().any(|subscriber| subscriber.topic == topic) {
             return;
         }
+        // Not while the hub is locked: its size is found by encoding it.
         let published = Arc::new(PublishedChange::new(change));
-        // A subscriber whose queue is full receives what is queued, and then the end of its subscription.
-        hub.subscribers.retain(|subscriber| {
-            subscriber.topic != topic || subscriber.queue.try_send(Arc::clone(&published)).is_ok()
-        });
+        let mut hub = self.hub();
+        hub.subscribers.retain(|subscriber| subscriber.topic != topic || subscriber.queue.push(&published));
     }
 
     /// Subscribes to a topic; `None` once the hub is closed.
@@ -135,22 +143,22 @@ impl Events {
         if hub.closed {
             return None;
         }
-        hub.subscribers.retain(|subscriber| !subscriber.queue.is_closed());
-        let (queue, receiver) = channel(topic.queue());
-        hub.subscribers.push(Subscriber { topic, queue });
-        Some(Subscription(receiver))
+        hub.subscribers.retain(|subscriber| !subscriber.queue.is_ended());
+        let queue = Queue::new(topic.queue());
+        hub.subscribers.push(Subscriber { topic, queue: Arc::clone(&queue) });
+        Some(Subscription(queue))
     }
 
     /// Closes the hub: every subscription ends after what is queued, and no new ones are accepted.
     pub fn close(&self) {
         let mut hub = self.hub();
         hub.closed = true;
-        hub.subscribers.clear();
+        hub.subscribers.drain(..).for_each(|subscriber| subscriber.queue.end());
     }
 
     /// The number of subscriptions.
     pub fn subscribers(&self) -> usize {
-        self.hub().subscribers.iter().filter(|subscriber| !subscriber.queue.is_closed()).count()
+        self.hub().subscribers.iter().filter(|subscriber| !subscriber.queue.is_ended()).count()
     }
 
     fn hub(&self) -> MutexGuard<'_, Hub> {
@@ -161,7 +169,12 @@ impl Events {
 impl Subscription {
     /// The next change; `None` when the subscription has ended.
     pub async fn next(&mut self) -> Option<Arc<PublishedChange>> {
-        self.0.recv().await
+        self.0.next().await
+    }
+
+    /// Becomes true when the subscriber was so slow that its queue was discarded.
+    pub fn cut(&self) -> watch::Receiver<bool> {
+        self.0.cut()
     }
 }
 

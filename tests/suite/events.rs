@@ -212,7 +212,7 @@ async fn slow_subscriber_is_dropped_and_others_lose_no_event() {
     let events = server.service.events();
     let mut published = 0;
     while events.subscribers() == 2 {
-        events.publish(created(Task { result: vec![b'x'; 16 * 1024], ..task(&published.to_string()) }));
+        events.publish(created(Task { result: vec![b'x'; 1024], ..task(&published.to_string()) }));
         let event: proto::TaskCreatedEvent = fast.next().await.unwrap().message();
         assert_eq!(event.task.unwrap().task_guid, published.to_string().as_bytes());
         published += 1;

@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use prost::Message;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::Stream;
@@ -49,7 +49,12 @@ pub struct EventStream {
     sent: u64,
     /// The events of a change that are being sent, and how many of them have been examined.
     current: Option<(Arc<[Rendered]>, usize)>,
+    /// The text of a large event whose number has been sent.
+    unsent: Option<Bytes>,
 }
+
+/// Events above this size are sent without a copy of their text for each subscriber.
+const LARGE_EVENT: usize = 64 << 10;
 
 impl std::fmt::Debug for EventStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -76,11 +81,28 @@ impl EventStream {
             StreamTarget::Translated { step, method, .. } => format!("{step} {method}").into(),
         };
         let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
-        Ok(Self { streams: Arc::clone(streams), target, key, subscription, cell_id, sent: 0, current: None })
+        Ok(Self {
+            streams: Arc::clone(streams),
+            target,
+            key,
+            subscription,
+            cell_id,
+            sent: 0,
+            current: None,
+            unsent: None,
+        })
     }
 
-    /// The next event, numbered on this stream; `None` when the stream has ended.
+    /// Becomes true when the subscriber is so slow that it has to be disconnected.
+    pub fn cut(&self) -> watch::Receiver<bool> {
+        self.subscription.cut()
+    }
+
+    /// The next event, numbered on this stream, or a part of a large one; `None` when the stream has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
+        if let Some(text) = self.unsent.take() {
+            return Some(text);
+        }
         loop {
             let Some((events, examined)) = &mut self.current else {
                 let change = self.subscription.next().await?;
@@ -94,9 +116,13 @@ impl EventStream {
             };
             *examined += 1;
             if is_for(&event.audience, &self.cell_id) {
-                let text = numbered(self.sent, &event.text);
+                let id = self.sent;
                 self.sent += 1;
-                return Some(text);
+                if event.text.len() <= LARGE_EVENT {
+                    return Some(numbered(id, &event.text));
+                }
+                self.unsent = Some(event.text.clone());
+                return Some(numbered(id, &Bytes::new()));
             }
         }
     }

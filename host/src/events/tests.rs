@@ -86,3 +86,36 @@ fn dropped_subscription_is_removed() {
     events.publish(lrp());
     assert!(events.hub().subscribers.is_empty());
 }
+
+/// A task whose record takes about this many bytes.
+fn large(bytes: usize) -> RecordChange {
+    RecordChange::Task { before: None, after: Some(Box::new(Task { result: vec![7; bytes / 3], ..Task::default() })) }
+}
+
+#[tokio::test]
+async fn subscriber_that_lags_by_bytes_is_cut_off_and_keeps_none() {
+    let events = Events::default();
+    let mut slow = events.subscribe(Topic::Tasks).unwrap();
+    let mut fast = events.subscribe(Topic::Tasks).unwrap();
+    let size = queue::LAG_BYTES / 8;
+    for _ in 0..20 {
+        events.publish(large(size));
+        assert!(fast.next().await.is_some());
+    }
+    assert!(*slow.cut().borrow() && !*fast.cut().borrow());
+    assert!(slow.next().await.is_none(), "its queue was discarded");
+    assert_eq!(events.subscribers(), 1);
+}
+
+#[tokio::test]
+async fn change_above_the_limit_is_queued_for_a_subscriber_without_lag() {
+    let events = Events::default();
+    let mut subscription = events.subscribe(Topic::Tasks).unwrap();
+    for _ in 0..2 {
+        events.publish(large(2 * queue::LAG_BYTES));
+        assert!(subscription.next().await.is_some());
+        // The next call says that it has been sent.
+        let next = tokio::time::timeout(std::time::Duration::from_millis(1), subscription.next());
+        assert!(next.await.is_err());
+    }
+}

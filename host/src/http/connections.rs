@@ -289,6 +289,12 @@ impl ConnectionHandle {
 #[derive(Debug)]
 pub(super) struct OpenStream(ConnectionHandle);
 
+impl OpenStream {
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.0.connection)
+    }
+}
+
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.connections.streams.fetch_sub(1, Ordering::Relaxed);

@@ -1,13 +1,15 @@
-//! Event streams as chunked responses: the head at once, then a chunk for each event.
+//! Event streams as chunked responses: the head at once, then a chunk for each event, two for a large one.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::unfold;
+use tokio::sync::watch;
 
-use super::connections::OpenStream;
+use super::connections::{Connection, OpenStream};
 use crate::api::EventStream;
 use crate::metrics::Metrics;
 
@@ -31,7 +33,11 @@ impl Drop for CountedStream {
 }
 
 /// `open` is the stream's share of the connections.
+/// A subscriber that is too slow is disconnected at once, since its last events may never be taken.
 pub(super) fn response(events: EventStream, route: String, metrics: Metrics, open: Option<OpenStream>) -> Response {
+    if let Some(open) = &open {
+        tokio::spawn(close_when_cut(events.cut(), open.connection()));
+    }
     let next = |mut stream: CountedStream| async {
         let event = stream.events.next().await?;
         Some((Ok::<Bytes, Infallible>(event), stream))
@@ -43,4 +49,12 @@ pub(super) fn response(events: EventStream, route: String, metrics: Metrics, ope
         .header(header::CONNECTION, KEEP_ALIVE)
         .body(Body::from_stream(unfold(CountedStream { events, route, metrics, open }, next)))
         .expect("constant headers are valid")
+}
+
+async fn close_when_cut(mut cut: watch::Receiver<bool>, connection: Arc<Connection>) {
+    // An error means that the subscription has ended.
+    if cut.wait_for(|is_cut| *is_cut).await.is_ok() {
+        tracing::info!(name: "event_stream_cut", "a subscriber that reads too slowly was disconnected");
+        connection.close();
+    }
 }

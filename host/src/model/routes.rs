@@ -25,6 +25,11 @@ impl Routes {
         self.0.into_iter()
     }
 
+    /// The length of all names and values.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// The JSON for one router.
     pub fn of(&self, router: &[u8]) -> Option<&[u8]> {
         self.0.get(router).map(Vec::as_slice)
