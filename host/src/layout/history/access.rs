@@ -1,6 +1,6 @@
 //! Validation of a manifest's accesses: the columns it reads exist in the source layout, those it writes in the target.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Problem, directed_changes};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
@@ -115,20 +115,27 @@ pub(crate) fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column>
 
 /// Checks that an added or no longer nullable column gets a value in every row: by a default or by the row function.
 fn check_values(source: &Layout, target: &Layout, changes: &[Change], accesses: &[Access]) -> Result<(), Problem> {
+    let added: BTreeSet<&str> = changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::AddColumn { column, .. } if column.default.is_none() => Some(column.name.as_str()),
+            _ => None,
+        })
+        .collect();
     for table in target.tables.values() {
         let Some(earlier) = name_before(changes, &table.name).and_then(|name| source.tables.get(&name)) else {
             continue;
         };
-        let written = |column: &str| {
-            accesses.iter().any(|access| access.table == table.name && access.writes.iter().any(|w| w == column))
-        };
-        for column in table.columns.iter().filter(|column| !column.nullable && !written(&column.name)) {
-            let added = changes.iter().any(|change| {
-                matches!(change,
-                Change::AddColumn { column: added, .. } if added.name == column.name && added.default.is_none())
-            });
-            let tightened = earlier.column(&column.name).is_some_and(|before| before.nullable);
-            if (added && earlier.column(&column.name).is_none()) || tightened {
+        let access = accesses.iter().find(|access| access.table == table.name);
+        let written: BTreeSet<&String> = access.iter().flat_map(|access| &access.writes).collect();
+        let known: BTreeMap<&str, &Column> =
+            earlier.columns.iter().map(|column| (column.name.as_str(), column)).collect();
+        for column in table.columns.iter().filter(|column| !column.nullable && !written.contains(&column.name)) {
+            let has_no_value = match known.get(column.name.as_str()) {
+                None => added.contains(column.name.as_str()),
+                Some(before) => before.nullable,
+            };
+            if has_no_value {
                 return Err(Problem::NoValue { table: table.name.clone(), column: column.name.clone() });
             }
         }

@@ -1,9 +1,9 @@
-//! Application and inversion of a single change. Owns the rules of a change; the rules of a whole layout are checked once,
-//! after the last change.
+//! Application and inversion of a single change. Owns the rules of a change, those of the tables that it leaves, and those
+//! of a whole layout, which are checked once, after the last change.
 
 use std::collections::BTreeSet;
 
-use super::Problem;
+use super::{LONGEST_DEFAULT, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES, Problem};
 use crate::layout::manifest::Change;
 use crate::layout::schema::{Column, Index, Layout, Literal, Sealing, Table};
 use crate::layout::values::Encoding;
@@ -156,11 +156,48 @@ impl Layout {
         Ok(())
     }
 
-    /// Checks the rules of a whole layout.
+    /// Checks the size of the layout, and what a change has altered of its tables: an added column by itself, since the
+    /// time of a manifest that adds many would otherwise grow with their square.
+    pub(super) fn check_changed(&self, change: &Change) -> Result<(), Problem> {
+        let table = match change {
+            Change::CreateTable(table) => &table.name,
+            Change::AddColumn { table, column } => {
+                self.check_size()?;
+                return check_column(&self.tables[table], column);
+            }
+            Change::AlterColumn { table, .. }
+            | Change::SetPrimaryKey { table, .. }
+            | Change::CreateIndex { table, .. } => table,
+            // These rename or remove what was sound, and nothing that a key or an index names.
+            Change::DropTable { .. }
+            | Change::RenameTable { .. }
+            | Change::DropColumn { .. }
+            | Change::RenameColumn { .. }
+            | Change::MoveColumn { .. }
+            | Change::DropIndex { .. } => return Ok(()),
+        };
+        self.check_size()?;
+        check_table(&self.tables[table])
+    }
+
+    fn check_size(&self) -> Result<(), Problem> {
+        let columns: usize = self.tables.values().map(|table| table.columns.len()).sum();
+        let indexes: usize = self.tables.values().map(|table| table.indexes.len()).sum();
+        let problem = match () {
+            () if self.tables.len() > MOST_TABLES => Problem::TooManyTables,
+            () if columns > MOST_COLUMNS => Problem::TooManyColumns,
+            () if indexes > MOST_INDEXES => Problem::TooManyIndexes,
+            () => return Ok(()),
+        };
+        Err(problem)
+    }
+
+    /// Checks the rules of a whole layout. Between two changes they may be broken: an index may be replaced by another.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let mut indexes = BTreeSet::new();
         for table in self.tables.values() {
             check_table(table)?;
+            check_partition_key_order(table)?;
             for index in &table.indexes {
                 if !indexes.insert(&index.name) {
                     return Err(Problem::DuplicateIndex { index: index.name.clone() });
@@ -193,11 +230,14 @@ fn check_table(table: &Table) -> Result<(), Problem> {
         }
         check_key(table, &index.columns, false)?;
     }
+    table.partition_key.as_ref().map_or(Ok(()), |key| check_key(table, std::slice::from_ref(key), true))
+}
+
+fn check_partition_key_order(table: &Table) -> Result<(), Problem> {
     let Some(partition) = &table.partition_key else { return Ok(()) };
-    check_key(table, std::slice::from_ref(partition), true)?;
     let leads = |columns: &[String]| columns.first() == Some(partition);
     if !leads(&table.primary_key) && !table.indexes.iter().any(|index: &Index| leads(&index.columns)) {
-        return Err(Problem::PartitionKeyOrder { table: name(), column: partition.clone() });
+        return Err(Problem::PartitionKeyOrder { table: table.name.clone(), column: partition.clone() });
     }
     Ok(())
 }
@@ -206,6 +246,11 @@ fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
     let named = |problem: fn(String, String) -> Problem| Err(problem(table.name.clone(), column.name.clone()));
     if column.sealing != Sealing::Plain && (!column.kind.is_text() || column.default.is_some()) {
         return named(|table, column| Problem::Sealing { table, column });
+    }
+    if let Some(Literal::Text(text)) = &column.default
+        && text.len() > LONGEST_DEFAULT
+    {
+        return named(|table, column| Problem::LongDefault { table, column });
     }
     let fits = match (&column.default, Encoding::from(column.kind)) {
         (None, _)

@@ -402,3 +402,62 @@ fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions
     let same = Manifest { version: 1, ..manifest(vec![add(nullable("new"))]) };
     assert_eq!(LayoutHistory::new([&first, &same]).unwrap_err().problem, Problem::NotAscending { before: 1 });
 }
+
+/// Each of these leaves a sound layout behind, so only a check after each change finds it.
+#[test]
+fn layout_that_breaks_a_rule_between_two_changes_is_rejected() {
+    let keyless = Table { primary_key: Vec::new(), ..table("new", vec![column("guid")]) };
+    let drop = || Change::DropTable { table: "new".into() };
+    let created = rejected(vec![Change::CreateTable(keyless), drop()]);
+    assert_eq!(created, Problem::NoKey { table: "new".into() });
+    let unknown = Table { partition_key: Some("none".into()), ..table("new", vec![column("guid")]) };
+    let created = rejected(vec![Change::CreateTable(unknown), drop()]);
+    assert_eq!(created, Problem::UnknownColumn { table: "new".into(), column: "none".into() });
+    let set = |columns: &[&str]| Change::SetPrimaryKey { table: "apps".into(), columns: names(columns) };
+    let unfit = Problem::UnfitKey { table: "apps".into(), column: "note".into() };
+    assert_eq!(rejected(vec![set(&["guid", "note"]), set(&["guid"])]), unfit);
+    let sealed = Column { sealing: Sealing::Sealed, ..column("guid") };
+    let unfit = Problem::UnfitKey { table: "apps".into(), column: "guid".into() };
+    assert_eq!(rejected(vec![alter(sealed), alter(column("guid"))]), unfit);
+}
+
+#[test]
+fn layout_and_manifest_are_bounded() {
+    let note = |number: usize| add(nullable(&format!("note_{number}")));
+    let index = || {
+        [
+            Change::CreateIndex { table: "other".into(), index: index("i", &["extra"]) },
+            Change::DropIndex { table: "other".into(), index: "i".into() },
+        ]
+    };
+    let many: Vec<_> = (0..MOST_CHANGES).flat_map(|_| index()).collect();
+    assert_eq!(rejected(many), Problem::TooManyChanges { changes: 2 * MOST_CHANGES });
+    assert_eq!(rejected((0..MOST_COLUMNS).map(note).collect()), Problem::TooManyColumns);
+    let create = |number: usize| Change::CreateTable(table(&format!("table_{number}"), vec![column("guid")]));
+    assert_eq!(rejected((0..MOST_TABLES).map(create).collect()), Problem::TooManyTables);
+    let of = |length: usize| Column { default: Some(Literal::Text("d".repeat(length))), ..nullable("x") };
+    let long = Problem::LongDefault { table: "apps".into(), column: "x".into() };
+    assert_eq!(rejected(vec![add(of(LONGEST_DEFAULT + 1))]), long);
+    before().apply(&manifest(vec![add(of(LONGEST_DEFAULT))])).expect("it is as long as a default may be");
+    before().apply(&manifest((0..900).map(note).collect())).expect("they are fewer than a layout may have");
+}
+
+/// Goal: the time of folding a manifest grows with its size, not with the square; bounded only against a hang.
+#[test]
+fn largest_manifest_of_many_versions_is_folded() {
+    let changes = |version: u64| {
+        (0..MOST_CHANGES / 2).flat_map(move |number| {
+            let name = format!("note_{version}_{number}");
+            [add(nullable(&name)), Change::DropColumn { table: "apps".into(), column: name }]
+        })
+    };
+    let mut layout = before();
+    let began = std::time::Instant::now();
+    for version in 3..23 {
+        layout = layout.apply(&Manifest { version, ..manifest(changes(version).collect()) }).unwrap();
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    println!("MEASURED {:?}", began.elapsed());
+    let error = layout.apply(&manifest(vec![Change::DropTable { table: "t".repeat(10_000) }])).unwrap_err();
+    assert!(error.to_string().len() < 1_000, "{error}");
+}
