@@ -21,7 +21,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// The declarations of a migration. Reversible and without residue by default.
+/// The declarations of a migration. Reversible, without residue and without removed rows by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// The data version that the migration leads to: a timestamp in seconds.
@@ -40,6 +40,8 @@ pub struct Manifest {
     pub reversible: bool,
     /// Whether row functions may leave residue.
     pub leaves_residue: bool,
+    /// Whether row functions may remove rows that they are given.
+    pub removes_rows: bool,
 }
 
 /// One layout change, in the direction up. The host derives its inverse.
@@ -125,7 +127,7 @@ impl Access {
         self
     }
 
-    /// Allows the row function to remove and add rows.
+    /// Allows the row function to add rows, and to remove them if the manifest declares [`Manifest::removes_rows`].
     #[must_use]
     pub fn reshapes(mut self) -> Self {
         self.reshapes = true;
@@ -145,6 +147,7 @@ impl Manifest {
             down: Vec::new(),
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 
@@ -253,6 +256,14 @@ impl Manifest {
     #[must_use]
     pub fn leaves_residue(mut self) -> Self {
         self.leaves_residue = true;
+        self
+    }
+
+    /// Declares that row functions may remove rows that they are given; operators see how many. The accesses that do so
+    /// declare [`Access::reshapes`] as well.
+    #[must_use]
+    pub fn removes_rows(mut self) -> Self {
+        self.removes_rows = true;
         self
     }
 

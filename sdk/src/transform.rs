@@ -97,7 +97,8 @@ fn plan<'b>(manifest: &'b Manifest, direction: Direction, batch: &'b Batch) -> R
                 manifest.written_kind(name, write).or_else(read)
             });
             let kinds = kinds.collect();
-            Ok(Plan { access, unit_offsets: &table.unit_offsets, views, through, kinds })
+            let removes_rows = manifest.removes_rows;
+            Ok(Plan { access, unit_offsets: &table.unit_offsets, views, through, kinds, removes_rows })
         })
         .collect()
 }

@@ -291,10 +291,10 @@ impl<'u> Row<'u> {
     /// Removes the row.
     ///
     /// # Errors
-    /// If the access does not declare `reshapes`.
+    /// If the access does not declare `reshapes`, or the manifest not `removes_rows` and the row was given.
     pub fn remove(&self) -> Result<(), Refused> {
-        self.plan.reshaped()?;
         let draft = &mut *self.draft.borrow_mut();
+        self.plan.removed(draft.slots[self.slot])?;
         let removed = std::mem::replace(&mut draft.slots[self.slot].removed, true);
         draft.removed += u32::from(!removed);
         Ok(())

@@ -43,6 +43,22 @@ pub struct Shape {
     pub origins: Vec<u32>,
 }
 
+impl Shape {
+    /// The units of which given rows are not continued, with the number of those rows.
+    ///
+    /// # Panics
+    /// If it continues rows that were not given.
+    pub fn removed_rows(&self, given: &[u32]) -> impl Iterator<Item = (usize, u64)> {
+        let mut is_continued = vec![false; given.last().map_or(0, |&rows| rows as usize)];
+        self.origins.iter().filter(|&&row| row != NEW_ROW).for_each(|&row| is_continued[row as usize] = true);
+        given.windows(2).enumerate().filter_map(move |(unit, ends)| {
+            let rows = &is_continued[ends[0] as usize..ends[1] as usize];
+            let removed = rows.iter().filter(|is_continued| !**is_continued).count() as u64;
+            (removed > 0).then_some((unit, removed))
+        })
+    }
+}
+
 /// The columns returned for one table, in the order of the access's `writes`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {

@@ -116,6 +116,8 @@ pub enum Problem {
     DownOfIrreversible,
     #[error("it leaves residue but has no row function")]
     ResidueOfNothing,
+    #[error("it removes rows but has no access that reshapes")]
+    RemovesWithoutReshaping,
 }
 
 /// Bounds of a manifest and of a layout. They keep the time of folding and the memory of the layouts small whatever a

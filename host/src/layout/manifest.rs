@@ -27,6 +27,8 @@ pub struct Manifest {
     pub reversible: bool,
     /// Whether row functions may leave residue for the opposite direction.
     pub leaves_residue: bool,
+    /// Whether row functions may remove given rows.
+    pub removes_rows: bool,
 }
 
 impl Manifest {

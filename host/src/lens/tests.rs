@@ -67,6 +67,7 @@ fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: S
         down: Vec::new(),
         reversible: true,
         leaves_residue: version == RESIDUAL,
+        removes_rows: false,
     };
     Arc::new(NativeStep { manifest, function, calls: AtomicUsize::new(0) })
 }

@@ -70,6 +70,8 @@ pub struct PlannedMigration {
     /// Whether it runs over rows in this direction; otherwise it changes the layout alone.
     pub transforms_rows: bool,
     pub leaves_residue: bool,
+    /// Whether it may remove rows; `--check` counts them.
+    pub removes_rows: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -111,6 +113,7 @@ impl PlannedMigration {
             reversible: manifest.reversible,
             transforms_rows: !manifest.accesses(direction).is_empty(),
             leaves_residue: manifest.leaves_residue,
+            removes_rows: manifest.removes_rows,
         }
     }
 }

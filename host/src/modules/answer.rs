@@ -17,24 +17,32 @@ pub(super) struct Definitions {
     pub(super) missing: Option<String>,
 }
 
+/// What a manifest declares besides its accesses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Declared {
+    pub(super) leaves_residue: bool,
+    pub(super) removes_rows: bool,
+}
+
 /// Validates an outcome. Without definitions, as when a module is loaded without its catalog, each column only has to be
 /// consistent with some type.
 pub(super) fn check(
     accesses: &[Access],
     columns: Option<&WrittenColumns>,
-    leaves_residue: bool,
+    declared: Declared,
     batch: &Batch,
     outcome: &Outcome,
 ) -> Result<(), String> {
     let units = batch.tables.first().map_or(0, units_of);
     let refused = refused_units(units, outcome)?;
-    check_residue(units, leaves_residue, &outcome.residue)?;
+    check_residue(units, declared.leaves_residue, &outcome.residue)?;
     if outcome.tables.len() != accesses.len() {
         return Err(format!("{} tables for {} declared", outcome.tables.len(), accesses.len()));
     }
     for (index, (access, written)) in accesses.iter().zip(&outcome.tables).enumerate() {
         let definitions = columns.map(|columns| &columns[index]);
         check_table(access, definitions, &batch.tables[index], written, &refused)
+            .and_then(|()| check_removed(declared, &batch.tables[index], written, &refused))
             .map_err(|flaw| format!("table `{}`: {flaw}", access.table))?;
     }
     Ok(())
@@ -129,6 +137,20 @@ fn check_added(shape: &Shape, definitions: Option<&Definitions>, refused: &[bool
         Some((unit, _)) => Err(format!(
             "a row is added to unit {unit}, but its column `{missing}`, which has no value otherwise, is not among the \
              columns written"
+        )),
+    }
+}
+
+/// Every given row is continued, unless the manifest declares that rows are removed; except in refused units, which are
+/// dropped. Returned rows only continue rows of their own unit, so a unit has lost one if fewer rows are continued.
+fn check_removed(declared: Declared, given: &TableData, written: &Written, refused: &[bool]) -> Result<(), String> {
+    let Some(shape) = written.shape.as_ref().filter(|_| !declared.removes_rows) else { return Ok(()) };
+    let removed = shape.removed_rows(&given.unit_offsets).find(|(unit, _)| !refused[*unit]);
+    match removed {
+        None => Ok(()),
+        Some((unit, rows)) => Err(format!(
+            "{rows} of the rows of unit {unit} are removed, which the manifest does not declare: return a row that \
+             continues each, or declare `removes-rows`"
         )),
     }
 }

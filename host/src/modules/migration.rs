@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::answer::{self, WrittenColumns};
+use super::answer::{self, Declared, WrittenColumns};
 use super::bindings::migration_0_1::Migration;
 use super::call::CallError;
 use super::instance::Instances;
@@ -66,7 +66,8 @@ impl MigrationModule {
             Direction::Down => &written.down,
         });
         let accesses = self.manifest.accesses(direction);
-        answer::check(accesses, columns, self.manifest.leaves_residue, batch, outcome)
+        let Manifest { leaves_residue, removes_rows, .. } = self.manifest;
+        answer::check(accesses, columns, Declared { leaves_residue, removes_rows }, batch, outcome)
             .map_err(|flaw| CallError::flaw(&flaw))
     }
 }

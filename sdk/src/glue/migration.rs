@@ -103,6 +103,7 @@ fn manifest(manifest: &Manifest) -> wire_manifest::Manifest {
         down: manifest.down.iter().map(access).collect(),
         reversible: manifest.reversible,
         leaves_residue: manifest.leaves_residue,
+        removes_rows: manifest.removes_rows,
     }
 }
 

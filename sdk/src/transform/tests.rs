@@ -29,7 +29,11 @@ macro_rules! upwards {
 
         impl Migration for $name {
             fn manifest() -> Manifest {
-                Manifest::new(1, "test").add_column("t", Column::integer("size")).up($access).leaves_residue()
+                Manifest::new(1, "test")
+                    .add_column("t", Column::integer("size"))
+                    .up($access)
+                    .leaves_residue()
+                    .removes_rows()
             }
 
             fn up(run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
@@ -310,4 +314,12 @@ fn removing_a_row_twice_counts_once() {
     let outcome = up::<Removes>(&batch(&[0, 2, 3], vec![texts(&["a", "b", "c"])])).expect("an outcome");
     let shape = outcome.tables[0].shape.clone().expect("a shape");
     assert_eq!((shape.unit_offsets, shape.origins), (vec![0, 1, 1], vec![1]));
+}
+
+#[test]
+fn removing_a_given_row_is_declared() {
+    let reshaping = || Access::to("t").reshapes();
+    let undeclared = refusals(reshaping(), false, |unit| first(unit).remove());
+    assert_eq!(undeclared, "rows of `t` may not be removed: declare `.removes_rows()` in the manifest");
+    assert_eq!(refusals(reshaping(), false, |unit| unit.add_row("t")?.remove()), "", "an added row was not given");
 }

@@ -18,6 +18,8 @@ pub(crate) struct Plan<'b> {
     pub(crate) through: Vec<Option<usize>>,
     /// The declared kinds of the written columns.
     pub(crate) kinds: Vec<Option<Kind>>,
+    /// Whether the manifest declares that given rows are removed.
+    pub(crate) removes_rows: bool,
 }
 
 impl Plan<'_> {
@@ -31,6 +33,15 @@ impl Plan<'_> {
         }
         let name = &self.access.table;
         Err(Refused::new(format!("rows of `{name}` may not be added or removed: declare `.reshapes()`")))
+    }
+
+    pub(super) fn removed(&self, slot: Slot) -> Result<(), Refused> {
+        self.reshaped()?;
+        if self.removes_rows || slot.origin == NEW_ROW {
+            return Ok(());
+        }
+        let name = &self.access.table;
+        Err(Refused::new(format!("rows of `{name}` may not be removed: declare `.removes_rows()` in the manifest")))
     }
 }
 

@@ -275,6 +275,7 @@ mod tests {
             reversible: true,
             transforms_rows: true,
             leaves_residue: false,
+            removes_rows: false,
         };
         let text = plan(&Plan {
             from: 1,

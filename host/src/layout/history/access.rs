@@ -13,6 +13,9 @@ pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Res
     if manifest.leaves_residue && manifest.up.is_empty() && manifest.down.is_empty() {
         return Err(Problem::ResidueOfNothing);
     }
+    if manifest.removes_rows && !manifest.up.iter().chain(&manifest.down).any(|access| access.reshapes) {
+        return Err(Problem::RemovesWithoutReshaping);
+    }
     check_direction(before, after, &manifest.changes, Direction::Up, &manifest.up)?;
     if manifest.reversible {
         let changes = directed_changes(before, manifest, Direction::Down);

@@ -52,6 +52,7 @@ fn manifest(changes: Vec<Change>) -> Manifest {
         down: Vec::new(),
         reversible: true,
         leaves_residue: false,
+        removes_rows: false,
     }
 }
 
@@ -338,6 +339,9 @@ fn down_access_of_an_irreversible_step_and_residue_without_a_row_function_are_re
     assert_eq!(rejected_manifest(down), Problem::DownOfIrreversible);
     let residue = Manifest { leaves_residue: true, ..manifest(Vec::new()) };
     assert_eq!(rejected_manifest(residue), Problem::ResidueOfNothing);
+    let removes = |access: Access| Manifest { removes_rows: true, up: vec![access], ..manifest(Vec::new()) };
+    assert_eq!(rejected_manifest(removes(access("apps", &[], &[]))), Problem::RemovesWithoutReshaping);
+    before().apply(&removes(Access { reshapes: true, ..access("apps", &[], &[]) })).expect("it reshapes");
 }
 
 #[test]

@@ -71,6 +71,7 @@ pub(super) fn manifest(version: DataVersion, name: &str, changes: Vec<Change>) -
         down: Vec::new(),
         reversible: true,
         leaves_residue: false,
+        removes_rows: false,
     }
 }
 

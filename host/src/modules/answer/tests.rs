@@ -45,6 +45,17 @@ fn batch() -> Batch {
     Batch { tables: vec![given()], residue: vec![] }
 }
 
+/// [`super::check`] for a manifest that declares that it removes rows.
+fn check(
+    accesses: &[Access],
+    columns: Option<&WrittenColumns>,
+    leaves_residue: bool,
+    batch: &Batch,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    super::check(accesses, columns, Declared { leaves_residue, removes_rows: true }, batch, outcome)
+}
+
 fn defined(column: &Column, missing: Option<&str>) -> Definitions {
     Definitions { columns: vec![column.clone()], missing: missing.map(str::to_owned) }
 }
@@ -253,4 +264,24 @@ fn added_row_needs_every_required_column() {
     assert_eq!(added(&[0, 0, 0, 1], &[NEW_ROW], Some("guid")), Ok(()), "the unit is refused");
     let words = "table `t`: a row is added to unit 1, but its column `guid`";
     assert_flaw(added(&[0, 1, 2, 2], &[0, NEW_ROW], Some("guid")), words);
+}
+
+#[test]
+fn removed_rows_are_declared() {
+    let shaped = |removes_rows: bool, unit_offsets: &[u32], origins: &[u32], refused: Vec<Refusal>| {
+        let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
+        let outcome = Outcome { refused, ..outcome(Some(shape), integers(&vec![1; origins.len()])) };
+        let declared = Declared { leaves_residue: false, removes_rows };
+        super::check(&[access(true)], None, declared, &batch(), &outcome)
+    };
+    assert_eq!(shaped(false, &[0, 3, 3, 4], &[1, 0, NEW_ROW, 2], vec![]), Ok(()), "each is continued");
+    let without_one = |removes_rows| shaped(removes_rows, &[0, 2, 2, 3], &[1, 1, 2], vec![]);
+    assert_flaw(
+        without_one(false),
+        "table `t`: 1 of the rows of unit 0 are removed, which the manifest does not declare",
+    );
+    assert_eq!(without_one(true), Ok(()));
+    let refused = vec![Refusal { unit: 2, reason: "no".to_owned() }];
+    assert_eq!(shaped(false, &[0, 2, 2, 2], &[0, 1], refused), Ok(()), "rows of a refused unit are dropped");
+    assert_flaw(shaped(false, &[0, 2, 2, 2], &[0, 1], vec![]), "1 of the rows of unit 2");
 }

@@ -131,6 +131,7 @@ fn manifest(manifest: wire::Manifest) -> Manifest {
         down: manifest.down.into_iter().map(access).collect(),
         reversible: manifest.reversible,
         leaves_residue: manifest.leaves_residue,
+        removes_rows: manifest.removes_rows,
     }
 }
 

@@ -14,6 +14,7 @@ fn migration() -> Manifest {
         down: vec![],
         reversible: true,
         leaves_residue: false,
+        removes_rows: false,
     }
 }
 

@@ -42,7 +42,17 @@ impl Transform for Reorder {
 
 fn manifest(version: DataVersion, changes: Vec<Change>, up: Vec<Access>) -> Manifest {
     let (name, summary) = (format!("step-{version}"), String::new());
-    Manifest { version, name, summary, changes, up, down: Vec::new(), reversible: true, leaves_residue: false }
+    Manifest {
+        version,
+        name,
+        summary,
+        changes,
+        up,
+        down: Vec::new(),
+        reversible: true,
+        leaves_residue: false,
+        removes_rows: false,
+    }
 }
 
 fn lens(steps: Vec<(Manifest, Order)>, (source, target): (DataVersion, DataVersion)) -> Lens {

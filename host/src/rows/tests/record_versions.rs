@@ -12,7 +12,17 @@ fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str]
     };
     let up = writes.iter().map(access).collect();
     let (name, summary) = (String::new(), String::new());
-    Manifest { version, name, summary, changes, up, down: Vec::new(), reversible: true, leaves_residue: false }
+    Manifest {
+        version,
+        name,
+        summary,
+        changes,
+        up,
+        down: Vec::new(),
+        reversible: true,
+        leaves_residue: false,
+        removes_rows: false,
+    }
 }
 
 #[test]

@@ -49,6 +49,7 @@ impl Migration for AddPresence {
             .up(up)
             .down(down)
             .leaves_residue()
+            .removes_rows()
     }
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {

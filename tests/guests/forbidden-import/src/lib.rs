@@ -19,6 +19,7 @@ impl Guest for ForbiddenImport {
             down: vec![],
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 

@@ -36,6 +36,7 @@ impl Guest for Hostile {
             down: vec![],
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 

@@ -36,6 +36,7 @@ impl Guest for KeepsState {
             down: vec![],
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 

@@ -22,6 +22,7 @@ impl Guest for PassesThrough {
             down: access(&["text", "note"]),
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 

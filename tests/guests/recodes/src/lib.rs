@@ -36,6 +36,7 @@ mod component {
                 down: vec![],
                 reversible: true,
                 leaves_residue: false,
+                removes_rows: false,
             }
         }
 

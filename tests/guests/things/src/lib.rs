@@ -30,6 +30,7 @@ impl Guest for Things {
             down: vec![],
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 

@@ -33,6 +33,7 @@ impl Guest for TrapsOnMarkedUnit {
             down: vec![],
             reversible: true,
             leaves_residue: false,
+            removes_rows: false,
         }
     }
 
