@@ -324,10 +324,33 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
 
 /// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
 pub fn is_refused_row(error: &SqlError) -> bool {
+    if refused_characters(error).is_some() {
+        return true;
+    }
     let Some(error) = error.as_database_error() else { return false };
     // SQLSTATE classes 22 (data exception) and 23 (constraint violation). SQLite's codes are numbers of another length.
     let is_class = |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
     !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_class(&code))
+}
+
+/// The column whose character set cannot hold a text, if a statement failed for that; the inner value is absent where the
+/// server does not name it. Only MySQL and MariaDB, whose `utf8` has no characters of four bytes.
+pub fn refused_characters(error: &SqlError) -> Option<Option<String>> {
+    let mysql = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    let message = mysql.message();
+    // The first of the numbers is also that of other values, such as a text in a column of integers.
+    let is_text = mysql.number() != MYSQL_CHARACTERS[0] || message.starts_with("Incorrect string value");
+    (is_text && MYSQL_CHARACTERS.contains(&mysql.number())).then(|| column_in(message).map(str::to_owned))
+}
+
+/// Incorrect value for a column; illegal mix of collations; MariaDB's and MySQL's impossible conversion.
+const MYSQL_CHARACTERS: [u16; 4] = [1366, 1267, 1977, 3988];
+
+/// The column that a message of MySQL or MariaDB names: `for column 'c' at row 1`, with or without schema and table.
+fn column_in(message: &str) -> Option<&str> {
+    let (_, named) = message.rsplit_once("for column ")?;
+    let (named, _) = named.rsplit_once(" at row ")?;
+    named.rsplit('.').next().map(|name| name.trim_matches(['`', '\'']))
 }
 
 /// Whether a statement failed because the table does not exist.

@@ -73,6 +73,9 @@ impl From<StoreError> for DomainError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Exists => Self::Exists,
+            StoreError::TooLarge { .. } | StoreError::IndexTooHigh { .. } | StoreError::Characters { .. } => {
+                Self::Invalid(error.to_string())
+            }
             StoreError::NotText { .. }
             | StoreError::TooLong { .. }
             | StoreError::DoesNotFit { .. }

@@ -5,6 +5,7 @@
 //! messages.
 
 pub mod actual_lrp;
+pub mod bounds;
 pub mod cell;
 pub mod change;
 pub mod convergence;

@@ -47,6 +47,16 @@ pub enum StoreError {
     NotText { table: &'static str, column: &'static str },
     #[error("the value for {table}.{column} exceeds the column's capacity")]
     TooLong { table: &'static str, column: &'static str },
+    #[error("the values for {table} have {bytes} bytes, above the limit of {limit}; make them smaller")]
+    TooLarge { table: &'static str, bytes: usize, limit: usize },
+    #[error("index {index} is not below {limit}, the most instances of one LRP")]
+    IndexTooHigh { index: i32, limit: i32 },
+    #[error(
+        "the value for {} has a character that the column's character set cannot hold, such as one of four bytes in \
+         MySQL's `utf8`; leave it out, or convert the table to utf8mb4",
+        .column.as_ref().map_or_else(|| "a column".to_owned(), |column| format!("column {column}"))
+    )]
+    Characters { column: Option<String> },
     #[error("a value exceeds its column's capacity")]
     DoesNotFit { source: SqlError },
     #[error("the value for {table}.{column} is not JSON")]
@@ -87,6 +97,9 @@ impl StoreError {
             | Self::Unreadable { .. }
             | Self::NotText { .. }
             | Self::TooLong { .. }
+            | Self::TooLarge { .. }
+            | Self::Characters { .. }
+            | Self::IndexTooHigh { .. }
             | Self::DoesNotFit { .. }
             | Self::NotJson { .. }
             | Self::NotHeld { .. }
@@ -116,6 +129,9 @@ fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     move |source| {
         if database::is_unique_violation(&source) {
             return StoreError::Exists;
+        }
+        if let Some(column) = database::refused_characters(&source) {
+            return StoreError::Characters { column };
         }
         // SQLSTATE 22001, "string data, right truncation", of PostgreSQL and MySQL.
         let code = source.as_database_error().and_then(|error| error.code());

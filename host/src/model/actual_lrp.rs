@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bbs_proto::models::ActualLrpNetInfo;
+use prost::Message;
 
 use super::{ModificationTag, Text};
 
@@ -124,6 +125,27 @@ impl ActualLrp {
     /// `None` for an unknown presence.
     pub fn presence(&self) -> Option<Presence> {
         Presence::ALL.into_iter().find(|presence| *presence as i32 == self.presence)
+    }
+
+    /// The text of the row in bytes as stored, estimated: sealed text is base64, and JSON escapes some characters.
+    pub fn stored_bytes(&self) -> usize {
+        let plain = [
+            &self.process_guid,
+            &self.domain,
+            &self.instance_guid,
+            &self.cell_id,
+            &self.crash_reason,
+            &self.state,
+            &self.placement_error,
+            &self.tag.epoch,
+            &self.availability_zone,
+        ];
+        let escaped =
+            |text: &Text| text.len() + 5 * text.iter().filter(|byte| **byte < b' ' || b"<>&".contains(byte)).count();
+        let tags: usize = self.metric_tags.iter().map(|(name, value)| escaped(name) + escaped(value) + 6).sum();
+        let hostnames: usize = self.internal_routes.iter().map(|hostname| escaped(hostname) + 16).sum();
+        let sealed = self.net_info.encoded_len() + tags + hostnames;
+        plain.into_iter().map(Vec::len).sum::<usize>() + sealed.div_ceil(3) * 4
     }
 
     /// The key of the slot.

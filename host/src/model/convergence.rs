@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Text;
 use super::actual_lrp::{ActualLrp, LrpKey, State};
+use super::bounds::INSTANCES;
 use super::cell::CellSet;
 use super::restart::{Restart, restart};
 use super::slot::{Slot, SlotError, Unclaim};
@@ -21,8 +22,6 @@ pub use push::{Push, resolved_tags, tags_differ};
 
 /// An instance that has waited for longer is auctioned again.
 const STALE_NS: i64 = 30_000_000_000;
-/// Instances of one process guid that one run creates; the next run continues.
-const MAX_CREATED: usize = 10_000;
 
 /// The input of a decision besides the records of one process guid.
 #[derive(Debug, Clone, Copy)]
@@ -114,9 +113,10 @@ impl ProcessRecords {
     /// The due actions of each index that is desired or exists.
     pub fn decide(&self, input: &ConvergenceInput<'_>) -> Vec<(i32, Vec<SlotAction>)> {
         let wanted = self.wanted.as_ref();
-        let desired = 0..wanted.map_or(0, |wanted| wanted.instances);
-        let missing = desired.clone().filter(|index| !self.slots.contains_key(index));
-        let missing = missing.take(MAX_CREATED).map(|index| (index, vec![SlotAction::Create]));
+        // A database may hold more than the API accepts.
+        let desired = 0..wanted.map_or(0, |wanted| wanted.instances.min(INSTANCES));
+        let missing = desired.filter(|index| !self.slots.contains_key(index));
+        let missing = missing.map(|index| (index, vec![SlotAction::Create]));
         let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
         found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
     }

@@ -5,6 +5,7 @@ use prost::Message;
 use super::{EntityTable, StoreError, Writer};
 use crate::database::Dialect;
 use crate::layout::schema::Sealing;
+use crate::model::bounds::WRITE_BYTES;
 
 /// A value to be written, not encrypted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,18 @@ pub(super) fn message(message: &impl Message) -> ColumnValue {
 
 pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
     ColumnValue::Sealed(Sealing::Sealed, json.into())
+}
+
+/// Rejects a write that is too large for modules to carry.
+pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<(), StoreError> {
+    let bytes = |value: &ColumnValue| match value {
+        ColumnValue::Number(_) | ColumnValue::Flag(_) => 0,
+        ColumnValue::Text(text) => text.len(),
+        // Stored as base64.
+        ColumnValue::Sealed(_, plain) => plain.len().div_ceil(3) * 4,
+    };
+    let (bytes, limit) = (values.iter().map(|(_, value)| bytes(value)).sum(), WRITE_BYTES);
+    if bytes > limit { Err(StoreError::TooLarge { table: table.name, bytes, limit }) } else { Ok(()) }
 }
 
 /// Failure texts of this many bytes or more are truncated, as in Diego.

@@ -326,6 +326,28 @@ pub(super) async fn take<T>(
     Ok(Some(taken))
 }
 
+/// The bytes of text in these columns of all rows of a unit.
+pub(super) async fn unit_bytes(
+    tx: &mut Transaction,
+    table: EntityTable,
+    key: &[u8],
+    columns: &[&'static str],
+) -> Result<u64, StoreError> {
+    const WHAT: &str = "measure the records of a guid";
+    let dialect = tx.dialect();
+    let size = text_length(columns.iter().copied()).unwrap_or(Expr::val(0));
+    let select = Query::select()
+        .expr(
+            Expr::from(Func::coalesce([Func::sum(size).into(), Expr::val(0)]))
+                .cast_as(Alias::new(dialect.integer_cast())),
+        )
+        .from(Alias::new(table.name))
+        .cond_where(Filter::everything().equals(table.key, key).to_sql(dialect))
+        .to_owned();
+    let row = tx.fetch_one(&select).await.map_err(failed(WHAT))?;
+    Ok(row.integer(0).map_err(failed(WHAT))?.unwrap_or_default().unsigned_abs())
+}
+
 fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStatement {
     Query::delete().from_table(Alias::new(table.name)).cond_where(filter.to_sql(dialect)).to_owned()
 }

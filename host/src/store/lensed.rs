@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) use write::LoadedUnits;
 
 use super::{NATIVE, StoreError, TABLES};
-use crate::database::Transaction;
+use crate::database::{Transaction, refused_characters};
 use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
@@ -302,5 +302,10 @@ fn table_groups(to_native: &Lens, to_stored: &Lens) -> Vec<MergedTableGroup> {
 }
 
 fn failed(what: &'static str) -> impl Fn(RowsError) -> StoreError {
-    move |source| StoreError::Units { what, source: Box::new(source) }
+    move |source| match &source {
+        RowsError::Rows { source, .. } if let Some(column) = refused_characters(source) => {
+            StoreError::Characters { column }
+        }
+        _ => StoreError::Units { what, source: Box::new(source) },
+    }
 }

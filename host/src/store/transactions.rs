@@ -3,7 +3,7 @@
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::access::{Backend, TableAccess};
-use super::column_values::{ColumnValues, Conflict};
+use super::column_values::{ColumnValues, Conflict, check_size};
 use super::filter::Filter;
 use super::lensed::LoadedUnits;
 use super::page::{Key, Listed, Range};
@@ -186,6 +186,7 @@ impl Writer {
         rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
+        rows.iter().try_for_each(|values| check_size(table, values))?;
         self.touch(table, key);
         match &self.access.backend {
             Backend::Direct => {
@@ -203,11 +204,25 @@ impl Writer {
         filter: Filter,
         values: ColumnValues,
     ) -> Result<u64, StoreError> {
+        check_size(table, &values)?;
         self.touch(table, key);
         let session = &mut self.session;
         match &self.access.backend {
             Backend::Direct => direct::update(session, table, &filter.equals(table.key, key), values).await,
             Backend::Lensed(lenses) => self.units.update(lenses, session, (table, key), &filter, values).await,
+        }
+    }
+
+    /// The bytes of text in these columns of all rows of a unit.
+    pub(super) async fn unit_bytes(
+        &mut self,
+        table: EntityTable,
+        key: &[u8],
+        columns: &[&'static str],
+    ) -> Result<u64, StoreError> {
+        match &self.access.backend {
+            Backend::Direct => direct::unit_bytes(&mut self.session.tx, table, key, columns).await,
+            Backend::Lensed(lenses) => self.units.bytes(lenses, &mut self.session, table, key, columns).await,
         }
     }
 

@@ -10,6 +10,7 @@ use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence, State};
+use crate::model::bounds::INSTANCES;
 use crate::model::change::{Cause, RecordChange};
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::slot::Slot;
@@ -85,7 +86,7 @@ async fn create_batch(
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer(process_guid).await?;
     let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
-    let end = desired.min(first.saturating_add(BATCH_SIZE));
+    let end = desired.min(INSTANCES).min(first.saturating_add(BATCH_SIZE));
     if first >= end {
         return Ok(None);
     }

@@ -48,6 +48,7 @@ impl Validate for UpdateDesiredLrpRequest {
 impl Validate for DesiredLrpUpdate {
     fn validate(&self, findings: &mut Findings) {
         findings.at_least(0, "instances", self.instances.unwrap_or_default());
+        findings.instances(self.instances.unwrap_or_default());
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.as_ref().map_or(0, Vec::len));
         entries::routes(self.routes.as_ref(), findings);
         entries::metric_tags(&self.metric_tags, b"", findings);
@@ -63,6 +64,7 @@ impl Validate for DesiredLrp {
         findings.required("rootfs", &self.root_fs);
         findings.invalid_if(!url::has_scheme(&self.root_fs), "rootfs");
         findings.at_least(0, "instances", self.instances);
+        findings.instances(self.instances);
         findings.at_least(0, "memory_mb", self.memory_mb);
         findings.at_least(0, "disk_mb", self.disk_mb);
         log_rate("log_rate_limit_bytes_per_second", self.log_rate_limit.as_ref(), findings);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Validate;
+use crate::model::bounds::INSTANCES;
 
 /// Findings kept per request: three bytes of a request can cause five findings.
 const MAX_FINDINGS: usize = 1000;
@@ -48,6 +49,13 @@ impl Findings {
 
     pub(super) fn at_most(&mut self, most: usize, field: &str, length: usize) {
         self.invalid_if(length > most, field);
+    }
+
+    /// The text names the bound, which Diego does not have.
+    pub(super) fn instances(&mut self, value: i32) {
+        if value > INSTANCES {
+            self.add(format!("Invalid field: instances, of which one LRP has at most {INSTANCES}"));
+        }
     }
 
     /// Requires letters, digits, `_` and `-`, at least one: a guid must be usable in a path and a file name.

@@ -222,5 +222,7 @@ fn every_desired_or_existing_index_is_decided() {
     assert_eq!(unit.decide(&input), [(5, vec![SlotAction::Retire]), create(0), create(2)]);
 
     let many = ProcessRecords { wanted: Some(wanted(i32::MAX)), slots: BTreeMap::new() };
-    assert_eq!(many.decide(&input).len(), MAX_CREATED, "the next run continues");
+    assert_eq!(many.decide(&input).len(), INSTANCES as usize);
+    let slots = (0..INSTANCES).map(|index| (index, Box::new(slot([ordinary(State::Running, "here")])))).collect();
+    assert_eq!(ProcessRecords { slots, ..many }.decide(&input), [], "no run creates more");
 }

@@ -5,10 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{TABLE, WHOLE, actual_lrp};
 use crate::model::actual_lrp::{ActualLrp, Presence, State};
 use crate::model::slot::Slot;
-use crate::model::{Text, tags};
+use crate::model::{Text, bounds, tags};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
 use crate::store::{Reader, StoreError, Writer};
+
+/// The columns that hold text.
+const TEXTS: [&str; 12] = [
+    "process_guid",
+    "domain",
+    "state",
+    "instance_guid",
+    "cell_id",
+    "placement_error",
+    "net_info",
+    "modification_tag_epoch",
+    "crash_reason",
+    "internal_routes",
+    "metric_tags",
+    "availability_zone",
+];
 
 /// The readable rows of a slot.
 #[derive(Debug)]
@@ -107,9 +123,11 @@ impl Writer {
     /// Writes the difference between two slots.
     ///
     /// # Errors
-    /// [`StoreError::Raced`] if a row has changed since `before` was read.
+    /// [`StoreError::Raced`] if a row has changed since `before` was read; [`StoreError::TooLarge`] if the instances of the
+    /// process guid would be too large together; [`StoreError::IndexTooHigh`] for a new row at an index that no LRP has.
     pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
         for presence in Presence::ALL {
+            self.check_growth(before.at(presence), after.at(presence)).await?;
             let changed = match (before.at(presence), after.at(presence)) {
                 (Some(row), None) => self.delete(TABLE, &row.process_guid, unchanged(row)).await?,
                 (Some(then), Some(now)) if then != now => {
@@ -128,6 +146,30 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Bounds the instances of one process guid, which a migration carries together. Only a large row, or one at a high
+    /// index, has the others measured: in the usual case this costs no statement.
+    async fn check_growth(&mut self, before: Option<&ActualLrp>, after: Option<&ActualLrp>) -> Result<(), StoreError> {
+        let Some(after) = after else { return Ok(()) };
+        if before.is_none() && after.index >= bounds::INSTANCES {
+            return Err(StoreError::IndexTooHigh { index: after.index, limit: bounds::INSTANCES });
+        }
+        let (was, is) = (before.map_or(0, ActualLrp::stored_bytes), after.stored_bytes());
+        let accepted = if after.index < bounds::ALWAYS_ACCEPTED_INDEX {
+            bounds::ALWAYS_ACCEPTED_BYTES
+        } else {
+            bounds::SMALL_INSTANCE_BYTES
+        };
+        if is <= was || is <= accepted {
+            return Ok(());
+        }
+        let all = self.unit_bytes(TABLE, &after.process_guid, &TEXTS).await?;
+        let bytes = usize::try_from(all).unwrap_or(usize::MAX).saturating_add(is - was);
+        match bounds::INSTANCES_BYTES {
+            limit if bytes > limit => Err(StoreError::TooLarge { table: TABLE.name, bytes, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// The columns that differ, with their new values.

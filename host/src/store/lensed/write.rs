@@ -95,6 +95,23 @@ impl LoadedUnits {
         Ok(matching.map(|row| projection.record(&row, session.store.keyring())).collect())
     }
 
+    pub(in crate::store) async fn bytes(
+        &mut self,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
+        table: EntityTable,
+        key: &[u8],
+        columns: &[&'static str],
+    ) -> Result<u64, StoreError> {
+        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
+        let declared = lenses.table(table.name);
+        let length = |(column, row): (&&str, usize)| match rows.value(declared, column, row) {
+            Some(Value::Text(text)) => text.len() as u64,
+            Some(Value::Null | Value::Boolean(_) | Value::Integer(_)) | None => 0,
+        };
+        Ok((0..rows.count()).flat_map(|row| columns.iter().map(move |column| (column, row))).map(length).sum())
+    }
+
     pub(in crate::store) async fn insert(
         &mut self,
         lenses: &Arc<Lenses>,

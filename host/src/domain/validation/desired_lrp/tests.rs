@@ -78,9 +78,18 @@ fn numbers_must_not_be_negative() {
     expect(|lrp| lrp.disk_mb = -1, "Invalid field: disk_mb");
     expect(|lrp| lrp.max_pids = -1, "Invalid field: max_pids");
     expect(
-        |lrp| (lrp.instances, lrp.memory_mb, lrp.disk_mb, lrp.max_pids) = (i32::MAX, i32::MAX, i32::MAX, i32::MAX),
+        |lrp| (lrp.instances, lrp.memory_mb, lrp.disk_mb, lrp.max_pids) = (10_000, i32::MAX, i32::MAX, i32::MAX),
         "",
     );
+}
+
+#[test]
+fn number_of_instances_is_bounded() {
+    let finding = "Invalid field: instances, of which one LRP has at most 10000";
+    expect(|lrp| lrp.instances = 10_001, finding);
+    let update = |instances| DesiredLrpUpdate { instances: Some(instances), ..Default::default() };
+    assert_eq!(check(&update(10_000)), Ok(()));
+    assert_eq!(check(&update(i32::MAX)).unwrap_err(), finding);
 }
 
 #[test]

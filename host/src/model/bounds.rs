@@ -1,0 +1,22 @@
+//! Bounds on what clients may write, so that each migration, check, list and translator can carry what the API has
+//! accepted: a unit, which is all rows of one guid, fits into half of a module's memory.
+
+/// Most instances of one LRP, and so the bound of the indices of new rows. Diego has no such bound. Each index has up to three rows
+/// of some hundred bytes; far above what a platform runs of one app, and few enough for one unit.
+pub const INSTANCES: i32 = 10_000;
+
+/// Largest text of one write of a record, in bytes as stored: a new record, or the columns that an update changes.
+pub const WRITE_BYTES: usize = 4 << 20;
+
+/// Largest text of all instances of one LRP, in bytes as stored. [`ALWAYS_ACCEPTED_BYTES`] are beside it.
+pub const INSTANCES_BYTES: usize = 12 << 20;
+
+/// An instance of at most this size is accepted without adding up those beside it, if its index is below
+/// [`ALWAYS_ACCEPTED_INDEX`].
+pub const ALWAYS_ACCEPTED_BYTES: usize = 16 << 10;
+
+/// See [`ALWAYS_ACCEPTED_BYTES`].
+pub const ALWAYS_ACCEPTED_INDEX: i32 = 64;
+
+/// An instance of at most this size is accepted at any index.
+pub const SMALL_INSTANCE_BYTES: usize = 400;
