@@ -5,21 +5,33 @@
 //! are read, so a plan cannot differ from what is done later.
 
 mod bisect;
+pub mod budget;
+mod column;
+mod contained;
+mod error;
 mod frame;
 mod residue;
 mod step;
 pub mod transform;
+mod unit_keys;
 mod walk;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::layout::columns::{Batch, ColumnData, RunArguments};
+use crate::layout::columns::{ColumnData, RunArguments};
 use crate::layout::history::{LayoutHistory, directed_changes};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
+use crate::layout::values::Encoding;
 
-use frame::{Content, Frame};
+use budget::{BatchBudget, OverBudget};
+use column::Content;
+use contained::contained;
+use error::StepError;
+pub use error::{ComposeError, LensError};
+use frame::Frame;
 pub use residue::{Residue, ResidueEntry, ResidueValue};
 use step::{Step, StepScope};
 use transform::Transform;
@@ -28,7 +40,16 @@ use transform::Transform;
 #[derive(Debug, Clone, Default)]
 pub struct LensInput {
     pub units: usize,
+    /// The key of each unit, for a lens that [`Lens::writes_keys`]; absent if it is not known.
+    pub keys: Option<UnitKeys>,
     pub tables: BTreeMap<String, InputTable>,
+}
+
+/// The keys of units: one value each.
+#[derive(Debug, Clone)]
+pub struct UnitKeys {
+    pub encoding: Encoding,
+    pub values: ColumnData,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -44,6 +65,8 @@ pub struct Applied {
     pub residue: Vec<ResidueEntry>,
     /// The number of entries of [`Residue`] whose records have changed since.
     pub stale: u64,
+    /// The number of rows that row functions removed.
+    pub removed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -94,35 +117,6 @@ pub struct TableGroup {
     scopes: Vec<StepScope>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum LensError {
-    /// `unit` is its place in the batch; the caller knows its key.
-    #[error("{direction} of migration {version} ({module}, sha256 {digest}) cannot transform a unit: {reason}")]
-    Unit {
-        unit: usize,
-        module: String,
-        version: DataVersion,
-        digest: String,
-        direction: Direction,
-        reason: String,
-        /// The module's input for this unit, for a replay.
-        batch: Box<Batch>,
-    },
-    #[error(
-        "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
-         add or remove the row, then start again"
-    )]
-    Counterpart { unit: usize, version: DataVersion, direction: Direction, from: String, to: String },
-}
-
-impl LensError {
-    pub fn unit(&self) -> usize {
-        match self {
-            Self::Unit { unit, .. } | Self::Counterpart { unit, .. } => *unit,
-        }
-    }
-}
-
 /// Which of the units that cannot be transformed are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
@@ -130,6 +124,23 @@ pub enum Search {
     First,
     /// Every unit that fails at the first step at which one fails.
     Every,
+}
+
+/// Composes what a host composes of a catalog: each migration with the layouts beside it, in both directions, and all of
+/// them.
+///
+/// # Errors
+/// The first lens that cannot be composed.
+pub fn check_composition(layouts: &LayoutHistory, migrations: &[Arc<dyn Transform>]) -> Result<(), ComposeError> {
+    let mut before = 0;
+    for version in migrations.iter().map(|migration| migration.manifest().version) {
+        Lens::restoring(layouts, migrations, before, version)?;
+        Lens::restoring(layouts, migrations, version, before)?;
+        before = version;
+    }
+    Lens::restoring(layouts, migrations, 0, before)?;
+    // Also across migrations that are not reversible: a host composes it to find where residue may be.
+    Lens::restoring(layouts, migrations, before, 0).map(drop)
 }
 
 /// The arguments of each migration of the lens, by version.
@@ -155,57 +166,84 @@ impl std::fmt::Debug for Lens {
 }
 
 impl Lens {
-    /// Composes the migrations above the lower version up to the upper one. The history has both versions. `restorable`
-    /// names the residue that earlier steps in the other direction have left, by version and table.
+    /// Composes the migrations above the lower version up to the upper one. `restorable` names the residue that earlier
+    /// steps in the other direction have left, by version and table.
+    ///
+    /// # Errors
+    /// The manifests break a rule that no check of the layout history has.
+    ///
+    /// # Panics
+    /// If the history does not have both versions.
     pub fn new(
         layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
         source: DataVersion,
         target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
-    ) -> Self {
-        let steps = steps_between(layouts, migrations, source, target);
-        Self::of_steps(steps, layouts, source, target, restorable)
+    ) -> Result<Self, ComposeError> {
+        Self::composed(layouts, migrations, (source, target), |_| restorable)
     }
 
     /// The same for a lens that gives back whatever residue the other direction could have left, so that one lens serves
     /// a database in which residue comes and goes.
+    ///
+    /// # Errors
+    /// As [`Lens::new`].
+    ///
+    /// # Panics
+    /// As [`Lens::new`].
     pub fn restoring(
         layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
         source: DataVersion,
         target: DataVersion,
-    ) -> Self {
-        let steps = steps_between(layouts, migrations, source, target);
-        let restorable = steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table)));
-        let restorable = restorable.collect();
-        Self::of_steps(steps, layouts, source, target, restorable)
+    ) -> Result<Self, ComposeError> {
+        Self::composed(layouts, migrations, (source, target), |steps| {
+            steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table))).collect()
+        })
     }
 
-    fn of_steps(
-        steps: Vec<Step>,
+    fn composed(
         layouts: &LayoutHistory,
-        source: DataVersion,
-        target: DataVersion,
-        restorable: BTreeSet<(DataVersion, String)>,
-    ) -> Self {
-        let mut lens = Self {
-            steps,
-            direction: direction(source, target),
-            source: layout_at(layouts, source).clone(),
-            target: layout_at(layouts, target).clone(),
-            tables: BTreeMap::new(),
-            groups: Vec::new(),
-            needed: BTreeMap::new(),
-            restorable,
-        };
-        lens.compose();
-        lens
+        migrations: &[Arc<dyn Transform>],
+        (source, target): (DataVersion, DataVersion),
+        restorable: impl FnOnce(&[Step]) -> BTreeSet<(DataVersion, String)>,
+    ) -> Result<Self, ComposeError> {
+        let direction = direction(source, target);
+        let [source_layout, target_layout] = [source, target].map(|version| layout_at(layouts, version).clone());
+        let at = Cell::new(0);
+        let composed = contained(|| {
+            let steps = steps_between(layouts, migrations, (source, target), &at);
+            let restorable = restorable(&steps);
+            let mut lens = Self {
+                steps,
+                direction,
+                source: source_layout,
+                target: target_layout,
+                tables: BTreeMap::new(),
+                groups: Vec::new(),
+                needed: BTreeMap::new(),
+                restorable,
+            };
+            lens.compose(&at);
+            lens
+        });
+        composed.map_err(|reason| {
+            let version = at.get();
+            let known = migrations.iter().map(|migration| migration.manifest()).find(|known| known.version == version);
+            let name = known.map(|manifest| manifest.name.clone()).unwrap_or_default();
+            ComposeError { version, name, direction, source_version: source, target, reason }
+        })
     }
 
     /// The versions of the steps in the order in which they run.
     pub fn steps(&self) -> impl Iterator<Item = &Arc<dyn Transform>> {
         self.steps.iter().map(|step| &step.transform)
+    }
+
+    /// Whether a row function writes a partition key, which has to be that of the row's unit.
+    pub fn writes_keys(&self) -> bool {
+        self.steps.iter().any(|step| step.accesses().iter().any(|access| step.partition_key_written(access).is_some()))
     }
 
     /// The residue of the other direction that this lens gives back.
@@ -225,36 +263,72 @@ impl Lens {
         left: &Residue,
         arguments: &Arguments,
         search: Search,
+        budget: &BatchBudget,
     ) -> Result<Applied, Vec<LensError>> {
+        let at = Cell::new(0);
+        let applied = contained(|| self.applied(group, input, (left, arguments, search), budget, &at));
+        applied.unwrap_or_else(|panic| Err(StepError::Batch(panic))).map_err(|fault| match fault {
+            StepError::Units(faults) => faults,
+            StepError::Batch(reason) => vec![self.at_fault(at.get(), input.units, reason)],
+        })
+    }
+
+    /// `at` is the step that is being applied.
+    fn applied(
+        &self,
+        group: usize,
+        input: &LensInput,
+        rows: (&Residue, &Arguments, Search),
+        budget: &BatchBudget,
+        at: &Cell<usize>,
+    ) -> Result<Applied, StepError> {
         let group = &self.groups[group];
-        let mut frame = Frame::new(&self.source, Some(&group.sources), input);
+        let mut frame = Frame::new(&self.source, Some(&group.sources), input, budget);
         let mut applied = Applied::default();
-        for (step, scope) in self.steps.iter().zip(&group.scopes) {
-            step.take(&mut frame, scope, Some((left, arguments, search)), &self.restorable, &mut applied)?;
+        // What earlier groups of the batch have made, and the residue of its units.
+        let mut others = budget.spent();
+        for (number, (step, scope)) in self.steps.iter().zip(&group.scopes).enumerate() {
+            at.set(number);
+            let entries = applied.residue.len();
+            step.take(&mut frame, scope, Some(rows), &self.restorable, &mut applied)?;
+            others += applied.residue[entries..].iter().map(ResidueEntry::bytes).sum::<usize>();
+            budget.settle(others + frame.bytes())?;
         }
         for target in &group.targets {
             let composed = &self.tables[target];
-            let table = frame.table(target);
-            let origins = composed.sources.iter().map(|source| table.origins[source].clone()).collect();
-            let computed = composed
-                .columns
-                .iter()
-                .filter(|(_, provenance)| *provenance == Provenance::Computed)
-                .map(|(column, _)| (column.name.clone(), frame.read(target, &column.name).into_owned()))
-                .collect();
-            applied
-                .tables
-                .insert(target.clone(), AppliedTable { unit_offsets: table.unit_offsets.clone(), origins, computed });
+            let computed = composed.columns.iter().filter(|(_, provenance)| *provenance == Provenance::Computed);
+            let computed = computed.map(|(column, _)| Ok((column.name.clone(), frame.take(target, &column.name)?)));
+            let computed = computed.collect::<Result<_, OverBudget>>()?;
+            let table = frame.table_mut(target);
+            let origins = composed.sources.iter().map(|source| table.origins.remove(source).expect("it was composed"));
+            let origins = origins.collect();
+            let unit_offsets = std::mem::take(&mut table.unit_offsets);
+            applied.tables.insert(target.clone(), AppliedTable { unit_offsets, origins, computed });
         }
         Ok(applied)
     }
 
-    /// Walks the steps without rows and records what happens to every table and column.
-    fn compose(&mut self) {
-        let nothing = LensInput::default();
-        let mut frame = Frame::new(&self.source, None, &nothing);
+    /// The error of a table of the target whose rows cannot be made: of the last step that ran a row function over it, or
+    /// else of the last one.
+    pub fn failed_for(&self, composed: &Composed, units: usize, reason: String) -> LensError {
+        let last = self.steps.len() - 1;
+        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.version()));
+        self.at_fault(step.unwrap_or(last), units, reason)
+    }
+
+    /// An error of a step that is not one of the module's answer.
+    fn at_fault(&self, step: usize, units: usize, reason: String) -> LensError {
+        let Some(step) = self.steps.get(step) else { panic!("a lens without steps failed: {reason}") };
+        step.refused((0, units), reason)
+    }
+
+    /// Walks the steps without rows and records what happens to every table and column. `at` is set to the version of each.
+    fn compose(&mut self, at: &Cell<DataVersion>) {
+        let (nothing, budget) = (LensInput::default(), BatchBudget::default());
+        let mut frame = Frame::new(&self.source, None, &nothing, &budget);
         let mut scopes = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
+            at.set(step.version());
             let scope = StepScope::everything(step);
             let walked = step.take(&mut frame, &scope, None, &self.restorable, &mut Applied::default());
             walked.expect("no row, so none can fail");
@@ -300,10 +374,14 @@ impl Lens {
             for (&class, &group) in &classes {
                 let tables = frame.noted_as(step.version(), class).cloned();
                 self.groups[group].keeps.extend(tables.map(|table| (step.version(), table)));
-                let narrowed = scope.narrowed(step, |table| frame.noted(step.version(), table) == class);
-                for table in &narrowed.creates {
-                    if self.restorable.contains(&(step.version(), table.clone())) {
-                        self.groups[group].restored.push((step.version(), table.clone()));
+                let narrowed = scope.narrowed(
+                    step,
+                    |table| frame.noted(step.version(), table) == class,
+                    |change| frame.created((step.version(), *change)) == class,
+                );
+                for (_, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
+                    if self.restorable.contains(&(step.version(), table.to_owned())) {
+                        self.groups[group].restored.push((step.version(), table.to_owned()));
                         self.groups[group].visits_units = true;
                     }
                 }
@@ -321,12 +399,12 @@ fn direction(source: DataVersion, target: DataVersion) -> Direction {
     if target >= source { Direction::Up } else { Direction::Down }
 }
 
-/// The steps between two versions, in the order in which they run.
+/// The steps between two versions, in the order in which they run. `at` is set to the version of each.
 fn steps_between(
     layouts: &LayoutHistory,
     migrations: &[Arc<dyn Transform>],
-    source: DataVersion,
-    target: DataVersion,
+    (source, target): (DataVersion, DataVersion),
+    at: &Cell<DataVersion>,
 ) -> Vec<Step> {
     let direction = direction(source, target);
     let between = source.min(target) + 1..=source.max(target);
@@ -335,6 +413,7 @@ fn steps_between(
         .filter(|migration| between.contains(&migration.manifest().version))
         .map(|migration| {
             let manifest = migration.manifest();
+            at.set(manifest.version);
             let (lower, upper) = (layouts.before(manifest.version), &layout_at(layouts, manifest.version));
             let [changes, back] = [direction, direction.opposite()].map(|way| directed_changes(lower, manifest, way));
             let (source, target) = match direction {
@@ -362,7 +441,7 @@ fn provenance(frame: &Frame<'_>, table: &str, column: &Column) -> Provenance {
         }
         Content::Fill(literal) => Provenance::Fill(literal.clone()),
         Content::Source { .. } | Content::Given(_) => {
-            frame.read(table, &column.name);
+            frame.read(table, &column.name).expect("it has no row");
             Provenance::Computed
         }
     }

@@ -97,7 +97,8 @@ pub struct Tuning {
     pub batch_units: u64,
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub batch_time: Duration,
-    /// A larger unit is refused by name: it has to fit into memory, and into that of a module.
+    /// A larger unit is refused by name: it has to fit into memory, and into that of a module. Far above what the API
+    /// accepts of one guid: `model/bounds.rs`.
     pub unit_bytes: u64,
     /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,
@@ -131,7 +132,7 @@ impl Default for Tuning {
             batch_bytes: 4 << 20,
             batch_units: 20_000,
             batch_time: Duration::from_millis(250),
-            unit_bytes: 16 << 20,
+            unit_bytes: 32 << 20,
             refused_units: RefusedUnits::Stop,
         }
     }
@@ -244,7 +245,7 @@ async fn bring_across(
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, from, to).await?;
     drop(reader);
-    let work = Work::new(context, layouts, from, to, restorable);
+    let work = Work::new(context, layouts, from, to, restorable)?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
         prepare(context, fence, &job, going_down).await?;

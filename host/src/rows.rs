@@ -13,6 +13,7 @@ mod batch;
 mod capacity;
 mod diff;
 pub mod digest;
+mod index;
 mod key;
 mod load;
 pub mod residue;
@@ -31,12 +32,12 @@ use crate::lens::LensError;
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
-pub use key::{KeyPart, UnitIndex, UnitKey, is_unit, key_columns, operand, unit_column, within};
+pub use index::{places_among, places_between, units_among};
+pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
-    units_among, units_between,
 };
-pub use transform::{Passage, Sifted, whole};
+pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
 
 /// A layout, and the names of its tables in the database.
@@ -118,6 +119,8 @@ pub enum RowsError {
     DamagedResidue { unit: String },
     #[error("what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry")]
     SealedResidue { unit: String, source: EncryptionError },
+    #[error("what was kept of {units} units in bbs_residue has more than {limit} bytes")]
+    ResidueTooLarge { units: usize, limit: usize },
     #[error("column {column} of table {table} does not open")]
     Sealed { table: String, column: String, source: EncryptionError },
     #[error(transparent)]
@@ -133,10 +136,23 @@ pub enum RowsError {
 }
 
 impl RowsError {
+    /// Whether it is not known which of several units is at fault: the same work for fewer of them succeeds, or shows it.
+    pub fn is_of_several_units(&self) -> bool {
+        match self {
+            Self::Lens(fault) => fault.is_of_several_units(),
+            Self::ResidueTooLarge { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether the same work may succeed if it is retried from the start of its transaction.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Rows { source, .. } | Self::Residue(source) if crate::database::is_transient(source))
     }
+}
+
+fn failed(table: &str) -> impl FnOnce(SqlError) -> RowsError {
+    move |source| RowsError::Rows { table: table.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod record;
 mod tasks;
 mod transactions;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,12 +30,12 @@ pub use transactions::{Reader, Writer};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::clock::Clock;
-use crate::database::{self, Database, DatabaseError, SqlError, Transaction};
+use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 use crate::log_sampling::is_sampled;
-use crate::rows::RowsError;
+use crate::rows::{self, RowsError};
 
 /// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]
@@ -211,6 +212,14 @@ impl Store {
     /// The number of times that an unreadable record was left out of a list.
     pub fn left_out(&self) -> u64 {
         self.0.left_out.load(Ordering::Relaxed)
+    }
+
+    /// The same for any two keys of ASCII text that the database may treat as equal.
+    pub fn lock_class<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.0.database.dialect() {
+            Dialect::Sqlite | Dialect::Postgres => Cow::Borrowed(key),
+            Dialect::Mysql => Cow::Owned(rows::collation_class(key)),
+        }
     }
 
     /// The most readers at once; further ones wait.

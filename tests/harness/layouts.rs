@@ -166,10 +166,10 @@ async fn access(context: &Context, fence: &Fence, version: u64) -> TableAccess {
     let (migrations, dialect): (&[Arc<dyn Transform>], _) = (&context.migrations, context.database.dialect());
     let history = migrate::layout_history(migrations).unwrap();
     let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
-    if Lenses::are_needed(&history, migrations, version) {
+    if Lenses::are_needed(&history, migrations, version).unwrap() {
         let arguments = migrate::arguments(context, fence, Lenses::versions(version)).await.unwrap();
         return TableAccess::through_lenses(
-            Lenses::new(&history, migrations, version, record_versions, arguments),
+            Lenses::new(&history, migrations, version, record_versions, arguments).unwrap(),
             dialect,
         );
     }

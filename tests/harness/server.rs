@@ -145,10 +145,10 @@ impl Server {
         let fence = Fence::raise(&database).await.unwrap();
         let history = migrate::layout_history(migrations).unwrap();
         let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
-        let access = if Lenses::are_needed(&history, migrations, version) {
+        let access = if Lenses::are_needed(&history, migrations, version).unwrap() {
             let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version)).await.unwrap();
             TableAccess::through_lenses(
-                Lenses::new(&history, migrations, version, record_versions, arguments),
+                Lenses::new(&history, migrations, version, record_versions, arguments).unwrap(),
                 database.dialect(),
             )
         } else {

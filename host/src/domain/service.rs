@@ -106,7 +106,7 @@ impl Service {
 
     /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication of its events.
     pub async fn lock_key(&self, key: &[u8]) -> KeyLock {
-        self.0.key_locks.lock(key).await
+        self.0.key_locks.lock(&self.0.store.lock_class(key)).await
     }
 
     /// Reports that no call can succeed any more, so that the host stops and is restarted.

@@ -13,6 +13,13 @@ pub struct ColumnData {
     pub values: Vec<u8>,
 }
 
+impl ColumnData {
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.validity.len() + self.offsets.len() * size_of::<u32>() + self.values.len()
+    }
+}
+
 /// The rows of one table that a guest receives. `columns` are in the order of the access's `reads`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableData {
@@ -29,6 +36,21 @@ pub struct Batch {
     pub tables: Vec<TableData>,
     /// The residue of the opposite step, one entry for each unit. Empty if no unit has residue.
     pub residue: Vec<Option<Vec<u8>>>,
+}
+
+impl Batch {
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let table = |table: &TableData| {
+            let columns: usize = table.columns.iter().map(ColumnData::bytes).sum();
+            table.unit_offsets.len() * size_of::<u32>() + columns
+        };
+        self.tables.iter().map(table).sum::<usize>() + residue_bytes(&self.residue)
+    }
+}
+
+fn residue_bytes(residue: &[Option<Vec<u8>>]) -> usize {
+    residue.iter().map(|bytes| size_of::<Vec<u8>>() + bytes.as_ref().map_or(0, Vec::len)).sum()
 }
 
 /// The origin of a row that the guest added.
@@ -86,6 +108,21 @@ pub struct Outcome {
     pub refused: Vec<Refusal>,
     /// The residue for the opposite direction, one entry for each unit. Empty if no unit leaves any.
     pub residue: Vec<Option<Vec<u8>>>,
+}
+
+impl Outcome {
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let shape = |shape: &Shape| (shape.unit_offsets.len() + shape.origins.len()) * size_of::<u32>();
+        let table = |table: &Written| {
+            let columns: usize = table.columns.iter().map(ColumnData::bytes).sum();
+            table.shape.as_ref().map_or(0, shape) + columns
+        };
+        let refused = |refusal: &Refusal| size_of::<Refusal>() + refusal.reason.len();
+        self.tables.iter().map(table).sum::<usize>()
+            + self.refused.iter().map(refused).sum::<usize>()
+            + residue_bytes(&self.residue)
+    }
 }
 
 /// The time and the UUID namespace that a step may use. Stored at first use and the same in every later run.

@@ -46,6 +46,17 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The length of a text; 0 of anything else.
+    pub fn text_bytes(self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Null | Self::Boolean(_) | Self::Integer(_) => 0,
+        }
+    }
+
+    /// The bytes that the encoding adds to a text at most.
+    pub const MOST_TAG_BYTES: usize = 9;
+
     /// Appends an injective encoding: different values, and different sequences of values, have different bytes.
     pub fn encode(self, into: &mut Vec<u8>) {
         match self {
@@ -81,6 +92,15 @@ impl<'a> Value<'a> {
             }
             _ => None,
         }
+    }
+}
+
+/// The most bytes that a row takes in a column, besides its text.
+fn width(encoding: Encoding) -> usize {
+    match encoding {
+        Encoding::Boolean => 1,
+        Encoding::Integer => 9,
+        Encoding::Text => 5,
     }
 }
 
@@ -172,6 +192,24 @@ impl ColumnData {
         let mut column = ColumnBuilder::new(encoding);
         (0..rows).for_each(|_| column.push(value));
         column.finish()
+    }
+
+    /// The memory that [`ColumnData::repeat`] takes.
+    pub fn repeated_bytes(encoding: Encoding, value: Value<'_>, rows: usize) -> usize {
+        rows.saturating_mul(width(encoding) + value.text_bytes())
+    }
+
+    /// The memory that [`ColumnData::pick`] takes.
+    pub fn picked_bytes(&self, encoding: Encoding, origins: &[u32], otherwise: Value<'_>) -> usize {
+        let fixed = origins.len() * width(encoding);
+        if encoding != Encoding::Text {
+            return fixed;
+        }
+        let length = |&origin: &u32| match origin {
+            NEW_ROW => otherwise.text_bytes(),
+            row => (self.offsets[row as usize + 1] - self.offsets[row as usize]) as usize,
+        };
+        fixed + origins.iter().map(length).sum::<usize>()
     }
 
     /// The rows at `origins`, in that order; `otherwise` for [`NEW_ROW`].

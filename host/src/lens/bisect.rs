@@ -1,8 +1,10 @@
 //! Calls a row function for a batch, and halves a batch that fails until each unit at fault is alone: the only search
 //! for failing units there is. A batch that is only too large for one call passes in halves.
 
+use super::Search;
+use super::budget::BatchBudget;
+use super::error::{LensError, StepError};
 use super::transform::Transform;
-use super::{LensError, Search};
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
 use crate::layout::manifest::Direction;
 use crate::layout::values::{ColumnBuilder, Encoding};
@@ -14,38 +16,37 @@ pub(super) struct Encodings {
     pub(super) writes: Vec<Encoding>,
 }
 
-pub(super) fn run(
-    transform: &dyn Transform,
-    direction: Direction,
-    run: &RunArguments,
-    encodings: &[Encodings],
-    (batch, units): (Batch, usize),
-    search: Search,
-) -> Result<Outcome, Vec<LensError>> {
-    let call = RowFunctionCall { transform, direction, run, encodings, search };
-    call.over(batch, units, 0)
-}
-
-struct RowFunctionCall<'a> {
-    transform: &'a dyn Transform,
-    direction: Direction,
-    run: &'a RunArguments,
-    encodings: &'a [Encodings],
-    search: Search,
+/// The call of a row function for one batch of a lens.
+pub(super) struct RowFunctionCall<'a> {
+    pub(super) transform: &'a dyn Transform,
+    pub(super) direction: Direction,
+    pub(super) run: &'a RunArguments,
+    pub(super) encodings: &'a [Encodings],
+    pub(super) search: Search,
+    pub(super) budget: &'a BatchBudget,
 }
 
 impl RowFunctionCall<'_> {
+    /// Calls it for so many units. The outcome is spent from the batch budget.
+    pub(super) fn of(&self, batch: Batch, units: usize) -> Result<Outcome, StepError> {
+        self.over(batch, units, 0)
+    }
+
     /// `first` is the place of the batch's first unit in the whole batch.
-    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, Vec<LensError>> {
+    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, StepError> {
         let failed = match self.transform.apply(self.direction, self.run, &batch) {
-            Ok(outcome) if outcome.refused.is_empty() => return Ok(outcome),
-            Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first)),
+            Ok(outcome) if outcome.refused.is_empty() => {
+                self.budget.spend(outcome.bytes())?.keep();
+                return Ok(outcome);
+            }
+            Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first).into()),
             Err(failed) => failed,
         };
         if units == 1 {
-            return Err(vec![self.at_fault(batch, first, failed.reason)]);
+            return Err(vec![self.at_fault(batch, first, failed.reason)].into());
         }
         let middle = units / 2;
+        let _halves = self.budget.spend(batch.bytes())?;
         let (front, back) = (self.slice(&batch, 0..middle), self.slice(&batch, middle..units));
         drop(batch);
         let rows: Vec<_> =
@@ -55,12 +56,21 @@ impl RowFunctionCall<'_> {
             return front;
         }
         match (front, self.over(back, units - middle, first + middle)) {
-            (Ok(front), Ok(back)) => Ok(self.join(front, back, &rows, (middle, units - middle))),
-            (Err(mut faults), Err(more)) => {
-                faults.extend(more);
-                Err(faults)
+            (Ok(front), Ok(back)) => {
+                let parts = front.bytes() + back.bytes();
+                // Both parts and the whole are in memory until the parts are dropped.
+                self.budget.spend(parts)?.keep();
+                let joined = self.join(front, back, &rows, (middle, units - middle));
+                self.budget.give_back(parts);
+                Ok(joined)
             }
-            (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
+            (Err(StepError::Units(mut faults)), Err(StepError::Units(more))) => {
+                faults.extend(more);
+                Err(StepError::Units(faults))
+            }
+            // Units that are known to be at fault are left out before the others are taken again.
+            (Err(faults @ StepError::Units(_)), _) | (_, Err(faults @ StepError::Units(_))) => Err(faults),
+            (Err(fault), _) | (_, Err(fault)) => Err(fault),
         }
     }
 

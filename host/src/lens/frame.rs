@@ -1,34 +1,17 @@
 //! Units between two steps: tables whose columns are still those of the source, were written by a step, or are the same
 //! in every row. Owns what a layout change does to rows in memory.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::LensInput;
+use super::budget::{BatchBudget, OverBudget};
+use super::column::{Content, EncodedRows, FrameColumn, PlainColumn};
+use super::error::{ChangeError, NoCounterpart};
+use super::{LensInput, UnitKeys};
 use crate::layout::columns::{ColumnData, NEW_ROW, Shape};
 use crate::layout::manifest::{Change, DataVersion};
-use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
+use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::{Encoding, Value};
-
-/// What a column of the frame holds.
-#[derive(Debug, Clone)]
-pub(super) enum Content {
-    /// A column of the source, with the sealing that it has there.
-    Source {
-        table: String,
-        column: String,
-        sealing: Sealing,
-    },
-    Fill(Option<Literal>),
-    Given(ColumnData),
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct FrameColumn {
-    pub(super) column: Column,
-    pub(super) content: Content,
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct FrameTable {
@@ -57,6 +40,12 @@ impl FrameTable {
         self.unit_offsets[unit] as usize..self.unit_offsets[unit + 1] as usize
     }
 
+    /// Whether it has had no rows since it was created: none of the source, and none that a row function made or that
+    /// residue restored.
+    fn is_new(&self) -> bool {
+        self.origins.is_empty() && !self.columns.iter().any(|column| matches!(column.content, Content::Given(_)))
+    }
+
     pub(super) fn find(&self, name: &str) -> &FrameColumn {
         let known = self.columns.iter().find(|column| column.column.name == name);
         known.unwrap_or_else(|| panic!("the layout was checked to have a column {name:?}"))
@@ -73,36 +62,38 @@ impl FrameTable {
     }
 }
 
-/// Units with a row that has no counterpart in the table that a column moves to, or the other way round.
-#[derive(Debug)]
-pub(super) struct NoCounterpart {
-    pub(super) units: Vec<usize>,
-    pub(super) from: String,
-    pub(super) to: String,
-}
-
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     input: &'a LensInput,
+    budget: &'a BatchBudget,
     tables: BTreeMap<String, FrameTable>,
     needed: RefCell<BTreeMap<String, BTreeSet<String>>>,
     /// Union-find over tables that share units.
     classes: Vec<usize>,
     source_classes: BTreeMap<String, usize>,
     notes: BTreeMap<(DataVersion, String), usize>,
+    /// The class of each table that a change has created.
+    created: BTreeMap<(DataVersion, usize), usize>,
     losing: BTreeSet<usize>,
 }
 
 impl<'a> Frame<'a> {
     /// The tables of the source, or those of one group.
-    pub(super) fn new(source: &Layout, group: Option<&[String]>, input: &'a LensInput) -> Self {
+    pub(super) fn new(
+        source: &Layout,
+        group: Option<&[String]>,
+        input: &'a LensInput,
+        budget: &'a BatchBudget,
+    ) -> Self {
         let mut frame = Self {
             input,
+            budget,
             tables: BTreeMap::new(),
             needed: RefCell::default(),
             classes: Vec::new(),
             source_classes: BTreeMap::new(),
             notes: BTreeMap::new(),
+            created: BTreeMap::new(),
             losing: BTreeSet::new(),
         };
         for (name, table) in &source.tables {
@@ -151,6 +142,37 @@ impl<'a> Frame<'a> {
         self.input.units
     }
 
+    pub(super) fn unit_keys(&self) -> Option<&UnitKeys> {
+        self.input.keys.as_ref()
+    }
+
+    pub(super) fn budget(&self) -> &'a BatchBudget {
+        self.budget
+    }
+
+    /// The memory of what the steps have made so far.
+    pub(super) fn bytes(&self) -> usize {
+        let content = |column: &FrameColumn| match &column.content {
+            Content::Given(data) => data.bytes(),
+            Content::Source { .. } | Content::Fill(_) => 0,
+        };
+        let table = |table: &FrameTable| {
+            let origins: usize = table.origins.values().map(Vec::len).sum();
+            (table.unit_offsets.len() + origins) * size_of::<u32>() + table.columns.iter().map(content).sum::<usize>()
+        };
+        self.tables.values().map(table).sum()
+    }
+
+    /// Takes a column's values out of a table that nothing reads from then on.
+    pub(super) fn take(&mut self, table: &str, column: &str) -> Result<ColumnData, OverBudget> {
+        let table_of = self.table_mut(table);
+        let at = table_of.position(column);
+        if let Content::Given(data) = &mut table_of.columns[at].content {
+            return Ok(std::mem::take(data));
+        }
+        self.read(table, column)?.into_owned(self.budget)
+    }
+
     pub(super) fn has(&self, table: &str) -> bool {
         self.tables.contains_key(table)
     }
@@ -172,47 +194,53 @@ impl<'a> Frame<'a> {
     }
 
     /// The plain values of a column.
-    pub(super) fn read(&self, table: &str, column: &str) -> Cow<'_, ColumnData> {
+    pub(super) fn read(&self, table: &str, column: &str) -> Result<PlainColumn<'_>, OverBudget> {
         let table = self.table(table);
         self.contents(table, table.find(column))
     }
 
-    pub(super) fn contents<'b>(&'b self, table: &'b FrameTable, column: &'b FrameColumn) -> Cow<'b, ColumnData> {
+    pub(super) fn contents<'b>(
+        &'b self,
+        table: &'b FrameTable,
+        column: &'b FrameColumn,
+    ) -> Result<PlainColumn<'b>, OverBudget> {
         let encoding = Encoding::from(column.column.kind);
         match &column.content {
-            Content::Given(data) => Cow::Borrowed(data),
+            Content::Given(data) => PlainColumn::borrowed(data, self.budget),
             Content::Fill(literal) => {
-                Cow::Owned(ColumnData::repeat(encoding, Value::of(literal.as_ref()), table.rows()))
+                let (value, rows) = (Value::of(literal.as_ref()), table.rows());
+                let bytes = ColumnData::repeated_bytes(encoding, value, rows);
+                PlainColumn::made(self.budget, bytes, || ColumnData::repeat(encoding, value, rows))
             }
             Content::Source { table: source, column: name, .. } => {
                 self.needed.borrow_mut().entry(source.clone()).or_default().insert(name.clone());
                 let Some(loaded) = self.input.tables.get(source) else {
-                    return Cow::Owned(ColumnData::repeat(encoding, Value::Null, 0));
+                    return PlainColumn::made(self.budget, 0, || ColumnData::repeat(encoding, Value::Null, 0));
                 };
                 let data = &loaded.columns[name];
                 let origins = &table.origins[source];
                 let all = loaded.unit_offsets.last().map_or(0, |&rows| rows as usize);
                 if origins.len() == all && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
-                    return Cow::Borrowed(data);
+                    return PlainColumn::borrowed(data, self.budget);
                 }
-                Cow::Owned(data.pick(encoding, origins, Value::of(column.column.default.as_ref())))
+                let otherwise = Value::of(column.column.default.as_ref());
+                let bytes = data.picked_bytes(encoding, origins, otherwise);
+                PlainColumn::made(self.budget, bytes, || data.pick(encoding, origins, otherwise))
             }
         }
     }
 
-    /// Applies one change to the tables of the frame. `creates` selects the new tables that belong to it.
-    pub(super) fn change(
-        &mut self,
-        version: DataVersion,
-        change: &Change,
-        creates: impl Fn(&str) -> bool,
-    ) -> Result<(), NoCounterpart> {
+    /// Adds a table that a change creates; `place` is the version of the change's step and the place of the change.
+    pub(super) fn create(&mut self, place: (DataVersion, usize), table: &Table) {
+        let started = self.start(table, |column| Content::Fill(column.default.clone()));
+        self.created.insert(place, started.class);
+        self.notes.insert((place.0, table.name.clone()), started.class);
+        self.tables.insert(table.name.clone(), started);
+    }
+
+    /// Applies one change to the tables of the frame; [`Frame::create`] adds tables.
+    pub(super) fn change(&mut self, change: &Change) -> Result<(), ChangeError> {
         match change {
-            Change::CreateTable(table) if creates(&table.name) => {
-                let started = self.start(table, |column| Content::Fill(column.default.clone()));
-                self.notes.insert((version, table.name.clone()), started.class);
-                self.tables.insert(table.name.clone(), started);
-            }
             Change::RenameTable { from, to } => {
                 if let Some(table) = self.tables.remove(from) {
                     self.tables.insert(to.clone(), table);
@@ -254,7 +282,7 @@ impl<'a> Frame<'a> {
                     table.primary_key.clone_from(columns);
                 }
             }
-            // A table is dropped once its rows are saved; indexes have no rows.
+            // A table is dropped once its rows are saved, and created where it belongs to the frame; indexes have no rows.
             Change::CreateTable(_)
             | Change::DropTable { .. }
             | Change::CreateIndex { .. }
@@ -277,13 +305,13 @@ impl<'a> Frame<'a> {
         self.tables.remove(table);
     }
 
-    /// Moves a column. A table without rows adopts those of the table that the column comes from; otherwise each value
-    /// moves to the row with the same key. Values that were not opened stay sealed.
-    fn move_column(&mut self, column: &str, from: &str, to: &str) -> Result<(), NoCounterpart> {
+    /// Moves a column. A new table adopts the rows of the table that the column comes from; otherwise each value moves to
+    /// the row with the same key. Values that were not opened stay sealed.
+    fn move_column(&mut self, column: &str, from: &str, to: &str) -> Result<(), ChangeError> {
         self.join(from, to);
         let giver = self.table(from).clone();
         let moved = giver.find(column).clone();
-        if self.table(to).origins.is_empty() {
+        if self.table(to).is_new() {
             self.adopt(&giver, from, to);
         }
         let alike = self.table(to).same_rows_as.contains(from);
@@ -292,7 +320,7 @@ impl<'a> Frame<'a> {
             content if alike => content,
             content => {
                 let rows = self.counterparts(from, to)?;
-                self.give(&giver, FrameColumn { column: moved.column.clone(), content }, to, &rows)
+                self.give(&giver, FrameColumn { column: moved.column.clone(), content }, to, &rows)?
             }
         };
         self.table_mut(to).columns.push(FrameColumn { column: moved.column, content });
@@ -314,24 +342,26 @@ impl<'a> Frame<'a> {
 
     /// A column of `giver` over the rows of `to`. A source column stays one, unless the rows of `to` already continue other
     /// rows of the same source table.
-    fn give(&mut self, giver: &FrameTable, moved: FrameColumn, to: &str, rows: &[u32]) -> Content {
+    fn give(&mut self, giver: &FrameTable, moved: FrameColumn, to: &str, rows: &[u32]) -> Result<Content, OverBudget> {
         if let Content::Source { table, .. } = &moved.content {
             let taker = self.table_mut(to);
             if taker.continues.contains(table) || !taker.origins.contains_key(table) {
                 let origins = &giver.origins[table];
                 taker.origins.insert(table.clone(), rows.iter().map(|&row| origins[row as usize]).collect());
                 taker.continues.insert(table.clone());
-                return moved.content;
+                return Ok(moved.content);
             }
         }
-        let data = self.contents(giver, &moved);
-        Content::Given(data.pick(Encoding::from(moved.column.kind), rows, Value::Null))
+        let data = self.contents(giver, &moved)?;
+        let encoding = Encoding::from(moved.column.kind);
+        self.budget.spend(data.picked_bytes(encoding, rows, Value::Null))?.keep();
+        Ok(Content::Given(data.pick(encoding, rows, Value::Null)))
     }
 
     /// For each row of `to`, the row of `from` with the same key.
-    fn counterparts(&self, from: &str, to: &str) -> Result<Vec<u32>, NoCounterpart> {
+    fn counterparts(&self, from: &str, to: &str) -> Result<Vec<u32>, ChangeError> {
         let (giver, taker) = (self.table(from), self.table(to));
-        let (given, taken) = (self.keys(from), self.keys(to));
+        let (given, taken) = (self.keys(from)?, self.keys(to)?);
         let mut rows = vec![NEW_ROW; taker.rows()];
         let mut without = Vec::new();
         for unit in 0..self.units() {
@@ -349,47 +379,62 @@ impl<'a> Frame<'a> {
         }
         match without.is_empty() {
             true => Ok(rows),
-            false => Err(NoCounterpart { units: without, from: from.to_owned(), to: to.to_owned() }),
+            false => {
+                let (from, to) = (from.to_owned(), to.to_owned());
+                Err(ChangeError::NoCounterpart(NoCounterpart { units: without, from, to }))
+            }
         }
     }
 
     /// The primary key of every row, encoded.
-    pub(super) fn keys(&self, table: &str) -> Vec<Vec<u8>> {
+    pub(super) fn keys(&self, table: &str) -> Result<EncodedRows<'_>, OverBudget> {
         let names: Vec<_> = self.table(table).primary_key.clone();
         self.encoded(table, &names)
     }
 
     /// The values of some columns of every row, encoded.
-    pub(super) fn encoded(&self, table: &str, columns: &[String]) -> Vec<Vec<u8>> {
-        let mut rows = vec![Vec::new(); self.table(table).rows()];
+    pub(super) fn encoded(&self, table: &str, columns: &[String]) -> Result<EncodedRows<'_>, OverBudget> {
+        let count = self.table(table).rows();
+        let mut spent = self.budget.spend(count * size_of::<Vec<u8>>())?;
+        let mut rows = vec![Vec::new(); count];
         for name in columns {
             let encoding = Encoding::from(self.column(table, name).column.kind);
-            let data = self.read(table, name);
+            let data = self.read(table, name)?;
+            spent.add(data.bytes() + count * Value::MOST_TAG_BYTES)?;
             rows.iter_mut().enumerate().for_each(|(row, bytes)| data.get(encoding, row).encode(bytes));
         }
-        rows
+        Ok(EncodedRows::new(rows, spent))
     }
 
     /// Gives a table the rows that a row function made.
-    pub(super) fn reshape(&mut self, table: &str, shape: &Shape) {
+    pub(super) fn reshape(&mut self, table: &str, shape: &Shape) -> Result<(), OverBudget> {
+        let budget = self.budget;
         let table = self.table_mut(table);
         table.unit_offsets.clone_from(&shape.unit_offsets);
         table.reshaped = true;
         for origins in table.origins.values_mut() {
+            budget.spend(size_of_val(shape.origins.as_slice()))?.keep();
             let picked = shape.origins.iter().map(|&row| if row == NEW_ROW { NEW_ROW } else { origins[row as usize] });
             *origins = picked.collect();
         }
         for FrameColumn { column, content } in table.columns.iter_mut().chain(&mut table.leaving) {
             if let Content::Given(data) = content {
-                let otherwise = Value::of(column.default.as_ref());
-                *data = data.pick(Encoding::from(column.kind), &shape.origins, otherwise);
+                let (encoding, otherwise) = (Encoding::from(column.kind), Value::of(column.default.as_ref()));
+                budget.spend(data.picked_bytes(encoding, &shape.origins, otherwise))?.keep();
+                *data = data.pick(encoding, &shape.origins, otherwise);
             }
         }
+        Ok(())
     }
 
     /// Records that two tables share their units.
     pub(super) fn join(&mut self, one: &str, other: &str) {
-        let (one, other) = (self.find(self.table(one).class), self.find(self.table(other).class));
+        self.join_class(one, self.table(other).class);
+    }
+
+    /// Records that a table shares the units of a class.
+    pub(super) fn join_class(&mut self, table: &str, class: usize) {
+        let (one, other) = (self.find(self.table(table).class), self.find(class));
         self.classes[one] = other;
     }
 
@@ -420,6 +465,11 @@ impl<'a> Frame<'a> {
     pub(super) fn noted_as(&self, version: DataVersion, class: usize) -> impl Iterator<Item = &String> {
         let of_step = self.notes.range((version, String::new())..).take_while(move |((of, _), _)| *of == version);
         of_step.filter(move |(_, noted)| self.find(**noted) == class).map(|((_, table), _)| table)
+    }
+
+    /// The class of the table that a change created.
+    pub(super) fn created(&self, place: (DataVersion, usize)) -> usize {
+        self.find(self.created[&place])
     }
 
     /// The class of a table that a step noted.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::frame::{Content, Frame, FrameColumn};
+use super::budget::OverBudget;
+use super::column::{Content, FrameColumn};
+use super::frame::Frame;
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::{Access, DataVersion};
@@ -29,6 +31,14 @@ pub struct ResidueValue {
     /// Of what the step returned. Empty where it returned nothing that could change.
     pub digest: Vec<u8>,
     pub bytes: Vec<u8>,
+}
+
+impl ResidueEntry {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let ResidueValue { row_key, digest, bytes } = &self.value;
+        size_of::<Self>() + self.table.len() + row_key.len() + digest.len() + bytes.len()
+    }
 }
 
 /// What steps in the other direction would have lost of the units of a batch.
@@ -80,6 +90,9 @@ impl From<Vec<ResidueEntry>> for Residue {
     }
 }
 
+/// The memory of a digest.
+const DIGEST_BYTES: usize = 16 + size_of::<Vec<u8>>();
+
 fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     let mut hash = Sha256::new();
     for part in parts {
@@ -90,27 +103,23 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
 }
 
 /// For each unit, the digest of what a row function wrote: keys and written columns of its tables.
-pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Vec<Vec<u8>> {
-    let tables: Vec<_> = accesses
-        .iter()
-        .map(|access| {
-            let columns: Vec<_> =
-                frame.table(&access.table).primary_key.iter().chain(&access.writes).cloned().collect();
-            (&access.table, frame.encoded(&access.table, &columns))
-        })
-        .collect();
-    (0..frame.units())
-        .map(|unit| digest(tables.iter().flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter())))
-        .collect()
+pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
+    let encoded = |access: &Access| {
+        let columns: Vec<_> = frame.table(&access.table).primary_key.iter().chain(&access.writes).cloned().collect();
+        Ok((access.table.clone(), frame.encoded(&access.table, &columns)?))
+    };
+    let tables = accesses.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
+    let of_unit = |unit| digest(tables.iter().flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()));
+    Ok((0..frame.units()).map(of_unit).collect())
 }
 
 /// For each row, the digest of its unsealed columns: an edit changes them, through Diego's modification tag if nothing
 /// else, and a new encryption key does not.
-fn row_digests(frame: &Frame<'_>, table: &str) -> Vec<Vec<u8>> {
+fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>, OverBudget> {
     digests_of(frame, table, |_| true)
 }
 
-fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
+fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> Result<Vec<Vec<u8>>, OverBudget> {
     let mut names: Vec<_> = frame
         .table(table)
         .columns
@@ -119,7 +128,9 @@ fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> 
         .map(|column| column.column.name.clone())
         .collect();
     names.sort();
-    frame.encoded(table, &names).into_iter().map(|row| digest([row])).collect()
+    let encoded = frame.encoded(table, &names)?;
+    frame.budget().spend(encoded.len() * DIGEST_BYTES)?.keep();
+    Ok(encoded.iter().map(|row| digest([row])).collect())
 }
 
 /// For each unit, the residue of its row function, if the unit is still what the other direction returned.
@@ -129,39 +140,42 @@ pub(super) fn given_back(
     opposite: &[Access],
     left: &Residue,
     stale: &mut u64,
-) -> Vec<Option<Vec<u8>>> {
-    let digests = unit_digests(frame, opposite);
+) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
+    let digests = unit_digests(frame, opposite)?;
     let mut residue = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
         let entry = left.of(version, "", unit).first();
         let fresh = entry.filter(|entry| entry.digest == *digest);
         *stale += u64::from(entry.is_some() && fresh.is_none());
+        frame.budget().spend(fresh.map_or(0, |entry| entry.bytes.len()))?.keep();
         residue.push(fresh.map(|entry| entry.bytes.clone()));
     }
-    residue
+    Ok(residue)
 }
 
 /// Saves the columns that the step drops from a table, except values that the other direction would set anyway.
-pub(super) fn keep_columns(frame: &mut Frame<'_>, step: &Step, table: &str, kept: &mut Vec<ResidueEntry>) {
+pub(super) fn keep_columns(
+    frame: &mut Frame<'_>,
+    step: &Step,
+    table: &str,
+    kept: &mut Vec<ResidueEntry>,
+) -> Result<(), OverBudget> {
     let leaving = frame.table(table).leaving.clone().into_iter();
     let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
     let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != ColumnFate::Lost).collect();
     if leaving.is_empty() {
-        return;
+        return Ok(());
     }
     frame.note_loss(table);
-    let digests = row_digests(frame, table);
-    keep(frame, step, table, &leaving, &digests, kept);
+    let digests = row_digests(frame, table)?;
+    keep(frame, step, table, &leaving, &digests, kept)
 }
 
 /// For each unit, the digest of its rows' unsealed columns in some tables, in any order of rows. The record version is
 /// left out: the host sets it, so it is no edit.
-pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Vec<Vec<u8>> {
-    let tables: Vec<_> = tables
-        .iter()
-        .filter(|table| frame.has(table))
-        .map(|table| (table, digests_of(frame, table, |column| column != RECORD_VERSION)))
-        .collect();
+pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
+    let digests = |table: &String| Ok((table.clone(), digests_of(frame, table, |column| column != RECORD_VERSION)?));
+    let tables = tables.iter().filter(|table| frame.has(table)).map(digests).collect::<Result<Vec<_>, OverBudget>>()?;
     let of_unit = |unit: usize| {
         digest(tables.iter().map(|(table, rows)| {
             let mut rows = rows[frame.table(table).rows_of(unit)].to_vec();
@@ -169,7 +183,7 @@ pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Vec<Vec<u8>> {
             digest(rows)
         }))
     };
-    (0..frame.units()).map(of_unit).collect()
+    Ok((0..frame.units()).map(of_unit).collect())
 }
 
 /// Saves all rows of a table that is dropped. Where `is_filled`, a row function of the other direction makes its rows:
@@ -180,7 +194,7 @@ pub(super) fn keep_table(
     table: &str,
     is_filled: bool,
     kept: &mut Vec<ResidueEntry>,
-) {
+) -> Result<(), OverBudget> {
     frame.note_loss(table);
     if is_filled {
         let held = frame.table(table);
@@ -193,7 +207,7 @@ pub(super) fn keep_table(
     let columns: Vec<_> =
         frame.table(table).columns.iter().map(|column| (ColumnFate::ResidueEntry, column.clone())).collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
-    keep(frame, step, table, &columns, &digests, kept);
+    keep(frame, step, table, &columns, &digests, kept)
 }
 
 fn keep(
@@ -203,9 +217,15 @@ fn keep(
     columns: &[(ColumnFate, FrameColumn)],
     digests: &[Vec<u8>],
     kept: &mut Vec<ResidueEntry>,
-) {
-    let (held, keys) = (frame.table(table), frame.keys(table));
-    let data: Vec<_> = columns.iter().map(|(_, column)| frame.contents(held, column)).collect();
+) -> Result<(), OverBudget> {
+    let (held, keys) = (frame.table(table), frame.keys(table)?);
+    let data =
+        columns.iter().map(|(_, column)| frame.contents(held, column)).collect::<Result<Vec<_>, OverBudget>>()?;
+    for ((_, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
+        let tags = held.rows() * (column.name.len() + 2 * Value::MOST_TAG_BYTES);
+        frame.budget().spend(data.bytes() + tags)?.keep();
+    }
+    frame.budget().spend(held.rows() * size_of::<ResidueEntry>())?.keep();
     for unit in 0..frame.units() {
         for row in held.rows_of(unit) {
             let mut bytes = Vec::new();
@@ -222,6 +242,7 @@ fn keep(
             }
         }
     }
+    Ok(())
 }
 
 /// Identifies a row for which residue was saved: its key and its digest before the step.
@@ -232,9 +253,9 @@ pub(super) struct Mark {
 }
 
 /// The marks of a table's rows, computed before the step changes anything.
-pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Vec<Mark> {
-    let rows = frame.keys(table).into_iter().zip(row_digests(frame, table));
-    rows.map(|(row_key, digest)| Mark { row_key, digest }).collect()
+pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Result<Vec<Mark>, OverBudget> {
+    let rows = frame.keys(table)?.into_rows().into_iter().zip(row_digests(frame, table)?);
+    Ok(rows.map(|(row_key, digest)| Mark { row_key, digest }).collect())
 }
 
 /// Restores the values of the columns that the step added, row by row. A table that the step creates has no marks from
@@ -246,12 +267,16 @@ pub(super) fn restore(
     marks: Option<Vec<Mark>>,
     left: &Residue,
     stale: &mut u64,
-) {
+) -> Result<(), OverBudget> {
     if step.creates(table) && frame.table(table).origins.is_empty() {
-        return restore_table(frame, step.version(), table, left);
+        restore_table(frame, step.version(), table, left);
+        return Ok(());
     }
     let by_key = |row_key| Mark { row_key, digest: Vec::new() };
-    let marks = marks.unwrap_or_else(|| frame.keys(table).into_iter().map(by_key).collect());
+    let marks = match marks {
+        Some(marks) => marks,
+        None => frame.keys(table)?.into_rows().into_iter().map(by_key).collect(),
+    };
     let held = frame.table(table);
     let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
     for unit in 0..frame.units() {
@@ -272,16 +297,14 @@ pub(super) fn restore(
         }
         *stale += (entries.len() - used) as u64;
     }
-    let restored: Vec<_> = step
-        .brought(table)
-        .map(|column| {
-            let otherwise = frame.contents(held, held.find(&column.name));
-            (column.name.clone(), restored_column(column, &found, Some(&otherwise)))
-        })
-        .collect();
-    for (name, data) in restored {
+    let restored = step.brought(table).map(|column| {
+        let otherwise = frame.contents(held, held.find(&column.name))?;
+        Ok((column.name.clone(), restored_column(column, &found, Some(&otherwise))))
+    });
+    for (name, data) in restored.collect::<Result<Vec<_>, OverBudget>>()? {
         frame.table_mut(table).set(&name, Content::Given(data));
     }
+    Ok(())
 }
 
 /// The saved values; for a row without one, its present value or the default.
@@ -317,8 +340,8 @@ pub(super) fn restore_filled(
     marks: &[Vec<u8>],
     left: &Residue,
     stale: &mut u64,
-) {
-    let (held, keys) = (frame.table(table), frame.keys(table));
+) -> Result<(), OverBudget> {
+    let (held, keys) = (frame.table(table), frame.keys(table)?);
     let mut offsets = vec![0];
     let mut rows: Vec<FilledRow<'_>> = Vec::new();
     for (unit, mark) in marks.iter().enumerate() {
@@ -338,19 +361,21 @@ pub(super) fn restore_filled(
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
     let contents = held.columns.iter().map(|known| {
-        let (column, made) = (&known.column, frame.contents(held, known));
+        let (column, made) = (&known.column, frame.contents(held, known)?);
         let encoding = Encoding::from(column.kind);
         let mut data = ColumnBuilder::new(encoding);
         for row in &rows {
             let otherwise = || row.made.map_or(Value::of(column.default.as_ref()), |row| made.get(encoding, row));
             data.push(row.kept.get(column.name.as_bytes()).copied().unwrap_or_else(otherwise));
         }
-        Content::Given(data.finish())
+        Ok(Content::Given(data.finish()))
     });
-    let contents: Vec<_> = contents.collect();
+    let contents = contents.collect::<Result<Vec<_>, OverBudget>>()?;
+    drop(keys);
     let held = frame.table_mut(table);
     held.unit_offsets = offsets;
     held.columns.iter_mut().zip(contents).for_each(|(column, content)| column.content = content);
+    Ok(())
 }
 
 /// Restores the rows of a table that the step creates.

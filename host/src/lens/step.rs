@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bisect;
+use super::error::LensError;
 use super::transform::Transform;
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
@@ -39,19 +40,26 @@ pub(super) enum ColumnFate {
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepScope {
     pub(super) calls: bool,
-    pub(super) creates: BTreeSet<String>,
+    /// The places of the changes that create its tables: another table may have the name of one, before or after it.
+    pub(super) creates: BTreeSet<usize>,
 }
 
 impl StepScope {
     pub(super) fn everything(step: &Step) -> Self {
-        Self { calls: !step.accesses().is_empty(), creates: step.created().map(str::to_owned).collect() }
+        Self { calls: !step.accesses().is_empty(), creates: step.created().map(|(change, _)| change).collect() }
     }
 
-    /// The part that concerns the tables for which `belongs` holds.
-    pub(super) fn narrowed(&self, step: &Step, belongs: impl Fn(&str) -> bool) -> Self {
+    /// The part that concerns the tables for which `belongs` holds, and those that a change creates for which `creates`
+    /// holds.
+    pub(super) fn narrowed(
+        &self,
+        step: &Step,
+        belongs: impl Fn(&str) -> bool,
+        creates: impl Fn(&usize) -> bool,
+    ) -> Self {
         Self {
             calls: self.calls && belongs(&step.accesses()[0].table),
-            creates: self.creates.iter().filter(|table| belongs(table)).cloned().collect(),
+            creates: self.creates.iter().copied().filter(creates).collect(),
         }
     }
 }
@@ -102,19 +110,36 @@ impl Step {
         self.transform.manifest().accesses(self.direction)
     }
 
+    /// The partition key of an access's table, if the row function writes it, with its place among the written columns.
+    pub(super) fn partition_key_written(&self, access: &Access) -> Option<(usize, &Column)> {
+        let table = &self.target.tables[&access.table];
+        let key = table.partition_key.as_ref()?;
+        let place = access.writes.iter().position(|name| name == key)?;
+        table.column(key).map(|column| (place, column))
+    }
+
+    /// The name before the step of an access's table and of its partition key, unless the step creates the table.
+    pub(super) fn partition_key_before(&self, access: &Access) -> Option<(String, &Column)> {
+        let name = name_before(&self.changes, &access.table)?;
+        let table = self.source.tables.get(&name)?;
+        table.partition_key.as_ref().and_then(|key| table.column(key)).map(|column| (name, column))
+    }
+
     pub(super) fn opposite(&self) -> &[Access] {
         self.transform.manifest().accesses(self.direction.opposite())
     }
 
-    pub(super) fn created(&self) -> impl Iterator<Item = &str> {
-        self.changes.iter().filter_map(|change| match change {
-            Change::CreateTable(table) => Some(table.name.as_str()),
+    /// The tables that the step creates, under the names that they are created with, and the places of the changes.
+    pub(super) fn created(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.changes.iter().enumerate().filter_map(|(place, change)| match change {
+            Change::CreateTable(table) => Some((place, table.name.as_str())),
             _ => None,
         })
     }
 
+    /// Whether the step creates a table of its target.
     pub(super) fn creates(&self, table: &str) -> bool {
-        self.created().any(|created| created == table)
+        name_before(&self.changes, table).is_none()
     }
 
     /// Whether the row function makes the rows of a table that the step creates.
@@ -159,6 +184,20 @@ impl Step {
         let before = name_before(&self.changes, table).and_then(|name| self.source.tables.get(&name));
         let is_new = move |column: &&Column| before.is_none_or(|before| before.column(&column.name).is_none());
         self.target.tables[table].columns.iter().filter(is_new)
+    }
+
+    /// The error of so many units, from one on, to which the step cannot be applied.
+    pub(super) fn refused(&self, (unit, units): (usize, usize), reason: String) -> LensError {
+        let manifest = self.transform.manifest();
+        LensError::Step {
+            unit,
+            units,
+            module: manifest.name.clone(),
+            version: manifest.version,
+            digest: self.transform.digest().to_owned(),
+            direction: self.direction,
+            reason,
+        }
     }
 
     /// What happens to a column that the step drops.

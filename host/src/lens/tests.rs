@@ -1,10 +1,13 @@
 //! The lens without a database: which columns it reads, where columns come from, and how a failing batch is halved.
 
+mod any_manifest;
+mod hostile;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::transform::TransformError;
 use super::*;
-use crate::layout::columns::{NEW_ROW, Outcome, Refusal, Shape, Written};
+use crate::layout::columns::{Batch, NEW_ROW, Outcome, Refusal, Shape, Written};
 use crate::layout::manifest::{Access, Change, Manifest};
 use crate::layout::schema::{ColumnType, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -99,7 +102,17 @@ fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
 fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
     let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid layout history");
-    Lens::new(&layouts, &steps, source, target, BTreeSet::new())
+    Lens::new(&layouts, &steps, source, target, BTreeSet::new()).expect("it composes")
+}
+
+/// Keys `apps` by a part as well, so that a unit may have several rows.
+fn keyed_by_part() -> Vec<Change> {
+    let default = Some(Literal::Integer(0));
+    let part = Column { nullable: false, default, ..column("part", ColumnType::Integer, Sealing::Plain) };
+    vec![
+        Change::AddColumn { table: "apps".into(), column: part },
+        Change::SetPrimaryKey { table: "apps".into(), columns: names(&["guid", "part"]) },
+    ]
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -118,7 +131,7 @@ fn source(words: &[&str]) -> LensInput {
     let columns = columns.map(|(name, data)| (name.to_owned(), data)).into();
     let rows = u32::try_from(words.len()).unwrap();
     let apps = InputTable { unit_offsets: (0..=rows).collect(), columns };
-    LensInput { units: words.len(), tables: [("apps".to_owned(), apps)].into() }
+    LensInput { units: words.len(), keys: None, tables: [("apps".to_owned(), apps)].into() }
 }
 
 fn arguments() -> Arguments {
@@ -233,7 +246,7 @@ fn steps_are_chained_in_memory_in_both_directions() {
 }
 
 fn apply(lens: &Lens, units: &LensInput, search: Search) -> Result<Applied, Vec<LensError>> {
-    lens.apply(lens.tables["apps"].group, units, &Residue::default(), &arguments(), search)
+    lens.apply(lens.tables["apps"].group, units, &Residue::default(), &arguments(), search, &BatchBudget::default())
 }
 
 fn first_fault(applied: Result<Applied, Vec<LensError>>) -> LensError {
@@ -319,44 +332,82 @@ fn search_for_every_unit_returns_those_that_are_named_and_those_that_fail() {
     assert_eq!(refused.iter().map(LensError::unit).collect::<Vec<_>>(), [0, 2], "named in one call");
 }
 
-/// Drops rows whose word is empty and doubles those whose word is "twin".
+/// Drops rows whose word is empty and doubles those whose word is "twin"; gives each row the number of its kind.
 fn reshape(batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     if table.unit_offsets.len() - 1 > 2 {
         return Err("too much".to_owned());
     }
     let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
-    let mut guid = ColumnBuilder::new(Encoding::Text);
+    let (mut guid, mut part) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Integer));
     for unit in 0..table.unit_offsets.len() - 1 {
         for row in table.unit_offsets[unit]..table.unit_offsets[unit + 1] {
             let (key, word) = (read(batch, 0, row as usize), read(batch, 1, row as usize));
             if word.is_empty() {
                 continue;
             }
-            shape.origins.push(row);
-            guid.push(Value::Text(key));
-            if word == b"twin" {
-                shape.origins.push(NEW_ROW);
-                guid.push(Value::Text(&[key, b"'"].concat()));
+            for (origin, number) in [(row, 0), (NEW_ROW, 1)].into_iter().take(1 + usize::from(word == b"twin")) {
+                shape.origins.push(origin);
+                guid.push(Value::Text(key));
+                part.push(Value::Integer(number));
             }
         }
         shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
     }
-    let written = Written { shape: Some(shape), columns: vec![guid.finish()] };
+    let written = Written { shape: Some(shape), columns: vec![guid.finish(), part.finish()] };
     Ok(Outcome { tables: vec![written], ..Outcome::default() })
 }
 
 #[test]
 fn reshaped_rows_keep_their_origins_across_halves() {
-    let steps = [first(), step(2, Vec::new(), vec![access(&["guid", "word"], &["guid"], true)], reshape)];
+    let steps = [first(), step(2, keyed_by_part(), vec![access(&["guid", "word"], &["guid", "part"], true)], reshape)];
     let lens = lens(&steps, 1, 2);
     assert!(lens.tables["apps"].reshaped);
     let units = source(&["a", "", "twin", "b", "twin"]);
     let applied = apply(&lens, &units, Search::First).unwrap();
-    assert_eq!(words(&applied, "guid"), ["g0", "g2", "g2'", "g3", "g4", "g4'"]);
+    assert_eq!(words(&applied, "guid"), ["g0", "g2", "g2", "g3", "g4", "g4"]);
     let table = &applied.tables["apps"];
     assert_eq!(table.origins, [[0, 2, NEW_ROW, 3, 4, NEW_ROW]]);
     assert_eq!(table.unit_offsets, [0, 1, 1, 3, 4, 6]);
+    assert_eq!(applied.removed, 1, "the row without a word");
+}
+
+/// Goal: a table that a step down creates again with the rows that were kept gets the moved column by their keys, in one
+/// lens over both steps.
+#[test]
+fn restored_table_gets_a_moved_column_by_its_keys() {
+    let moved = step(
+        2,
+        vec![Change::MoveColumn { column: "x".into(), from: "others".into(), to: "apps".into() }],
+        Vec::new(),
+        nothing,
+    );
+    let dropped = step(4, vec![Change::DropTable { table: "others".into() }], Vec::new(), nothing);
+    let steps: Vec<_> = [first(), moved, dropped].map(|step| step as Arc<dyn Transform>).into();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let down = Lens::restoring(&layouts, &steps, 4, 1).unwrap();
+    let mut units = source(&["a", "b"]);
+    let columns = &mut units.tables.get_mut("apps").unwrap().columns;
+    columns.insert("x".into(), texts(&["x0", "x1"]));
+    let mut left = Residue::default();
+    for (unit, guid) in ["g0", "g1"].iter().enumerate() {
+        let encoded = |text: &str| {
+            let mut bytes = Vec::new();
+            Value::Text(text.as_bytes()).encode(&mut bytes);
+            bytes
+        };
+        let bytes = [encoded("guid"), encoded(guid)].concat();
+        left.add(4, "others", unit, ResidueValue { row_key: encoded(guid), digest: Vec::new(), bytes });
+    }
+    let group = down.tables["others"].group;
+    let applied = down.apply(group, &units, &left, &arguments(), Search::First, &BatchBudget::default()).unwrap();
+    let others = &applied.tables["others"];
+    assert_eq!(others.unit_offsets, [0, 1, 2]);
+    assert_eq!(others.computed["guid"], texts(&["g0", "g1"]));
+    assert_eq!(
+        (&down.tables["others"].sources[..], &others.origins[..]),
+        (&["apps".to_owned()][..], &[vec![0, 1]][..])
+    );
 }
 
 #[test]

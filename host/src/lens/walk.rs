@@ -3,10 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::frame::{Content, Frame, NoCounterpart};
+use super::bisect::RowFunctionCall;
+use super::budget::OverBudget;
+use super::column::Content;
+use super::error::{ChangeError, LensError, NoCounterpart, StepError};
+use super::frame::Frame;
 use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
 use super::step::{Step, StepScope};
-use super::{Applied, Arguments, LensError, Search, bisect};
+use super::unit_keys::KeysBefore;
+use super::{Applied, Arguments, Search};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion};
@@ -21,7 +26,7 @@ impl Step {
         rows: Option<(&Residue, &Arguments, Search)>,
         restorable: &BTreeSet<(DataVersion, String)>,
         applied: &mut Applied,
-    ) -> Result<(), Vec<LensError>> {
+    ) -> Result<(), StepError> {
         let version = self.version();
         let empty = Residue::default();
         let left = rows.map_or(&empty, |(left, ..)| left);
@@ -30,38 +35,52 @@ impl Step {
         }
         let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
         let fills = self.target.tables.keys().any(|table| given_back(table) && self.fills(table));
-        let unit_marks = if fills { residue::unit_marks(frame, &self.taken) } else { Vec::new() };
+        let unit_marks = if fills { residue::unit_marks(frame, &self.taken)? } else { Vec::new() };
+        let keys = if scope.calls { KeysBefore::of(self, frame)? } else { None };
         let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
+        if let (Some(keys), Some(outcome)) = (&keys, &outcome) {
+            keys.check(self, frame.units(), outcome)?;
+        }
+        let recognised_by = if outcome.is_some() && given_back("") { self.opposite_classes(frame) } else { Vec::new() };
         let mut marks = BTreeMap::new();
         for table in self.target.tables.keys().filter(|table| given_back(table)) {
             if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
-                marks.insert(table.clone(), residue::marks(frame, &name));
+                marks.insert(table.clone(), residue::marks(frame, &name)?);
             }
         }
         self.join_taken_back(frame);
-        for change in &self.changes {
+        for (place, change) in self.changes.iter().enumerate() {
             if let Change::DropTable { table } = change
                 && frame.has(table)
             {
                 if self.transform.manifest().reversible {
                     let is_filled = self.is_filled_on_the_way_back(table);
-                    residue::keep_table(frame, self, table, is_filled, &mut applied.residue);
+                    residue::keep_table(frame, self, table, is_filled, &mut applied.residue)?;
                 }
                 frame.remove(table);
             }
-            let changed = frame.change(version, change, |table| scope.creates.contains(table));
-            changed.map_err(|missing| self.without_counterpart(missing))?;
+            if scope.creates.contains(&place)
+                && let Change::CreateTable(table) = change
+            {
+                frame.create((version, place), table);
+            }
+            let changed = frame.change(change);
+            changed.map_err(|fault| match fault {
+                ChangeError::NoCounterpart(missing) => StepError::Units(self.without_counterpart(missing)),
+                ChangeError::OverBudget(fault) => StepError::from(fault),
+            })?;
         }
         if let Some(outcome) = outcome {
-            self.accept(frame, outcome, &mut marks, applied);
+            self.accept(frame, outcome, &mut marks, applied)?;
+            recognised_by.into_iter().for_each(|class| frame.join_class(&self.accesses()[0].table, class));
         }
-        self.mark_kept_tables(frame, &mut applied.residue);
+        self.mark_kept_tables(frame, &mut applied.residue)?;
         for table in frame.names() {
-            residue::keep_columns(frame, self, &table, &mut applied.residue);
+            residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if given_back(&table) && self.fills(&table) {
-                residue::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale);
+                residue::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale)?;
             } else if given_back(&table) {
-                residue::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale);
+                residue::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale)?;
             }
         }
         if rows.is_none() {
@@ -69,6 +88,11 @@ impl Step {
         }
         frame.settle();
         Ok(())
+    }
+
+    /// The classes of the tables by which the units of given back residue are recognised.
+    fn opposite_classes(&self, frame: &Frame<'_>) -> Vec<usize> {
+        self.opposite().iter().map(|access| frame.table(&access.table).class).collect()
     }
 
     /// Tables that the step drops and whose rows the row function of the other direction makes. Their rows are saved, and
@@ -92,16 +116,17 @@ impl Step {
     }
 
     /// Marks the residue of such tables with a digest of what the step returned for the units.
-    fn mark_kept_tables(&self, frame: &Frame<'_>, kept: &mut [ResidueEntry]) {
+    fn mark_kept_tables(&self, frame: &Frame<'_>, kept: &mut [ResidueEntry]) -> Result<(), OverBudget> {
         let dropped: Vec<_> = self.dropped_to_be_filled().collect();
         if dropped.is_empty() {
-            return;
+            return Ok(());
         }
         let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
-        let marks = residue::unit_marks(frame, &names);
+        let marks = residue::unit_marks(frame, &names)?;
         for kept in kept.iter_mut().filter(|kept| kept.version == self.version() && dropped.contains(&&kept.table)) {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
+        Ok(())
     }
 
     fn without_counterpart(&self, NoCounterpart { units, from, to }: NoCounterpart) -> Vec<LensError> {
@@ -116,28 +141,34 @@ impl Step {
         residue: bool,
         rows: Option<(&Residue, &Arguments, Search)>,
         applied: &mut Applied,
-    ) -> Result<Outcome, Vec<LensError>> {
-        let tables = self.accesses().iter().map(|access| self.reads(frame, access)).collect();
+    ) -> Result<Outcome, StepError> {
+        let tables = self.accesses().iter().map(|access| self.reads(frame, access)).collect::<Result<_, _>>()?;
         let mut batch = Batch { tables, residue: Vec::new() };
         if residue {
             let empty = Residue::default();
             let left = rows.map_or(&empty, |(left, ..)| left);
-            batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale);
+            batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale)?;
         }
         let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else { return Ok(self.nothing()) };
         let run = &arguments[&self.version()];
-        let batch = (batch, frame.units());
-        bisect::run(self.transform.as_ref(), self.direction, run, &self.encodings, batch, search)
+        let call = RowFunctionCall {
+            transform: self.transform.as_ref(),
+            direction: self.direction,
+            run,
+            encodings: &self.encodings,
+            search,
+            budget: frame.budget(),
+        };
+        call.of(batch, frame.units())
     }
 
-    fn reads(&self, frame: &Frame<'_>, access: &Access) -> TableData {
+    fn reads(&self, frame: &Frame<'_>, access: &Access) -> Result<TableData, OverBudget> {
         let Some(name) = name_before(&self.changes, &access.table) else {
-            return TableData { unit_offsets: vec![0; frame.units() + 1], columns: Vec::new() };
+            return Ok(TableData { unit_offsets: vec![0; frame.units() + 1], columns: Vec::new() });
         };
-        TableData {
-            unit_offsets: frame.table(&name).unit_offsets.clone(),
-            columns: access.reads.iter().map(|column| frame.read(&name, column).into_owned()).collect(),
-        }
+        let columns = access.reads.iter().map(|column| frame.read(&name, column)?.into_owned(frame.budget()));
+        let unit_offsets = frame.table(&name).unit_offsets.clone();
+        Ok(TableData { unit_offsets, columns: columns.collect::<Result<_, _>>()? })
     }
 
     /// The output of a row function for no units.
@@ -156,10 +187,12 @@ impl Step {
         outcome: Outcome,
         marks: &mut BTreeMap<String, Vec<Mark>>,
         applied: &mut Applied,
-    ) {
+    ) -> Result<(), OverBudget> {
         for (access, written) in self.accesses().iter().zip(outcome.tables) {
             if let Some(shape) = &written.shape {
-                frame.reshape(&access.table, shape);
+                let given = &frame.table(&access.table).unit_offsets;
+                applied.removed += shape.removed_rows(given).map(|(_, rows)| rows).sum::<u64>();
+                frame.reshape(&access.table, shape)?;
                 if let Some(marks) = marks.get_mut(&access.table) {
                     let of = |&row: &u32| marks.get(row as usize).cloned().unwrap_or_default();
                     *marks = shape.origins.iter().map(of).collect();
@@ -175,9 +208,9 @@ impl Step {
             frame.join(&self.accesses()[0].table, &access.table);
         }
         if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
-            return;
+            return Ok(());
         }
-        let digests = residue::unit_digests(frame, self.accesses());
+        let digests = residue::unit_digests(frame, self.accesses())?;
         frame.note_loss(&self.accesses()[0].table);
         for (unit, bytes) in outcome.residue.into_iter().enumerate() {
             if let Some(bytes) = bytes {
@@ -185,5 +218,6 @@ impl Step {
                 applied.residue.push(ResidueEntry { unit, table: String::new(), version: self.version(), value });
             }
         }
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use super::state::{self, current_of};
 use super::{Context, MigrateError, Work, layout_history, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::{Arguments, Residue};
+use crate::lens::{Arguments, ComposeError, Residue};
 use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use round_trip::{Loss, RoundTrip};
 
@@ -33,7 +33,8 @@ pub struct Checked {
     pub from: DataVersion,
     pub to: DataVersion,
     pub units: u64,
-    /// Records that a migration reads and that do not open. They would stop the migration before any module runs.
+    /// Records that a migration reads and that do not open, and units above the limit. They would stop the migration
+    /// before any module runs.
     pub unreadable: Vec<Trouble>,
     /// In the order in which they run.
     pub migrations: Vec<CheckedMigration>,
@@ -49,6 +50,8 @@ pub struct CheckedMigration {
     pub units: u64,
     /// Of those, the units that cannot be transformed or do not come back as they were.
     pub lost: u64,
+    /// Rows that it removes from the others, as its manifest declares.
+    pub removed_rows: u64,
     pub troubles: Vec<Trouble>,
 }
 
@@ -101,6 +104,7 @@ struct CheckedStep {
     round_trip: Arc<RoundTrip>,
     units: u64,
     lost: u64,
+    removed_rows: u64,
     troubles: Troubles,
 }
 
@@ -115,7 +119,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     check_ends(context, &layouts, from, to)?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
-    let work = Work::new(context, &layouts, from, to, restorable.clone());
+    let work = Work::new(context, &layouts, from, to, restorable.clone())?;
     let mut arguments = Arguments::new();
     for step in work.lens.steps() {
         let version = step.manifest().version;
@@ -125,10 +129,16 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let steps = work.lens.steps().map(|step| {
         let version = step.manifest().version;
         let found = restorable.iter().filter(|(of, _)| *of == version).cloned();
-        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found);
-        CheckedStep { round_trip: Arc::new(round_trip), units: 0, lost: 0, troubles: Troubles::default() }
+        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found)?;
+        Ok(CheckedStep {
+            round_trip: Arc::new(round_trip),
+            units: 0,
+            lost: 0,
+            removed_rows: 0,
+            troubles: Troubles::default(),
+        })
     });
-    let (steps, arguments) = (steps.collect(), Arc::new(arguments));
+    let (steps, arguments) = (steps.collect::<Result<_, ComposeError>>()?, Arc::new(arguments));
     let mut walk = Walk { steps, arguments, unreadable: Troubles::default(), units: 0 };
     let mut total = 0;
     for table in work.lens.source.tables.keys() {
@@ -165,13 +175,20 @@ impl Walk {
                 return Ok(());
             }
             let range = KeyRange { after: after.as_ref(), units: &units, is_shared: true };
-            let (batch, bytes) = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
-            fitting = context.tuning.units_that_fit(batch.units.len(), bytes).min(context.tuning.batch_units);
-            let left = work.residue_of(&mut reader, &batch).await?;
+            let loaded = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
+            let mut batch = loaded.batch;
+            fitting = context.tuning.units_that_fit(batch.units.len(), loaded.bytes).min(context.tuning.batch_units);
+            let left = work.residue_of(&mut reader, &mut batch).await?;
             drop(reader);
             self.units += batch.units.len() as u64;
+            if let Some((unit, fault)) = loaded.oversized {
+                self.units += 1;
+                let reason = format!("above the limit of {} bytes for one unit", limits.unit);
+                self.unreadable.note(&reason, &unit.name(), Some(fault.to_string()));
+            }
             let count = batch.rows() as u64;
-            after = batch.units.last().cloned();
+            // Its residue may have left only the first units in the batch.
+            after = batch.units.last().or(Some(&loaded.last)).cloned();
             let (batch, left) = self.open(work, batch, left);
             self.take(work, batch, left).await?;
             context.progress.advance(count);
@@ -194,9 +211,25 @@ impl Walk {
     }
 
     /// Takes units through every migration; a unit that one of them cannot transform is not given to the next.
-    async fn take(&mut self, work: &Work, mut batch: UnitBatch, mut left: Residue) -> Result<(), MigrateError> {
-        for step in &mut self.steps {
-            step.units += step.round_trip.concerns(&batch);
+    async fn take(&mut self, work: &Work, batch: UnitBatch, left: Residue) -> Result<(), MigrateError> {
+        // What is left to do: from which step on, for which units.
+        let mut waiting = vec![(0, batch, left)];
+        while let Some((first, batch, left)) = waiting.pop() {
+            waiting.extend(self.take_from(work, first, batch, left).await?);
+        }
+        Ok(())
+    }
+
+    /// Takes units through the migrations from one on. Returns the halves of a batch that one of them cannot transform at
+    /// once.
+    async fn take_from(
+        &mut self,
+        work: &Work,
+        first: usize,
+        mut batch: UnitBatch,
+        mut left: Residue,
+    ) -> Result<Vec<(usize, UnitBatch, Residue)>, MigrateError> {
+        for (number, step) in self.steps.iter_mut().enumerate().skip(first) {
             let (round_trip, arguments) = (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
             let keyring = Arc::clone(&work.keyring);
             let (source, taken, unused) = tokio::task::spawn_blocking(move || {
@@ -205,6 +238,12 @@ impl Walk {
             })
             .await
             .map_err(|_| MigrateError::Interrupted)?;
+            let Ok(taken) = taken else {
+                let halves = rows::halves(step.round_trip.source(), &source, &unused);
+                return Ok(halves.map(|(batch, left)| (number, batch, left)).into());
+            };
+            step.units += step.round_trip.concerns(&source);
+            step.removed_rows += taken.removed;
             for Loss { unit, reason, detail } in taken.losses {
                 step.lost += 1;
                 step.troubles.note(&reason, &source.units[unit].name(), detail);
@@ -212,7 +251,7 @@ impl Walk {
             left = unused.only(&taken.units);
             batch = taken.target;
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn finish(self, from: DataVersion, to: DataVersion, direction: Direction) -> Checked {
@@ -225,6 +264,7 @@ impl Walk {
                 reversible: manifest.reversible,
                 units: step.units,
                 lost: step.lost,
+                removed_rows: step.removed_rows,
                 troubles: step.troubles.finish(),
             }
         });

@@ -187,14 +187,26 @@ async fn transform_batches(
     mut from_read: mpsc::Receiver<(CopyBatch, Option<ReadBatch>)>,
     to_write: mpsc::Sender<CopyBatch>,
 ) -> Result<(), MigrateError> {
-    while let Some((mut batch, read)) = from_read.recv().await {
-        if let Some(read) = read {
-            let job = Arc::clone(&job);
-            let done = tokio::task::spawn_blocking(move || transform(&job, group, &read)).await;
-            batch.transformed = done.map_err(|_| MigrateError::Interrupted)??;
-        }
-        if to_write.send(batch).await.is_err() {
-            break;
+    while let Some((batch, read)) = from_read.recv().await {
+        // In the order of their keys, the next one last.
+        let mut waiting = vec![(batch, read)];
+        while let Some((mut batch, read)) = waiting.pop() {
+            if let Some(mut read) = read {
+                let worker = Arc::clone(&job);
+                let work = move || transform(&worker, group, &mut read).map(|transformed| (transformed, read));
+                let done = tokio::task::spawn_blocking(work).await;
+                let (transformed, read) = done.map_err(|_| MigrateError::Interrupted)??;
+                let Some(transformed) = transformed else {
+                    let [front, back] = read.halves(&job);
+                    let (first, second) = batch.divided(&front.rows, &back.rows);
+                    waiting.extend([(second, Some(back)), (first, Some(front))]);
+                    continue;
+                };
+                batch.transformed = transformed;
+            }
+            if to_write.send(batch).await.is_err() {
+                return Ok(());
+            }
         }
     }
     Ok(())
@@ -209,7 +221,7 @@ async fn write_batches(
     mut batches: mpsc::Receiver<CopyBatch>,
     size: &AtomicU64,
 ) -> Result<(), MigrateError> {
-    let (mut stale, mut left_out) = (0, 0);
+    let (mut stale, mut left_out, mut removed) = (0, 0, 0);
     while let Some(batch) = batches.recv().await {
         let began = Instant::now();
         until_it_is_written(context, fence, job, of, &batch).await?;
@@ -223,10 +235,14 @@ async fn write_batches(
         size.store(next.clamp(FIRST_BATCH.min(most), most), Ordering::Relaxed);
         left_out += batch.transformed.refused.len();
         stale += batch.transformed.stale;
+        removed += batch.transformed.removed;
     }
     // Once and not for each batch, so that the log does not grow with the table.
     if left_out > 0 {
         tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+    }
+    if removed > 0 {
+        tracing::warn!(removed, "rows were removed by modules that declare it; a way back needs their residue");
     }
     if stale > 0 {
         tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");

@@ -8,7 +8,7 @@ use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
 use crate::layout::manifest::DataVersion;
-use crate::lens::LensError;
+use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, residue};
 
@@ -26,6 +26,8 @@ pub enum MigrateError {
     Fence(#[from] FenceError),
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
     #[error(transparent)]
     ReadBack(#[from] ReadBackError),
     #[error(
@@ -84,7 +86,11 @@ pub enum MigrateError {
         .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
     )]
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
-    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
+    #[error(
+        "unit {unit:?} has {bytes} bytes or more, above the limit of {limit}; nothing was changed. Make it smaller, then \
+         start again; or leave it out with `on_unreadable` set to `quarantine` \
+         (`bbs migrate up --on-unreadable quarantine`)"
+    )]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
     #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
     WrittenMeanwhile { table: String },
@@ -128,7 +134,10 @@ impl From<RowsError> for MigrateError {
             RowsError::UnitTooLarge { unit, bytes, limit } => Self::UnitTooLarge { unit, bytes, limit },
             RowsError::WrittenMeanwhile { table } => Self::WrittenMeanwhile { table },
             RowsError::Interrupted => Self::Interrupted,
-            fault @ (RowsError::Sealed { .. } | RowsError::Lens(_) | RowsError::TooLong { .. }) => Self::Rows(fault),
+            fault @ (RowsError::Sealed { .. }
+            | RowsError::Lens(_)
+            | RowsError::TooLong { .. }
+            | RowsError::ResidueTooLarge { .. }) => Self::Rows(fault),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! The fence and the lease stay, since they keep earlier masters from writing; so does the key label, since no sealed
 //! record is left. Tables that are not of the catalog are left alone.
 
-use super::own_tables::{QUARANTINE, RESIDUE};
+use super::own_tables::{QUARANTINE, QUARANTINE_PART, RESIDUE};
 use super::state;
 use super::{MigrateError, SqlError};
 use crate::database::{Transaction, schema, sql};
@@ -15,7 +15,7 @@ use crate::layout::manifest::DataVersion;
 /// Tables with this prefix hold nothing of clients: they are dropped even with rows, such as that of the health probe.
 const OWN_PREFIX: &str = "bbs_";
 /// State about earlier records: the modules that ran over them, their arguments, and their residue.
-const FORGOTTEN: [&str; 4] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE];
+const FORGOTTEN: [&str; 5] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE, QUARANTINE_PART];
 
 /// Refuses a table of the catalog that has rows: without a version, the host cannot know their layout.
 pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<(), MigrateError> {

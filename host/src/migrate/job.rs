@@ -15,9 +15,14 @@ use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
-use crate::lens::{Arguments, Lens, LensError, Residue};
+use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue};
+use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
 use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
+
+/// Log lines about units that go into quarantine; all of them are in the database.
+const QUARANTINE_BURST: u32 = 100;
+const QUARANTINE_LINES_PER_MINUTE: u32 = 10;
 
 /// A migration of this database between two versions that is planned: the lens, the plan of each table, and what both
 /// work with.
@@ -37,6 +42,8 @@ pub(super) struct Work {
     pub(super) to: DataVersion,
     pub(super) tuning: Tuning,
     pub(super) now_ns: i64,
+    /// Of the units that go into quarantine.
+    pub(super) quarantine_lines: LineLimit,
     /// Present if clients write while rows are copied.
     pub(super) dual_writes: Option<online::DualWrites>,
 }
@@ -54,9 +61,9 @@ impl Work {
         from: DataVersion,
         to: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
-    ) -> Self {
-        let lens = Lens::new(layouts, &context.migrations, from, to, restorable);
-        Self::through(context, layouts, lens, (from, to), None)
+    ) -> Result<Self, ComposeError> {
+        let lens = Lens::new(layouts, &context.migrations, from, to, restorable)?;
+        Ok(Self::through(context, layouts, lens, (from, to), None))
     }
 
     /// The same for a migration during which clients write: they may need any residue that the other direction left.
@@ -65,9 +72,10 @@ impl Work {
         layouts: &LayoutHistory,
         from: DataVersion,
         to: DataVersion,
-    ) -> Self {
-        let lens = Lens::restoring(layouts, &context.migrations, from, to);
-        Self::through(context, layouts, lens, (from, to), Some(online::DualWrites::new(context.database.dialect())))
+    ) -> Result<Self, ComposeError> {
+        let lens = Lens::restoring(layouts, &context.migrations, from, to)?;
+        let dual_writes = online::DualWrites::new(context.database.dialect());
+        Ok(Self::through(context, layouts, lens, (from, to), Some(dual_writes)))
     }
 
     fn through(
@@ -96,6 +104,7 @@ impl Work {
             to,
             tuning: context.tuning.clone(),
             now_ns: context.now_ns,
+            quarantine_lines: LineLimit::new(QUARANTINE_BURST, QUARANTINE_LINES_PER_MINUTE),
             dual_writes,
         }
     }
@@ -109,14 +118,23 @@ impl Work {
         self.lens.groups[group].sources.iter().map(|name| &self.lens.source.tables[name]).collect()
     }
 
-    /// The residue that steps of the other direction left of these units.
-    pub(super) async fn residue_of(&self, tx: &mut Transaction, batch: &UnitBatch) -> Result<Residue, RowsError> {
+    /// The residue that steps of the other direction left of these units. Where that is too large to be in memory at once,
+    /// only the first units remain in the batch.
+    pub(super) async fn residue_of(&self, tx: &mut Transaction, batch: &mut UnitBatch) -> Result<Residue, RowsError> {
         if self.lens.restorable().is_empty() {
             return Ok(Residue::default());
         }
         let direction = self.lens.direction.opposite();
-        let entries = rows::residue::load(tx, &self.keyring, direction, &self.versions(), &batch.names()).await?;
-        Ok(entries.into())
+        loop {
+            let names = batch.names();
+            match rows::residue::load(tx, &self.keyring, direction, &self.versions(), &names).await {
+                Err(fault) if fault.is_of_several_units() => {
+                    let first: Vec<_> = (0..names.len() / 2).collect();
+                    *batch = batch.only(&self.lens.source, &first);
+                }
+                entries => return entries.map(Residue::from),
+            }
+        }
     }
 
     pub(super) fn copied(&self, table: &str) -> Option<&TablePlan> {

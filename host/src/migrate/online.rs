@@ -49,7 +49,7 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let work = Work::with_dual_writes(context, &layouts, from, to);
+    let work = Work::with_dual_writes(context, &layouts, from, to)?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
         prepare(context, fence, &job, going_down).await?;

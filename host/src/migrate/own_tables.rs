@@ -6,6 +6,7 @@ use crate::rows::residue;
 
 pub(super) use crate::rows::residue::TABLE as RESIDUE;
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
+pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
 const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
@@ -49,6 +50,7 @@ pub fn tables() -> Vec<Table> {
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         residue::table(),
         quarantine(),
+        quarantine_part(),
     ]
 }
 
@@ -77,6 +79,19 @@ pub(super) fn quarantine() -> Table {
     quarantine.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
     quarantine.columns.push(optional("replay", TEXT));
     quarantine
+}
+
+/// The content of a unit beyond what an entry holds.
+fn quarantine_part() -> Table {
+    let key = [
+        ("unit_digest", ColumnType::Varchar(64)),
+        ("table_name", ColumnType::Varchar(64)),
+        ("from_version", NUMBER),
+        ("part", NUMBER),
+    ];
+    let mut part = table(QUARANTINE_PART, &key.map(|(name, _)| name), &key);
+    part.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
+    part
 }
 
 fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {

@@ -11,20 +11,20 @@ mod unit;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
+use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
-use super::own_tables::QUARANTINE;
+use super::own_tables::{QUARANTINE, QUARANTINE_PART};
 use super::plan::Strategy;
 use super::state::{exists, signed};
-use super::{Context, MigrateError, Work};
+use super::{Context, MigrateError, RefusedUnits, Work};
 use crate::database::{Row, SqlError, Transaction, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing};
 use crate::lens::LensError;
 use crate::rows::digest::digest_of;
-use crate::rows::{self, ByteLimits, RowLock, TableRows, UnitBatch, UnitKey};
+use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 
 pub(super) use put_back::give_back;
 pub use put_back::{Fate, retry};
@@ -61,14 +61,33 @@ pub struct QuarantineEntry {
 /// The content of an entry.
 struct QuarantineContent {
     key: UnitKey,
-    sealed: Vec<u8>,
+    /// The parts of its content, each sealed.
+    sealed: Vec<Vec<u8>>,
 }
+
+/// The longest part of a unit's content that is sealed and stored as one text: servers limit the size of a statement
+/// (16 MiB by default on MariaDB), not that of a unit.
+const PART_BYTES: usize = 1 << 20;
 
 /// A unit that cannot be transformed.
 #[derive(Debug)]
 pub(super) struct RefusedUnit {
     pub(super) key: UnitKey,
     pub(super) error: MigrateError,
+}
+
+impl RefusedUnit {
+    /// Of units above the limit.
+    ///
+    /// # Errors
+    /// The first of them, if the operator did not choose quarantine.
+    pub(super) fn all(work: &Work, oversized: Vec<(UnitKey, RowsError)>) -> Result<Vec<Self>, MigrateError> {
+        let refuse = |(key, error): (UnitKey, RowsError)| match work.refused_units {
+            RefusedUnits::Stop => Err(error.into()),
+            RefusedUnits::Quarantine => Ok(Self { key, error: error.into() }),
+        };
+        oversized.into_iter().map(refuse).collect()
+    }
 }
 
 /// Stores units, which are still in their tables, as pending entries.
@@ -87,12 +106,15 @@ pub(super) async fn store(
         let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
         let entry = entry(work, &sources[0], &key[0], error, unit.tables.iter().map(rows).collect(), now_ns);
         put(tx, &work.keyring, &work.lens.source, &entry, &key[0], &unit).await?;
-        tracing::warn!(
-            unit = entry.unit,
-            version = entry.version,
-            reason = entry.reason,
-            "a unit goes into quarantine"
-        );
+        if let Some(left_out) = work.quarantine_lines.admit() {
+            tracing::warn!(
+                unit = entry.unit,
+                version = entry.version,
+                reason = entry.reason,
+                left_out,
+                "a unit goes into quarantine; `bbs migrate quarantine list` shows all"
+            );
+        }
     }
     Ok(())
 }
@@ -124,7 +146,8 @@ fn entry(
     if let MigrateError::Unit { replay, source, .. } = error {
         entry.replay = replay.as_ref().map(|path: &PathBuf| path.display().to_string());
         match &**source {
-            LensError::Unit { module, version, digest, reason, .. } => {
+            LensError::Unit { module, version, digest, reason, .. }
+            | LensError::Step { module, version, digest, reason, .. } => {
                 (entry.module, entry.version, entry.digest) = (module.clone(), *version, digest.clone());
                 entry.reason.clone_from(reason);
             }
@@ -151,8 +174,9 @@ async fn put(
     key: &UnitKey,
     unit: &UnitBatch,
 ) -> Result<(), MigrateError> {
-    let sealed = keyring.seal(Sealing::Sealed, &unit::encode(unit, layout, keyring));
-    let sealed = String::from_utf8(sealed).expect("sealed text is ASCII");
+    let bytes = unit::encode(unit, layout, keyring);
+    let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
+    let sealed = |part: &[u8]| String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII");
     let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
     let place = [
         ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
@@ -172,9 +196,17 @@ async fn put(
         ("row_counts", rows.into()),
         ("at_ns", entry.at_ns.into()),
         ("pending", entry.pending.into()),
-        ("sealed", sealed.into()),
+        ("sealed", sealed(first).into()),
     ];
-    tx.execute(&upsert(QUARANTINE, place, values)).await.map_err(failed)?;
+    tx.execute(&upsert(QUARANTINE, place.clone(), values)).await.map_err(failed)?;
+    let mut delete = Query::delete();
+    delete.from_table(QUARANTINE_PART).cond_where(of(entry));
+    tx.execute(&delete).await.map_err(failed)?;
+    for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
+        let [digest, table, from] = place.clone();
+        let key = [digest, table, from, ("part", number.into())];
+        tx.execute(&upsert(QUARANTINE_PART, key, [("sealed", sealed(part).into())])).await.map_err(failed)?;
+    }
     Ok(())
 }
 
@@ -244,7 +276,12 @@ async fn kept(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<Quarantin
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let row = tx.fetch_optional(&query).await.map_err(failed)?.ok_or_else(damaged)?;
     let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text).ok_or_else(damaged)?;
-    let sealed = row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec();
+    let mut sealed = vec![row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec()];
+    let mut query = Query::select();
+    query.column("sealed").from(QUARANTINE_PART).cond_where(of(entry)).order_by("part", Order::Asc);
+    for row in tx.fetch(&query).await.map_err(failed)? {
+        sealed.push(row.bytes(0).map_err(failed)?.unwrap_or_default().to_vec());
+    }
     Ok(QuarantineContent { key, sealed })
 }
 
@@ -258,7 +295,19 @@ fn of(entry: &QuarantineEntry) -> Cond {
 async fn remove(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE).cond_where(of(entry));
-    tx.execute(&delete).await.map_err(failed)?;
+    deleted(tx, &delete).await
+}
+
+/// Deletes entries with their parts.
+async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), MigrateError> {
+    if tx.execute(delete).await.map_err(failed)? == 0 {
+        return Ok(());
+    }
+    let key = ["unit_digest", "table_name", "from_version"];
+    let mut parts = Query::delete();
+    let entries = Query::select().columns(key).from(QUARANTINE).take();
+    parts.from_table(QUARANTINE_PART).and_where(Expr::tuple(key.map(Expr::col)).not_in_subquery(entries));
+    tx.execute(&parts).await.map_err(failed)?;
     Ok(())
 }
 
@@ -283,16 +332,14 @@ pub(super) async fn forget(
         .and_where(Expr::col("table_name").is_in(work.lens.groups[group].sources.iter().map(String::as_str)))
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .and_where(Expr::col("pending").eq(true));
-    tx.execute(&delete).await.map_err(failed)?;
-    Ok(())
+    deleted(tx, &delete).await
 }
 
 /// Removes the entries of an abandoned migration: the units are still in their tables.
 pub(super) async fn forget_pending(tx: &mut Transaction) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE).and_where(Expr::col("pending").eq(true));
-    tx.execute(&delete).await.map_err(failed)?;
-    Ok(())
+    deleted(tx, &delete).await
 }
 
 /// Settles the entries of a migration whose version is about to be durable: their units are removed from tables that

@@ -185,7 +185,8 @@ async fn copied(
         return Ok(None);
     }
     let restorable = residue::restorable(tx, from, to).await?;
-    let works = [Work::new(context, layouts, from, to, restorable), Work::with_dual_writes(context, layouts, from, to)];
+    let works =
+        [Work::new(context, layouts, from, to, restorable)?, Work::with_dual_writes(context, layouts, from, to)?];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
@@ -215,7 +216,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     check_record_versions(&mut reader, &layouts, from).await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
-    let work = Work::new(context, &layouts, from, to, restorable);
+    let work = Work::new(context, &layouts, from, to, restorable)?;
     let mut tables = Vec::new();
     for plan in &work.plans {
         let (mut rows, mut bytes) = (0, 0);

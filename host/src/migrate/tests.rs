@@ -1,5 +1,6 @@
 //! The engine on a real database, with a short list of migrations.
 
+mod hostile;
 mod left_out;
 mod line;
 mod pacing;

@@ -8,24 +8,35 @@ use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
 use crate::lens::Residue;
 use crate::rows::residue::{self, SealedEntry};
-use crate::rows::{Passage, Sifted, TableRows, UnitBatch, UnitKey};
+use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
 pub(super) struct ReadBatch {
     pub rows: UnitBatch,
     pub left: Residue,
+    /// A unit that no module can take, since it is above the limit of units. Then there are no rows.
+    pub refused: Vec<RefusedUnit>,
 }
 
 impl ReadBatch {
-    /// Removes some of the units.
-    pub(super) fn leave_out(&mut self, job: &Job, units: &HashSet<UnitKey>) {
+    /// Removes the units at these places.
+    pub(super) fn leave_out(&mut self, job: &Job, units: &HashSet<usize>) {
         if !units.is_empty() {
-            let others = |unit: &usize| !units.contains(&self.rows.units[*unit]);
+            let others = |unit: &usize| !units.contains(unit);
             let others: Vec<_> = (0..self.rows.units.len()).filter(others).collect();
             self.rows = self.rows.only(&job.lens.source, &others);
             self.left = self.left.only(&others);
         }
+    }
+
+    /// Of more than one unit.
+    pub(super) fn halves(&self, job: &Job) -> [Self; 2] {
+        rows::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {
+            rows,
+            left,
+            refused: Vec::new(),
+        })
     }
 }
 
@@ -38,10 +49,24 @@ pub(super) struct TransformedBatch {
     pub tables: BTreeMap<String, (TableRows, Checksum)>,
     pub residue: Vec<SealedEntry>,
     pub stale: u64,
+    /// The number of rows that modules removed.
+    pub removed: u64,
 }
 
 /// Transforms a batch. Where the operator chose quarantine, units that cannot be transformed are left out and returned.
-pub(super) fn transform(job: &Job, group: usize, read: &ReadBatch) -> Result<TransformedBatch, MigrateError> {
+/// None if its units cannot be transformed at once; then [`ReadBatch::halves`] of it can.
+///
+/// # Errors
+/// A unit cannot be transformed.
+pub(super) fn transform(
+    job: &Job,
+    group: usize,
+    read: &mut ReadBatch,
+) -> Result<Option<TransformedBatch>, MigrateError> {
+    if read.rows.units.is_empty() {
+        let refused = std::mem::take(&mut read.refused);
+        return Ok(Some(TransformedBatch { refused, ..TransformedBatch::default() }));
+    }
     let at_fault = |(unit, fault): (usize, _)| {
         let key = &read.rows.units[unit];
         RefusedUnit { key: key.clone(), error: job.at_fault(fault, key.name()) }
@@ -50,9 +75,17 @@ pub(super) fn transform(job: &Job, group: usize, read: &ReadBatch) -> Result<Tra
     let passage = Passage { lens, groups: &[group], arguments, keyring };
     let sifted = match job.refused_units {
         RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
-        RefusedUnits::Stop => {
-            let transformed = passage.all(&read.rows, &read.left).map_err(|refused| at_fault(refused).error)?;
-            Sifted { transformed, ..Sifted::default() }
+        RefusedUnits::Stop => match passage.all(&read.rows, &read.left) {
+            Ok(transformed) => Ok(Sifted { transformed, ..Sifted::default() }),
+            Err((_, fault)) if fault.is_of_several_units() => Err(fault),
+            Err(refused) => return Err(at_fault(refused).error),
+        },
+    };
+    let sifted = match sifted {
+        Ok(sifted) => sifted,
+        Err(several) => {
+            tracing::info!(reason = %several, "a batch is divided");
+            return Ok(None);
         }
     };
     let transformed = sifted.transformed;
@@ -61,11 +94,12 @@ pub(super) fn transform(job: &Job, group: usize, read: &ReadBatch) -> Result<Tra
         tables: BTreeMap::new(),
         residue: residue::seal(keyring, transformed.residue, &transformed.batch.names()),
         stale: transformed.stale,
+        removed: transformed.removed,
     };
     for (name, rows) in transformed.batch.tables {
         let Some(plan) = job.copied(&name).filter(|plan| !plan.by_range()) else { continue };
         let checksum = Checksum::of(plan, &rows);
         batch.tables.insert(name, (plan.stored(rows, keyring), checksum));
     }
-    Ok(batch)
+    Ok(Some(batch))
 }

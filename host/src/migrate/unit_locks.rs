@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
-use crate::rows::{KeyPart, UnitKey};
+use crate::rows::UnitKey;
 
 /// A unit of a group.
 type GroupUnit = (usize, UnitKey);
@@ -66,7 +66,7 @@ impl UnitLocks {
     /// Takes all of these units at once, so that two requests never wait for each other.
     pub(crate) async fn take(&self, units: Vec<GroupUnit>) -> HeldUnits {
         let all = Arc::clone(&self.0.all);
-        let all = if self.0.collates && units.iter().any(|(_, key)| !is_ascii(key)) {
+        let all = if self.0.collates && units.iter().any(|(_, key)| key.collation_class().is_none()) {
             All::Alone { _guard: all.write_owned().await }
         } else {
             All::Shared { _guard: all.read_owned().await }
@@ -79,11 +79,9 @@ impl UnitLocks {
         held
     }
 
-    /// The lock of a key. Where a collation compares keys, which may ignore case, accents, widths and much else, that
-    /// is its digits alone: no collation treats two ASCII texts with different digits as equal, and guids have many.
+    /// The lock of a key. A key without a class is locked together with all others.
     fn lock_of(&self, key: UnitKey) -> UnitKey {
-        let digits = |text: &[u8]| text.iter().copied().filter(u8::is_ascii_digit).collect();
-        if self.0.collates { key.map_text(digits) } else { key }
+        if self.0.collates { key.collation_class().unwrap_or(key) } else { key }
     }
 
     fn ask(&self, units: HashSet<GroupUnit>, all: All) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
@@ -108,13 +106,6 @@ impl UnitLocks {
     fn queues(&self) -> MutexGuard<'_, Queues> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_ascii(key: &UnitKey) -> bool {
-    key.parts().iter().all(|part| match part {
-        KeyPart::Text(text) => text.is_ascii(),
-        KeyPart::Integer(_) => true,
-    })
 }
 
 impl Queues {

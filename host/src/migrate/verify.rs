@@ -15,8 +15,9 @@ use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
 use crate::rows::{BatchColumn, TableRows};
 
-/// The rows that are opened and digested at a time.
+/// The rows that are opened and digested at a time: so many, or so many bytes of text and the row that reaches them.
 const ROWS: u32 = 1000;
+const BYTES: usize = 4 << 20;
 
 pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
@@ -182,12 +183,15 @@ async fn some_rows(
 ) -> Result<TableRows, MigrateError> {
     let columns = plan.digested();
     let mut builders: Vec<_> = columns.iter().map(|(column, _)| ColumnBuilder::new(column.kind.into())).collect();
-    let mut count = 0;
+    let (mut count, mut bytes) = (0, 0);
     while count < ROWS
+        && bytes < BYTES
         && let Some(row) = rows.try_next().await.map_err(unreadable(plan))?
     {
         for (at, ((column, _), builder)) in columns.iter().zip(&mut builders).enumerate() {
-            builder.push(row.value(at, column.kind.into()).map_err(unreadable(plan))?);
+            let value = row.value(at, column.kind.into()).map_err(unreadable(plan))?;
+            bytes += value.text_bytes();
+            builder.push(value);
         }
         count += 1;
     }

@@ -17,6 +17,7 @@ use super::translator::TranslatorModule;
 use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
+use crate::lens::{ComposeError, check_composition};
 
 pub use self::entries::{CATALOG_FILE, CatalogEntry, CatalogPosition};
 pub(super) use self::entries::{is_file_name, persist_readable, read, write};
@@ -94,6 +95,8 @@ pub enum CatalogError {
     ManifestMismatch { file: String, listed: String, found: String },
     #[error("the layout changes of the folder's migrations do not fit together")]
     Layout(#[from] LayoutError),
+    #[error("the folder's migrations do not fit together")]
+    Compose(#[from] ComposeError),
 }
 
 fn version_or_nothing(version: Option<DataVersion>) -> String {
@@ -120,6 +123,8 @@ impl Catalog {
         for module in &migrations {
             module.expect(definitions::columns(&line, module.manifest()));
         }
+        let transforms: Vec<_> = migrations.iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect();
+        check_composition(&line, &transforms)?;
         Ok(Self { migrations, translators, line })
     }
 

@@ -1,18 +1,16 @@
 //! The key of a unit: the value of the partition key, or the primary key of a table that has none. Owns its name in
-//! messages and in the residue table, its form in a cursor, the SQL conditions that select units, and which unit a row
-//! belongs to.
+//! messages and in the residue table, its form in a cursor, and the SQL conditions that select units.
 //!
-//! The order of keys is the database's (a collation need not order by bytes), so no code here compares two keys but for
-//! equality.
-
-use std::collections::HashMap;
+//! The order of keys and their equality are the database's (a collation need not compare bytes): `index` has the
+//! latter.
 
 use sea_query::{Alias, Expr, ExprTrait, SelectStatement};
 
 use super::digest::{from_hex, to_hex};
 use crate::database::{Dialect, Row, SqlError};
 use crate::layout::schema::Table;
-use crate::layout::values::{Encoding, Value};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use crate::lens::UnitKeys;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyPart {
@@ -30,18 +28,24 @@ impl UnitKey {
         Self(vec![KeyPart::Text(text.into())])
     }
 
-    pub fn parts(&self) -> &[KeyPart] {
-        &self.0
-    }
-
     /// The same key with each text changed.
     #[must_use]
-    pub fn map_text(&self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {
+    fn map_text(&self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         let change = |part: &KeyPart| match part {
             KeyPart::Integer(number) => KeyPart::Integer(*number),
             KeyPart::Text(text) => KeyPart::Text(change(text)),
         };
         Self(self.0.iter().map(change).collect())
+    }
+
+    /// The same for any two keys of ASCII text that a collation may treat as equal: collations ignore case, accents,
+    /// widths and much else, but distinguish ASCII digits, of which guids have many. None if a text is not ASCII, which
+    /// a collation may treat as equal to any other.
+    pub fn collation_class(&self) -> Option<Self> {
+        let is_ascii = |part: &KeyPart| {
+            matches!(part, KeyPart::Integer(_)) || matches!(part, KeyPart::Text(text) if text.is_ascii())
+        };
+        self.0.iter().all(is_ascii).then(|| self.map_text(collation_class))
     }
 
     /// The first columns of a row, one for each encoding.
@@ -118,6 +122,30 @@ impl UnitKey {
     }
 }
 
+/// The same for any two ASCII texts that a collation may treat as equal: the digits alone.
+pub fn collation_class(text: &[u8]) -> Vec<u8> {
+    text.iter().copied().filter(u8::is_ascii_digit).collect()
+}
+
+/// The keys of units that have one part, as values; a unit with another kind of key than the first is NULL. None without
+/// such a unit.
+pub(super) fn values(units: &[UnitKey]) -> Option<UnitKeys> {
+    let encoding = match units.first()?.0.as_slice() {
+        [KeyPart::Text(_)] => Encoding::Text,
+        [KeyPart::Integer(_)] => Encoding::Integer,
+        _ => return None,
+    };
+    let mut values = ColumnBuilder::new(encoding);
+    for unit in units {
+        values.push(match (unit.0.as_slice(), encoding) {
+            ([KeyPart::Text(text)], Encoding::Text) => Value::Text(text),
+            ([KeyPart::Integer(number)], Encoding::Integer) => Value::Integer(*number),
+            _ => Value::Null,
+        });
+    }
+    Some(UnitKeys { encoding, values: values.finish() })
+}
+
 /// The columns by which the rows of a table are grouped into units: the partition key, or the whole primary key.
 pub fn key_columns(table: &Table) -> Vec<String> {
     table.partition_key.as_ref().map_or_else(|| table.primary_key.clone(), |key| vec![key.clone()])
@@ -186,35 +214,6 @@ pub fn within(
     }
 }
 
-/// Looks up the unit of a row by the row's key.
-#[derive(Debug)]
-pub struct UnitIndex<'a> {
-    exact: HashMap<&'a UnitKey, usize>,
-    /// On MySQL, whose collations compare keys: rows of one unit may spell its key in upper or lower case. If the
-    /// database distinguishes the two, each spelling is a unit of its own and found exactly.
-    in_any_case: Option<HashMap<UnitKey, usize>>,
-}
-
-impl<'a> UnitIndex<'a> {
-    pub fn new(units: &'a [UnitKey], dialect: Dialect) -> Self {
-        let exact = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
-        let in_any_case = match dialect {
-            Dialect::Mysql => Some(units.iter().enumerate().map(|(place, unit)| (lower_case(unit), place)).collect()),
-            Dialect::Sqlite | Dialect::Postgres => None,
-        };
-        Self { exact, in_any_case }
-    }
-
-    pub fn of(&self, unit: &UnitKey) -> Option<usize> {
-        let found = self.exact.get(unit).or_else(|| self.in_any_case.as_ref()?.get(&lower_case(unit)));
-        found.copied()
-    }
-}
-
-fn lower_case(unit: &UnitKey) -> UnitKey {
-    unit.map_text(<[u8]>::to_ascii_lowercase)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +222,7 @@ mod tests {
     fn cursor_round_trips_through_its_text() {
         let parts = [KeyPart::Text("größe/\"".into()), KeyPart::Integer(-3), KeyPart::Text(vec![0xff])];
         let read = UnitKey::from_text(&UnitKey(parts.to_vec()).to_text()).unwrap();
-        assert_eq!(read.parts(), parts);
+        assert_eq!(read.0, parts);
         assert_eq!(UnitKey::from_text("0"), None);
         assert_eq!(UnitKey::from_text("zz"), None);
         assert_eq!(UnitKey::from_text("00"), None, "no key is NULL");
@@ -265,16 +264,5 @@ mod tests {
         assert_eq!(unit_column(&table(&["a", "b"], Some("b"))), Some("b"));
         assert_eq!(unit_column(&table(&["a"], None)), Some("a"));
         assert_eq!(unit_column(&table(&["a", "b"], None)), None);
-    }
-
-    #[test]
-    fn key_in_another_case_is_found_on_mysql_unless_both_spellings_are_units() {
-        let units = [UnitKey::text("App"), UnitKey::text("other"), UnitKey::text("OTHER")];
-        let found = |dialect, key: &str| UnitIndex::new(&units, dialect).of(&UnitKey::text(key));
-        assert_eq!(found(Dialect::Mysql, "aPP"), Some(0));
-        assert_eq!(found(Dialect::Mysql, "other"), Some(1));
-        assert_eq!(found(Dialect::Mysql, "OTHER"), Some(2));
-        assert_eq!(found(Dialect::Postgres, "aPP"), None);
-        assert_eq!(found(Dialect::Mysql, "another"), None);
     }
 }

@@ -1,15 +1,16 @@
 //! Reading units: which come next, by their keys alone, and their rows as columns, as they are stored. There are two
 //! loaders: a range of units in the order of their keys, bounded in bytes, and units that are listed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::batch::{BatchColumn, TableRows, UnitBatch};
-use super::key::{UnitIndex, UnitKey, among, encodings, key_columns, within};
-use super::{Place, RowsError};
-use crate::database::{Dialect, Row, SqlError, Transaction};
+use super::index::{Membership, UnitIndex};
+use super::key::{UnitKey, among, encodings, key_columns, within};
+use super::{Place, RowsError, failed};
+use crate::database::{Dialect, Row, Transaction};
 use crate::layout::schema::{Column, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
@@ -30,29 +31,34 @@ impl ByteLimits {
 }
 
 /// What is loaded of each unit so far, over all tables.
+#[derive(Clone)]
 struct Budget<'a> {
     limits: ByteLimits,
     units: &'a [UnitKey],
     bytes: Vec<u64>,
+    /// The places of units above their limit, of which no further row is loaded.
+    oversized: BTreeSet<usize>,
 }
 
 impl<'a> Budget<'a> {
     fn new(limits: ByteLimits, units: &'a [UnitKey]) -> Self {
-        Self { limits, units, bytes: vec![0; units.len()] }
+        Self { limits, units, bytes: vec![0; units.len()], oversized: BTreeSet::new() }
     }
 
-    fn spend(&mut self, place: usize, bytes: u64) -> Result<(), RowsError> {
+    /// Returns whether the unit is within its limit.
+    fn spend(&mut self, place: usize, bytes: u64) -> bool {
         self.bytes[place] += bytes;
-        let (bytes, limit) = (self.bytes[place], self.limits.unit);
-        if bytes > limit {
-            return Err(RowsError::UnitTooLarge { unit: self.units[place].name(), bytes, limit });
+        if self.bytes[place] > self.limits.unit {
+            self.oversized.insert(place);
         }
-        Ok(())
+        !self.oversized.contains(&place)
     }
-}
 
-fn failed(table: &str) -> impl FnOnce(SqlError) -> RowsError {
-    move |source| RowsError::Rows { table: table.to_owned(), source }
+    /// The error of a unit above its limit.
+    fn refusal(&self, place: usize) -> RowsError {
+        let (unit, bytes, limit) = (self.units[place].name(), self.bytes[place], self.limits.unit);
+        RowsError::UnitTooLarge { unit, bytes, limit }
+    }
 }
 
 /// The units between a key and the last of `units`, in the order of the database.
@@ -65,34 +71,59 @@ pub struct KeyRange<'a> {
     pub is_shared: bool,
 }
 
+/// The units of a range.
+#[derive(Debug)]
+pub struct LoadedRange {
+    /// Up to the first unit that is above its limit; empty if that is the first of the range.
+    pub batch: UnitBatch,
+    /// The first unit of the range with [`RowsError::UnitTooLarge`], if it is above its limit: a unit of its own batch.
+    pub oversized: Option<(UnitKey, RowsError)>,
+    /// The last unit that was loaded, or the one above its limit.
+    pub last: UnitKey,
+    /// What was loaded, in bytes.
+    pub bytes: u64,
+}
+
 /// Loads a range of units over the wanted tables, in the order of units and then of the primary key: all of them, or as
-/// many as the limits allow, at least one. Also returns the bytes that were loaded.
+/// many as the limits allow, at least one.
 ///
 /// # Errors
-/// A unit is above its limit, the range has a unit that is not listed ([`RowsError::WrittenMeanwhile`]), or the
-/// database fails.
+/// The range has a unit that is not listed ([`RowsError::WrittenMeanwhile`]), or the database fails.
+///
+/// # Panics
+/// If no unit is listed.
 pub async fn load_range(
     tx: &mut Transaction,
     place: &Place,
     wanted: &WantedColumns,
     range: KeyRange<'_>,
     limits: ByteLimits,
-) -> Result<(UnitBatch, u64), RowsError> {
-    let index = UnitIndex::new(range.units, tx.dialect());
+) -> Result<LoadedRange, RowsError> {
+    let mut index = UnitIndex::new(range.units, tx.dialect());
     let mut budget = Budget::new(limits, range.units);
     let mut batch = UnitBatch::default();
     let mut complete = range.units.len();
     for (name, columns) in wanted {
-        let mut loading = Loading::new(place, name, columns);
         let range = KeyRange { units: &range.units[..complete], ..range };
-        complete = loading.range(tx, range, &index, &mut budget).await?;
+        let mut loading = Loading::new(place, name, columns);
+        let mut spent = budget.clone();
+        complete = loading.range(tx, range, &index, &mut spent).await?;
+        while loading.learn(tx, &mut index).await? {
+            (loading, spent) = (Loading::new(place, name, columns), budget.clone());
+            complete = loading.range(tx, range, &index, &mut spent).await?;
+        }
+        budget = spent;
         batch.tables.insert(name.clone(), loading.finish(complete));
     }
+    let first_oversized = budget.oversized.first().copied().filter(|first| *first < complete);
+    let loaded = first_oversized.unwrap_or(complete);
     for (name, rows) in &mut batch.tables {
-        rows.truncate(&place.layout.tables[name], complete);
+        rows.truncate(&place.layout.tables[name], loaded);
     }
-    batch.units = range.units[..complete].to_vec();
-    Ok((batch, budget.bytes[..complete].iter().sum()))
+    batch.units = range.units[..loaded].to_vec();
+    let oversized = (loaded == 0).then(|| (range.units[0].clone(), budget.refusal(0)));
+    let last = range.units[loaded.max(1) - 1].clone();
+    Ok(LoadedRange { batch, oversized, last, bytes: budget.bytes[..loaded].iter().sum() })
 }
 
 /// Whether rows are locked against other writers until the transaction ends.
@@ -102,9 +133,9 @@ pub enum RowLock {
     Exclusive,
 }
 
-/// Loads listed units over the wanted tables, in the order given and then of the primary key. A unit that is asked for
-/// alone is whatever the database finds under its key, which its rows may spell in another case (MySQL's collations):
-/// it has the key of its rows.
+/// Loads listed units over the wanted tables, in the order given and then of the primary key. The units are distinct
+/// for the database. A unit that is asked for alone is whatever the database finds under its key, which its rows may
+/// spell in another case (MySQL's collations): it has the key of its rows.
 ///
 /// # Errors
 /// A unit is above its limit, or the database fails.
@@ -116,13 +147,19 @@ pub async fn load(
     lock: RowLock,
     limits: ByteLimits,
 ) -> Result<UnitBatch, RowsError> {
-    let index = UnitIndex::new(units, tx.dialect());
+    let mut index = UnitIndex::new(units, tx.dialect());
     let mut budget = Budget::new(limits, units);
     let mut batch = UnitBatch { units: units.to_vec(), ..UnitBatch::default() };
     let mut stored_under = None;
     for (name, columns) in wanted {
         let mut loading = Loading::new(place, name, columns);
-        let found = loading.listed(tx, units, lock, &index, &mut budget).await?;
+        let mut spent = budget.clone();
+        let mut found = loading.listed(tx, units, lock, &index, &mut spent).await?;
+        while loading.learn(tx, &mut index).await? {
+            (loading, spent) = (Loading::new(place, name, columns), budget.clone());
+            found = loading.listed(tx, units, lock, &index, &mut spent).await?;
+        }
+        budget = spent;
         stored_under = stored_under.or(found);
         batch.tables.insert(name.clone(), loading.finish(units.len()));
     }
@@ -142,7 +179,11 @@ struct Loading<'a> {
     builders: Vec<ColumnBuilder>,
     /// The unit of each row, in the order in which they came.
     places: Vec<u32>,
+    /// The unit of the latest row of a range.
+    latest: Option<usize>,
     bytes: u64,
+    /// Keys of rows that were left out until the database has compared them with the units.
+    unknown: HashSet<UnitKey>,
 }
 
 impl<'a> Loading<'a> {
@@ -152,7 +193,19 @@ impl<'a> Loading<'a> {
         let builders = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
         let key = key_columns(table);
         let encodings = encodings(table, &key);
-        Self { name: place.name(name), table, key, encodings, wanted, builders, places: Vec::new(), bytes: 0 }
+        let (name, places, unknown) = (place.name(name), Vec::new(), HashSet::new());
+        Self { name, table, key, encodings, wanted, builders, places, latest: None, bytes: 0, unknown }
+    }
+
+    /// Completes the index by the keys that it did not know. Returns whether there were any; then the table has to be
+    /// loaded again.
+    async fn learn(&mut self, tx: &mut Transaction, index: &mut UnitIndex<'_>) -> Result<bool, RowsError> {
+        if self.unknown.is_empty() {
+            return Ok(false);
+        }
+        let unknown = std::mem::take(&mut self.unknown);
+        index.learn(tx, self.name, (&self.key, &self.encodings), unknown).await.map_err(failed(self.name))?;
+        Ok(true)
     }
 
     fn select(&self) -> SelectStatement {
@@ -181,15 +234,23 @@ impl<'a> Loading<'a> {
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
             let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
-            let latest = self.places.last().map(|&place| place as usize);
+            let latest = self.latest;
+            let is_next = |place| latest.is_none_or(|latest| latest <= place) && place < range.units.len();
             let place = match index.of(&unit) {
-                Some(place) if latest.is_none_or(|latest| latest <= place) && place < range.units.len() => place,
-                None if range.is_shared => continue,
-                _ => return Err(RowsError::WrittenMeanwhile { table: self.table.name.clone() }),
+                Membership::Unit(place) if is_next(place) => place,
+                Membership::Unknown => {
+                    self.unknown.insert(unit);
+                    continue;
+                }
+                Membership::None if range.is_shared => continue,
+                Membership::Unit(_) | Membership::None => {
+                    return Err(RowsError::WrittenMeanwhile { table: self.table.name.clone() });
+                }
             };
             if place > 0 && latest != Some(place) && self.bytes >= budget.limits.batch {
                 return Ok(place);
             }
+            self.latest = Some(place);
             self.push(&row, place, budget)?;
         }
         Ok(range.units.len())
@@ -216,25 +277,38 @@ impl<'a> Loading<'a> {
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
             let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
-            let place = if units.len() == 1 { Some(0) } else { index.of(&unit) };
-            first.get_or_insert(unit);
-            if let Some(place) = place {
-                self.push(&row, place, budget)?;
+            let place = if units.len() == 1 { Membership::Unit(0) } else { index.of(&unit) };
+            first.get_or_insert_with(|| unit.clone());
+            match place {
+                Membership::Unit(place) => {
+                    self.push(&row, place, budget)?;
+                    if budget.oversized.contains(&place) {
+                        return Err(budget.refusal(place));
+                    }
+                }
+                Membership::Unknown => drop(self.unknown.insert(unit)),
+                Membership::None => {}
             }
         }
         Ok(first)
     }
 
+    /// Adds a row, unless its unit is above its limit.
     fn push(&mut self, row: &Row, place: usize, budget: &mut Budget<'_>) -> Result<(), RowsError> {
-        self.places.push(u32::try_from(place).expect("batches are bounded"));
+        let first = self.encodings.len();
+        let value = |at: usize, column: &Column| row.value(first + at, column.kind.into()).map_err(failed(self.name));
         let mut bytes = 0;
-        for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
-            let value = row.value(self.encodings.len() + at, column.kind.into()).map_err(failed(self.name))?;
-            bytes += bytes_of(value);
-            builder.push(value);
+        for (at, column) in self.wanted.iter().enumerate() {
+            bytes += bytes_of(value(at, column)?);
         }
         self.bytes += bytes;
-        budget.spend(place, bytes)
+        if budget.spend(place, bytes) {
+            for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
+                builder.push(row.value(first + at, column.kind.into()).map_err(failed(self.name))?);
+            }
+            self.places.push(u32::try_from(place).expect("batches are bounded"));
+        }
+        Ok(())
     }
 
     fn finish(self, units: usize) -> TableRows {
@@ -274,6 +348,17 @@ pub struct Bounds {
     pub rows: u64,
     /// The bytes of the rows' text. Zero unless [`Measure::Bytes`] was asked for.
     pub bytes: u64,
+}
+
+impl Bounds {
+    /// Leaves out what comes after the last unit of a batch of them. Returns whether that is something.
+    pub fn end_with(&mut self, batch: &UnitBatch) -> bool {
+        let last = batch.units.last().and_then(|last| self.units.iter().position(|unit| unit == last));
+        let end = last.map_or(self.units.len(), |last| last + 1);
+        let is_shorter = end < self.units.len();
+        self.units.truncate(end);
+        is_shorter
+    }
 }
 
 /// What is counted of units besides their keys.
@@ -392,48 +477,4 @@ pub fn text_length<'a>(columns: impl Iterator<Item = &'a str>) -> Option<Expr> {
         Expr::expr(Func::coalesce([Expr::expr(length), Expr::val(0)]))
     };
     columns.map(length).reduce(|sum, length| sum.add(length))
-}
-
-/// The units of which a table has rows between two keys.
-///
-/// # Errors
-/// The database fails, or a key is NULL.
-pub async fn units_between(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    after: Option<&UnitKey>,
-    last: Option<&UnitKey>,
-) -> Result<Vec<UnitKey>, RowsError> {
-    let mut query = Query::select();
-    within(&mut query, &key_columns(table), after, last, tx.dialect());
-    distinct_units(tx, table, name, query).await
-}
-
-/// Those of some units of which a table has rows.
-///
-/// # Errors
-/// The database fails, or a key is NULL.
-pub async fn units_among(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    units: &[UnitKey],
-) -> Result<Vec<UnitKey>, RowsError> {
-    let mut query = Query::select();
-    query.and_where(among(&key_columns(table), units, tx.dialect()));
-    distinct_units(tx, table, name, query).await
-}
-
-async fn distinct_units(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    mut query: SelectStatement,
-) -> Result<Vec<UnitKey>, RowsError> {
-    let key = key_columns(table);
-    let encodings = encodings(table, &key);
-    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(name));
-    let rows = tx.fetch(&query).await.map_err(failed(name))?;
-    rows.iter().map(|row| UnitKey::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
 }

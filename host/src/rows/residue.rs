@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
+use futures_util::TryStreamExt;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
 use super::RowsError;
@@ -24,6 +25,10 @@ pub type Places = BTreeSet<(DataVersion, String)>;
 /// The units of one statement. A list is padded to this length, so that its statement is prepared once; a unit alone,
 /// as in a client's write, is not padded: 255 more look-ups would cost more than the statement.
 const UNITS: usize = 256;
+
+/// The bytes of residue that are loaded for several units at once. A unit alone is loaded whatever its residue is: what one
+/// batch may make bounds it.
+const BATCH_BYTES: usize = 16 << 20;
 
 /// The table. Units and rows are found by digests of their keys, which may be of any length.
 pub fn table() -> Table {
@@ -82,7 +87,8 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// Loads what steps of a direction left of these units, opened. `unit` of an entry is its unit's place among the names.
 ///
 /// # Errors
-/// An entry does not open or is damaged; the error names its unit. The database fails.
+/// An entry does not open or is damaged; the error names its unit. The entries of several units are too large to be in
+/// memory at once ([`RowsError::is_of_several_units`]): the caller loads those of fewer. The database fails.
 pub async fn load(
     tx: &mut Transaction,
     keyring: &Keyring,
@@ -95,6 +101,7 @@ pub async fn load(
         tx.find_by_key().await.map_err(RowsError::Residue)?;
     }
     let mut kept = Vec::new();
+    let mut bytes = 0;
     for chunk in names.chunks(UNITS) {
         let mut query = Query::select();
         query
@@ -102,8 +109,14 @@ pub async fn load(
             .from(TABLE)
             .and_where(Expr::col("unit_digest").is_in(digests(chunk.iter().map(String::as_str))))
             .cond_where(of(direction, versions));
-        for row in tx.fetch(&query).await.map_err(RowsError::Residue)? {
-            kept.push(read(&row, keyring, &places)?);
+        let mut rows = tx.stream(&query);
+        while let Some(row) = rows.try_next().await.map_err(RowsError::Residue)? {
+            let entry = read(&row, keyring, &places)?;
+            bytes += entry.value.bytes.len();
+            if bytes > BATCH_BYTES && names.len() > 1 {
+                return Err(RowsError::ResidueTooLarge { units: names.len(), limit: BATCH_BYTES });
+            }
+            kept.push(entry);
         }
     }
     Ok(kept)

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::batch::{BatchColumn, TableRows, UnitBatch};
-use super::{RowsError, WantedColumns};
+use super::{RowsError, WantedColumns, key};
 use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Sealing, Table};
+use crate::layout::columns::ColumnData;
+use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
+use crate::lens::budget::{BatchBudget, OverBudget};
 use crate::lens::{
     AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue, ResidueEntry,
     Search,
@@ -30,6 +32,8 @@ pub struct Transformed {
     pub residue: Vec<ResidueEntry>,
     /// The number of residue entries that were not given back because their units have changed since.
     pub stale: u64,
+    /// The number of rows that modules removed.
+    pub removed: u64,
 }
 
 /// A unit that cannot be transformed: its place in the batch, and why.
@@ -49,21 +53,27 @@ impl Passage<'_> {
     /// target.
     ///
     /// # Errors
-    /// The first unit that cannot be transformed.
+    /// The first unit that cannot be transformed, or an error of several units ([`RowsError::is_of_several_units`]).
     pub fn all(&self, source: &UnitBatch, left: &Residue) -> Result<Transformed, Refused> {
         self.take(source, left, Search::First)
             .map_err(|refused| refused.into_iter().next().expect("a failed batch has a unit at fault"))
     }
 
     /// Takes to the target the units that can be transformed and returns the others with the reason of each.
-    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Sifted {
+    ///
+    /// # Errors
+    /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the caller takes fewer.
+    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Sifted, RowsError> {
         let mut sifted = Sifted { units: (0..source.units.len()).collect(), ..Sifted::default() };
         let mut taken = self.take(source, left, Search::Every);
         loop {
-            let refused = match taken {
-                Ok(transformed) => return Sifted { transformed, ..sifted },
+            let mut refused = match taken {
+                Ok(transformed) => return Ok(Sifted { transformed, ..sifted }),
                 Err(refused) => refused,
             };
+            if let Some(several) = refused.iter().position(|(_, fault)| fault.is_of_several_units()) {
+                return Err(refused.swap_remove(several).1);
+            }
             let at_fault: BTreeSet<_> = refused.iter().map(|(unit, _)| sifted.units[*unit]).collect();
             sifted.refused.extend(refused.into_iter().map(|(unit, fault)| (sifted.units[unit], fault)));
             sifted.units.retain(|unit| !at_fault.contains(unit));
@@ -73,18 +83,24 @@ impl Passage<'_> {
     }
 
     fn take(&self, source: &UnitBatch, left: &Residue, search: Search) -> Result<Transformed, Vec<Refused>> {
+        let budget = BatchBudget::default();
         let mut target = Transformed::default();
         target.batch.units.clone_from(&source.units);
         for &group in self.groups {
             let input = self.input(group, source)?;
-            let applied = self.lens.apply(group, &input, left, self.arguments, search).map_err(|faults| {
+            let applied = self.lens.apply(group, &input, left, self.arguments, search, &budget).map_err(|faults| {
                 let refused = |fault: LensError| (fault.unit(), RowsError::Lens(Box::new(fault)));
                 faults.into_iter().map(refused).collect::<Vec<_>>()
             })?;
             target.residue.extend(applied.residue);
             target.stale += applied.stale;
+            target.removed += applied.removed;
             for (name, table) in applied.tables {
-                let rows = target_rows(&self.lens.tables[&name], table, source);
+                let composed = &self.lens.tables[&name];
+                let rows = target_rows(composed, table, source, &budget).map_err(|fault| {
+                    let fault = self.lens.failed_for(composed, source.units.len(), fault.to_string());
+                    vec![(0, RowsError::Lens(Box::new(fault)))]
+                })?;
                 target.batch.tables.insert(name, rows);
             }
         }
@@ -93,7 +109,8 @@ impl Passage<'_> {
 
     /// The plain columns that the lens needs of a group.
     fn input(&self, group: usize, batch: &UnitBatch) -> Result<LensInput, Vec<Refused>> {
-        let mut input = LensInput { units: batch.units.len(), tables: BTreeMap::new() };
+        let keys = self.lens.writes_keys().then(|| key::values(&batch.units)).flatten();
+        let mut input = LensInput { units: batch.units.len(), keys, tables: BTreeMap::new() };
         let mut closed = BTreeMap::new();
         for name in &self.lens.groups[group].sources {
             // A table that was not loaded has no row.
@@ -115,7 +132,16 @@ impl Passage<'_> {
 
 /// Every column of a table's rows at the target: computed, as in the source, or the same in all rows. A column that was
 /// not loaded is left out.
-fn target_rows(composed: &Composed, mut table: AppliedTable, source: &UnitBatch) -> TableRows {
+fn target_rows(
+    composed: &Composed,
+    mut table: AppliedTable,
+    source: &UnitBatch,
+    budget: &BatchBudget,
+) -> Result<TableRows, OverBudget> {
+    let repeated = |column: &Column, literal: Option<&Literal>, rows: usize| {
+        budget.spend(ColumnData::repeated_bytes(column.kind.into(), Value::of(literal), rows))?.keep();
+        Ok(BatchColumn::repeated(column, literal, rows))
+    };
     let count = table.unit_offsets.last().map_or(0, |&rows| rows as usize);
     let mut columns = BTreeMap::new();
     for (column, provenance) in &composed.columns {
@@ -124,28 +150,46 @@ fn target_rows(composed: &Composed, mut table: AppliedTable, source: &UnitBatch)
                 let data = table.computed.remove(&column.name).expect("the lens computes what it said");
                 BatchColumn::new(data, Sealing::Plain)
             }
-            Provenance::Fill(literal) => BatchColumn::repeated(column, literal.as_ref(), count),
+            Provenance::Fill(literal) => repeated(column, literal.as_ref(), count)?,
             Provenance::Raw { table: from, column: name } => {
                 let at = composed.sources.iter().position(|source| source == from).expect("a source of the table");
                 match source.tables.get(from).map(|rows| (rows.columns.get(name), rows.count())) {
-                    Some((Some(values), rows)) => unread(column, values, rows, &table.origins[at]),
+                    Some((Some(values), rows)) => unread(column, values, rows, &table.origins[at], budget)?,
                     Some((None, _)) => continue,
-                    None => BatchColumn::repeated(column, column.default.as_ref(), count),
+                    None => repeated(column, column.default.as_ref(), count)?,
                 }
             }
         };
         columns.insert(column.name.clone(), values);
     }
-    TableRows { unit_offsets: table.unit_offsets, columns }
+    Ok(TableRows { unit_offsets: table.unit_offsets, columns })
 }
 
 /// The values of a column that no step has read, in the rows that continue rows of the source.
-fn unread(column: &Column, values: &BatchColumn, rows: usize, origins: &[u32]) -> BatchColumn {
+fn unread(
+    column: &Column,
+    values: &BatchColumn,
+    rows: usize,
+    origins: &[u32],
+    budget: &BatchBudget,
+) -> Result<BatchColumn, OverBudget> {
     if origins.len() == rows && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
-        return BatchColumn { data: Arc::clone(&values.data), sealing: values.sealing };
+        return Ok(BatchColumn { data: Arc::clone(&values.data), sealing: values.sealing });
     }
-    let data = values.data.pick(Encoding::from(column.kind), origins, Value::of(column.default.as_ref()));
-    BatchColumn::new(data, values.sealing)
+    let (encoding, otherwise) = (Encoding::from(column.kind), Value::of(column.default.as_ref()));
+    budget.spend(values.data.picked_bytes(encoding, origins, otherwise))?.keep();
+    Ok(BatchColumn::new(values.data.pick(encoding, origins, otherwise), values.sealing))
+}
+
+/// The two halves of units that cannot be taken to the target at once.
+///
+/// # Panics
+/// If it is not several units.
+pub fn halves(layout: &Layout, batch: &UnitBatch, left: &Residue) -> [(UnitBatch, Residue); 2] {
+    let units: Vec<_> = (0..batch.units.len()).collect();
+    assert!(units.len() > 1, "an error of several units");
+    let (front, back) = units.split_at(units.len() / 2);
+    [front, back].map(|units| (batch.only(layout, units), left.only(units)))
 }
 
 /// All columns of these tables.

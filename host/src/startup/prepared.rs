@@ -260,15 +260,15 @@ impl Prepared {
         let dialect = self.database.dialect();
         let context = self.context();
         let line = self.catalog.layout_history();
-        if Lenses::are_needed(line, &context.migrations, version) {
+        if Lenses::are_needed(line, &context.migrations, version).map_err(MigrateError::from)? {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses =
-                Lenses::new(line, &context.migrations, version, self.record_versions(version), arguments).pinned(stays);
+            let lenses = Lenses::new(line, &context.migrations, version, self.record_versions(version), arguments);
+            let lenses = lenses.map_err(MigrateError::from)?.pinned(stays);
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(TableAccess::through_lenses(lenses, dialect));
         }
         let layout = self.layout(version)?;
-        let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new());
+        let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new()).map_err(MigrateError::from)?;
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
         let access = TableAccess::direct(layout, dialect, &self.record_versions(version));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));

@@ -79,6 +79,12 @@ impl Filter {
         self.0.iter()
     }
 
+    /// Without the conditions on a column that the database evaluates.
+    pub(super) fn but_in_sql(&self, column: &str, dialect: Dialect) -> Self {
+        let stays = |(of, condition): &&(&str, Condition)| *of != column || !condition.has_sql(dialect);
+        Self(self.0.iter().filter(stays).cloned().collect())
+    }
+
     /// Whether the database evaluates all conditions.
     pub(super) fn is_complete_in_sql(&self, dialect: Dialect) -> bool {
         self.0.iter().all(|(_, condition)| condition.has_sql(dialect))

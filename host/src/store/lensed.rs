@@ -22,9 +22,10 @@ use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
-use crate::lens::{Arguments, Lens, Provenance, Residue, ResidueEntry};
+use crate::lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 use crate::rows::{
-    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
+    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch, UnitKey,
+    WantedColumns, residue,
 };
 
 /// The lenses in both directions between the stored layout and the native one.
@@ -79,13 +80,23 @@ impl Lenses {
     /// Whether data of a version cannot be accessed directly: a native table or column is absent, has another name or is
     /// computed by a row function, or the stored layout has a column of which every new row needs a value.
     ///
+    /// # Errors
+    /// The migrations between them cannot be composed.
+    ///
     /// # Panics
     /// If the layout history does not have `version` and [`NATIVE`].
-    pub fn are_needed(layouts: &LayoutHistory, migrations: &[Arc<dyn Transform>], version: DataVersion) -> bool {
-        !is_identity(&Lens::restoring(layouts, migrations, version, NATIVE))
+    pub fn are_needed(
+        layouts: &LayoutHistory,
+        migrations: &[Arc<dyn Transform>],
+        version: DataVersion,
+    ) -> Result<bool, ComposeError> {
+        Lens::restoring(layouts, migrations, version, NATIVE).map(|to_native| !is_identity(&to_native))
     }
 
     /// Lenses between `version` and [`NATIVE`]. Rows that are written are stamped with `record_versions`.
+    ///
+    /// # Errors
+    /// The migrations between them cannot be composed.
     ///
     /// # Panics
     /// If the layout history does not have both versions.
@@ -95,13 +106,13 @@ impl Lenses {
         version: DataVersion,
         record_versions: RecordVersions,
         arguments: Arguments,
-    ) -> Self {
-        let to_native = Lens::restoring(layouts, migrations, version, NATIVE);
-        let to_stored = Lens::restoring(layouts, migrations, NATIVE, version);
+    ) -> Result<Self, ComposeError> {
+        let to_native = Lens::restoring(layouts, migrations, version, NATIVE)?;
+        let to_stored = Lens::restoring(layouts, migrations, NATIVE, version)?;
         let place = Place::new(to_native.source.clone()).stamping(record_versions);
         let table_groups = table_groups(&to_native, &to_stored);
         let is_pinned = version < NATIVE;
-        Self { version, is_pinned, to_native, to_stored, arguments, place, table_groups }
+        Ok(Self { version, is_pinned, to_native, to_stored, arguments, place, table_groups })
     }
 
     /// The versions of the migrations between `version` and [`NATIVE`], whose run arguments the lenses need.
@@ -161,7 +172,7 @@ impl Lenses {
     ) -> Result<NativeUnits, RowsError> {
         let (lenses, keyring) = (Arc::clone(self), Arc::clone(keyring));
         let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
-        tokio::task::spawn_blocking(work).await.map_err(|_| RowsError::Interrupted)
+        tokio::task::spawn_blocking(work).await.map_err(|_| RowsError::Interrupted)?
     }
 
     /// The stored columns to load: those that the lens reads, and those that hold the wanted native columns.
@@ -207,17 +218,21 @@ impl Lenses {
     }
 
     /// Transforms units to the native layout. Those that cannot be transformed are returned as damaged.
+    ///
+    /// # Errors
+    /// The units cannot be transformed at once; half of them may.
     fn transform_readable(
         &self,
         keyring: &Keyring,
         group: usize,
         stored: &UnitBatch,
         residue_before: Vec<ResidueEntry>,
-    ) -> NativeUnits {
+    ) -> Result<NativeUnits, RowsError> {
         let groups = &self.table_groups[group].to_native;
-        let sifted = self.passage(&self.to_native, groups, keyring).sift(stored, &Residue::from(residue_before));
+        let sifted = self.passage(&self.to_native, groups, keyring).sift(stored, &Residue::from(residue_before))?;
         let damaged = sifted.refused.into_iter().map(|(unit, fault)| (stored.units[unit].clone(), fault));
-        NativeUnits { batch: sifted.transformed.batch, residue: sifted.transformed.residue, damaged: damaged.collect() }
+        let Transformed { batch, residue, .. } = sifted.transformed;
+        Ok(NativeUnits { batch, residue, damaged: damaged.collect() })
     }
 
     fn transform_to_native(

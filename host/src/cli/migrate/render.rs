@@ -219,7 +219,11 @@ pub(super) fn check(checked: &Checked) -> String {
             (units, 0) => format!("all {units} units migrate; it is not reversible"),
             (units, lost) => format!("{lost} of {units} units do not round-trip"),
         };
-        line!(out, "  {}  {:width$}  {verdict}", migration.version, migration.name);
+        let removed = match migration.removed_rows {
+            0 => String::new(),
+            rows => format!("; it removes {rows} rows"),
+        };
+        line!(out, "  {}  {:width$}  {verdict}{removed}", migration.version, migration.name);
         troubles(&mut out, &migration.troubles);
     }
     out

@@ -9,7 +9,7 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::Value;
 use crate::lens::transform::Transform;
-use crate::lens::{Arguments, Lens, LensError, Residue, TableGroup};
+use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
 use crate::rows::{BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same};
 
 /// One step of a lens, and the step in the other direction.
@@ -39,6 +39,8 @@ pub(super) struct Taken {
     pub(super) units: Vec<usize>,
     /// Those units at its target.
     pub(super) target: UnitBatch,
+    /// The number of rows that the first step removed.
+    pub(super) removed: u64,
 }
 
 impl RoundTrip {
@@ -49,20 +51,20 @@ impl RoundTrip {
         migration: &Arc<dyn Transform>,
         direction: Direction,
         restorable: impl IntoIterator<Item = (DataVersion, String)>,
-    ) -> Self {
+    ) -> Result<Self, ComposeError> {
         let version = migration.manifest().version;
         let below = migrations.iter().map(|known| known.manifest().version).rfind(|known| *known < version);
         let (source, target) = match direction {
             Direction::Up => (below.unwrap_or(0), version),
             Direction::Down => (version, below.unwrap_or(0)),
         };
-        let there = Lens::new(layouts, migrations, source, target, restorable.into_iter().collect());
+        let there = Lens::new(layouts, migrations, source, target, restorable.into_iter().collect())?;
         // The step back may get residue wherever the step before it may leave some.
         let tables = there.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
         let reversible = migration.manifest().reversible;
-        let back = reversible.then(|| Lens::new(layouts, migrations, target, source, anything));
-        Self { migration: Arc::clone(migration), there, back }
+        let back = reversible.then(|| Lens::new(layouts, migrations, target, source, anything)).transpose()?;
+        Ok(Self { migration: Arc::clone(migration), there, back })
     }
 
     /// The number of units that have rows in tables that the migration changes.
@@ -77,34 +79,56 @@ impl RoundTrip {
         (0..batch.units.len()).filter(has_rows).count() as u64
     }
 
-    pub(super) fn take(&self, batch: &UnitBatch, left: &Residue, arguments: &Arguments, keyring: &Keyring) -> Taken {
-        let there = sift(&self.there, batch, left, arguments, keyring);
+    /// The layout of the units that it takes.
+    pub(super) fn source(&self) -> &Layout {
+        &self.there.source
+    }
+
+    /// Takes units there and back.
+    ///
+    /// # Errors
+    /// The units cannot be taken at once; half of them may.
+    pub(super) fn take(
+        &self,
+        batch: &UnitBatch,
+        left: &Residue,
+        arguments: &Arguments,
+        keyring: &Keyring,
+    ) -> Result<Taken, RowsError> {
+        let there = self.sift(&self.there, batch, left, arguments, keyring)?;
         let mut losses = losses(&self.there, &there);
-        let (units, target) = (there.units, there.transformed.batch);
-        let Some(back) = &self.back else { return Taken { losses, units, target } };
-        let returned = sift(back, &target, &Residue::from(there.transformed.residue), arguments, keyring);
+        let (units, target, removed) = (there.units, there.transformed.batch, there.transformed.removed);
+        let Some(back) = &self.back else { return Ok(Taken { losses, units, target, removed }) };
+        let returned = self.sift(back, &target, &Residue::from(there.transformed.residue), arguments, keyring)?;
         let before: Vec<_> = returned.units.iter().map(|&place| units[place]).collect();
         losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss { unit: units[loss.unit], ..loss }));
         let source = &self.there.source;
         let changed = differences(source, &batch.only(source, &before), &returned.transformed.batch, keyring);
         losses.extend(changed.into_iter().map(|loss| Loss { unit: before[loss.unit], ..loss }));
-        Taken { losses, units, target }
+        Ok(Taken { losses, units, target, removed })
     }
-}
 
-/// Sifts units through the groups of a lens that have rows, or to which residue gives some back.
-fn sift(lens: &Lens, batch: &UnitBatch, left: &Residue, arguments: &Arguments, keyring: &Keyring) -> Sifted {
-    let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
-    let concerned = |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
-    let groups: Vec<_> = (0..lens.groups.len()).filter(|&number| concerned(&lens.groups[number])).collect();
-    Passage { lens, groups: &groups, arguments, keyring }.sift(batch, left)
+    /// Sifts units through the groups of a lens that have rows, or to which residue gives some back.
+    fn sift(
+        &self,
+        lens: &Lens,
+        batch: &UnitBatch,
+        left: &Residue,
+        arguments: &Arguments,
+        keyring: &Keyring,
+    ) -> Result<Sifted, RowsError> {
+        let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
+        let concerned = |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
+        let groups: Vec<_> = (0..lens.groups.len()).filter(|&number| concerned(&lens.groups[number])).collect();
+        Passage { lens, groups: &groups, arguments, keyring }.sift(batch, left)
+    }
 }
 
 fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
     let reason = |fault: &RowsError| match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
-            LensError::Counterpart { .. } => fault.to_string(),
+            LensError::Counterpart { .. } | LensError::Step { .. } => fault.to_string(),
         },
         RowsError::Sealed { table, column, source } => format!("`{column}` of `{table}`: {source}"),
         fault => fault.to_string(),

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::database::{SqlError, Transaction};
 use crate::lens::Residue;
 use crate::migrate::plan::Strategy;
+use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, Job, MigrateError};
-use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitIndex, UnitKey};
+use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
 
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,25 @@ pub(super) struct CopyBatch {
     /// The unit of progress.
     pub(super) rows: u64,
     pub(super) transformed: TransformedBatch,
-    /// Locked until the batch is committed, if clients write meanwhile.
-    _held: Option<HeldUnits>,
+    /// Locked until the batch is committed, with all parts that it was divided into, if clients write meanwhile.
+    held: Option<Arc<HeldUnits>>,
+}
+
+impl CopyBatch {
+    /// Divides it at the last unit of the front part.
+    pub(super) fn divided(self, front: &UnitBatch, back: &UnitBatch) -> (Self, Self) {
+        let end = front.units.last().cloned().expect("half of several units");
+        let part = |after, last, rows: &UnitBatch| Self {
+            after,
+            last,
+            units: rows.units.len() as u64,
+            rows: rows.rows() as u64,
+            transformed: TransformedBatch::default(),
+            held: self.held.clone(),
+        };
+        let first = part(self.after, end.clone(), front);
+        (first, part(Some(end), self.last, back))
+    }
 }
 
 /// Reads the units of one pass over a group, batch by batch.
@@ -74,7 +92,7 @@ impl BatchReader {
                 if self.pass == Pass::ResidueOnly {
                     leave_out_stored(job, &mut reader, group, &mut found.units).await?;
                 }
-                Some(held)
+                Some(Arc::new(held))
             }
         };
         let mut last = last;
@@ -84,16 +102,23 @@ impl BatchReader {
                 self.fitting = context.tuning.units_that_fit(found.units.len(), found.bytes);
                 None
             }
-            true if self.pass == Pass::ResidueOnly => Some(self.read_kept(&mut reader, &found).await?),
+            true if self.pass == Pass::ResidueOnly => {
+                let count = found.units.len();
+                let read = self.read_kept(&mut reader, &mut found).await?;
+                if found.units.len() < count {
+                    last = found.units.last().cloned().expect("there is one");
+                }
+                Some(read)
+            }
             true => {
-                let read = self.read_stored(&mut reader, after.as_ref(), &mut found).await?;
-                last = found.units.last().cloned().expect("there is one");
+                let read;
+                (read, last) = self.read_stored(&mut reader, after.as_ref(), &mut found).await?;
                 Some(read)
             }
         };
         self.after = Some(last.clone());
         let (units, rows) = (found.units.len() as u64, found.rows);
-        let batch = CopyBatch { after, last, units, rows, transformed: TransformedBatch::default(), _held: held };
+        let batch = CopyBatch { after, last, units, rows, transformed: TransformedBatch::default(), held };
         Ok(Some((batch, read)))
     }
 
@@ -118,53 +143,65 @@ impl BatchReader {
         Ok(found.units.last().cloned().map(|last| (found, last)))
     }
 
-    /// The rows of the units that were found: all, or the first of them that fit into a batch.
+    /// The rows of the units that were found: all, or the first of them that fit into a batch; and the last of them.
     async fn read_stored(
         &mut self,
         reader: &mut Transaction,
         after: Option<&UnitKey>,
         found: &mut Bounds,
-    ) -> Result<ReadBatch, MigrateError> {
+    ) -> Result<(ReadBatch, UnitKey), MigrateError> {
         let (context, job, group) = (&self.context, &self.job, self.group);
         let range = KeyRange { after, units: &found.units, is_shared: job.locks().is_some() };
         let limits = context.tuning.limits();
-        let (rows, bytes) = rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
-        self.fitting = context.tuning.units_that_fit(rows.units.len(), bytes);
-        found.units.clone_from(&rows.units);
+        let loaded = rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
+        let rows = loaded.batch;
+        self.fitting = context.tuning.units_that_fit(rows.units.len(), loaded.bytes);
         found.rows = rows.rows() as u64;
-        let mut read = ReadBatch { rows, left: Residue::default() };
-        if job.locks().is_some() {
-            let there = copied_already(reader, job, group, after, &found.units).await?;
+        let refused = RefusedUnit::all(job, loaded.oversized.into_iter().collect())?;
+        found.units = rows.units.iter().chain(refused.iter().map(|refused| &refused.key)).cloned().collect();
+        let mut read = ReadBatch { rows, left: Residue::default(), refused };
+        if job.locks().is_some() && !read.rows.units.is_empty() {
+            let there = copied_already(reader, job, group, after, &read.rows.units).await?;
             read.leave_out(job, &there);
         }
-        read.left = job.residue_of(reader, &read.rows).await?;
-        Ok(read)
+        let count = read.rows.units.len();
+        read.left = job.residue_of(reader, &mut read.rows).await?;
+        if read.rows.units.len() == count {
+            return Ok((read, loaded.last));
+        }
+        found.end_with(&read.rows);
+        found.rows = read.rows.rows() as u64;
+        let last = found.units.last().cloned().expect("its first units remain");
+        Ok((read, last))
     }
 
     /// Units without rows, for their residue.
-    async fn read_kept(&self, reader: &mut Transaction, found: &Bounds) -> Result<ReadBatch, MigrateError> {
+    async fn read_kept(&self, reader: &mut Transaction, found: &mut Bounds) -> Result<ReadBatch, MigrateError> {
         let job = &self.job;
         let empty = |(name, columns): (&String, _)| {
             (name.clone(), TableRows::empty(&job.lens.source.tables[name], columns, found.units.len()))
         };
         let tables = job.wanted[self.group].iter().map(empty).collect();
-        let rows = UnitBatch { units: found.units.clone(), tables };
-        let left = job.residue_of(reader, &rows).await?;
-        Ok(ReadBatch { rows, left })
+        let mut rows = UnitBatch { units: found.units.clone(), tables };
+        let left = job.residue_of(reader, &mut rows).await?;
+        if found.end_with(&rows) {
+            found.rows = rows.units.len() as u64;
+        }
+        Ok(ReadBatch { rows, left, refused: Vec::new() })
     }
 }
 
-/// Units of a range that are in the copies because a client has written them since. They are up to date.
+/// The places of units of a range that are in the copies because a client has written them since. They are up to date.
 async fn copied_already(
     tx: &mut Transaction,
     job: &Job,
     group: usize,
     after: Option<&UnitKey>,
     units: &[UnitKey],
-) -> Result<HashSet<UnitKey>, MigrateError> {
+) -> Result<HashSet<usize>, MigrateError> {
     let mut there = HashSet::new();
     for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
-        there.extend(rows::units_between(tx, &plan.table, &plan.staged(job.to), after, units.last()).await?);
+        there.extend(rows::places_between(tx, &plan.table, &plan.staged(job.to), after, units).await?);
     }
     Ok(there)
 }
@@ -204,9 +241,9 @@ async fn leave_out_stored(
         if units.is_empty() {
             break;
         }
-        let stored = rows::units_among(tx, table, &table.name, units).await?;
-        let index = UnitIndex::new(&stored, tx.dialect());
-        units.retain(|unit| index.of(unit).is_none());
+        let stored = rows::places_among(tx, table, &table.name, units).await?;
+        let mut places = 0..;
+        units.retain(|_| places.next().is_some_and(|place| !stored.contains(&place)));
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use super::DualWrites;
 use crate::database::{SqlError, Transaction, sql};
 use crate::migrate::checksum::{self, Checksum, CopiedRows};
 use crate::migrate::plan::{Strategy, TablePlan};
+use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, transform};
 use crate::migrate::{Job, MigrateError, quarantine, state};
-use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
+use crate::rows::{self, ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
 use crate::store;
 
 #[derive(Debug)]
@@ -81,13 +82,23 @@ impl CopyWriter {
         let job = &self.job;
         tx.find_by_key().await.map_err(failed)?;
         let limits = job.tuning.limits();
-        let batch = rows::load(tx, &job.originals, &job.wanted[group], &[asked], RowLock::None, limits).await?;
-        let keys = batch.units.clone();
-        let left = job.residue_of(tx, &batch).await?;
-        let read = ReadBatch { rows: batch, left };
+        let units = std::slice::from_ref(&asked);
+        let (mut read, keys) =
+            match rows::load(tx, &job.originals, &job.wanted[group], units, RowLock::None, limits).await {
+                Err(fault @ RowsError::UnitTooLarge { .. }) => {
+                    let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
+                    (ReadBatch { refused, ..ReadBatch::default() }, vec![asked])
+                }
+                loaded => {
+                    let mut batch = loaded?;
+                    let keys = batch.units.clone();
+                    let left = job.residue_of(tx, &mut batch).await?;
+                    (ReadBatch { rows: batch, left, refused: Vec::new() }, keys)
+                }
+            };
         let worker = Arc::clone(job);
-        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &read)).await;
-        let transformed = transformed.map_err(|_| MigrateError::Interrupted)??;
+        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &mut read)).await;
+        let transformed = transformed.map_err(|_| MigrateError::Interrupted)??.expect("one unit is not divided");
         quarantine::forget(tx, job, group, &keys).await?;
         quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
         residue::store(tx, job.lens.direction, &transformed.residue).await?;

@@ -153,19 +153,23 @@ async fn try_put_back(
         return Err(MigrateError::QuarantineUnderway);
     }
     let restorable = crate::migrate::residue::present(&mut tx, direction.opposite(), versions.clone()).await?;
-    let work = Work::new(context, &layouts, entry.from, current, restorable);
+    let work = Work::new(context, &layouts, entry.from, current, restorable)?;
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     let QuarantineContent { key, sealed, .. } = kept(&mut tx, entry).await?;
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
-    let bytes = match context.keyring.open(Sealing::Sealed, &sealed) {
-        Ok(bytes) => bytes,
-        Err(fault) => return Ok(Fate::Refused { reason: fault.to_string() }),
-    };
+    let mut bytes = Vec::new();
+    for part in sealed {
+        match context.keyring.open(Sealing::Sealed, &part) {
+            Ok(part) => bytes.extend(part),
+            Err(fault) => return Ok(Fate::Refused { reason: fault.to_string() }),
+        }
+    }
     let group = group_of(&work, entry).ok_or_else(damaged)?;
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
-    let passage = Passage { lens: &work.lens, groups: &[group], arguments: &arguments, keyring: &context.keyring };
+    let (lens, keyring) = (&work.lens, &*context.keyring);
+    let passage = Passage { lens, groups: &[group], arguments: &arguments, keyring };
     let mut transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
         Err((_, fault)) => return Ok(Fate::Refused { reason: reason(&fault) }),
@@ -193,7 +197,7 @@ async fn try_put_back(
 fn reason(fault: &RowsError) -> String {
     match fault {
         RowsError::Lens(fault) => match &**fault {
-            LensError::Unit { reason, .. } => reason.clone(),
+            LensError::Unit { reason, .. } | LensError::Step { reason, .. } => reason.clone(),
             LensError::Counterpart { .. } => fault.to_string(),
         },
         RowsError::Sealed { table, column, .. } => format!("`{column}` of `{table}` does not open"),

@@ -276,3 +276,29 @@ async fn check_reports_a_loss_without_its_values() {
     assert_eq!((trouble.units, trouble.examples.len()), (5, 3));
     assert_eq!(trouble.examples[0].unit, "app-00000");
 }
+
+/// Goal: a unit above the limit blocks neither the check nor a migration with quarantine, whatever its size.
+/// Method: one unit is larger than a module may get, and than one text of the quarantine.
+#[tokio::test]
+async fn unit_above_the_limit_is_listed_quarantined_whole_and_comes_back() {
+    let world = TestEngine::with_rows(20).await.tuned(Tuning { unit_bytes: 5_000, ..quarantining() });
+    world.execute("UPDATE desired_lrps SET annotation = printf('%3000000s', '') WHERE guid = 'app-00003'").await;
+    let first = world.everything().await;
+
+    let checked = check(&world.context, 5).await.unwrap();
+    assert_eq!(checked.lost(), 1);
+    let [trouble] = checked.unreadable.as_slice() else { panic!("{:?}", checked.unreadable) };
+    assert_eq!((trouble.reason.as_str(), trouble.units), ("above the limit of 5000 bytes for one unit", 1));
+    assert_eq!(trouble.examples[0].unit, "app-00003");
+
+    world.up(5).await.unwrap();
+    let kept = entries(&world).await;
+    assert_eq!(kept.keys().collect::<Vec<_>>(), ["app-00003"]);
+    assert!(kept["app-00003"].reason.contains("above the limit of 5000"), "{}", kept["app-00003"].reason);
+    assert!(world.count("bbs_quarantine_part").await > 1);
+    assert_eq!(world.rows("desired_lrps").await.len(), 19);
+
+    world.down(1).await.unwrap();
+    assert_eq!(world.everything().await, first);
+    assert_eq!((world.count("bbs_quarantine").await, world.count("bbs_quarantine_part").await), (0, 0));
+}

@@ -12,7 +12,8 @@ async fn loaded(
 ) -> Result<(UnitBatch, u64), RowsError> {
     let (_folder, database) = database(&APPS, &INSTANCES, &[]).await;
     let mut tx = database.read().await.unwrap();
-    load_range(&mut tx, &place(), &wanted(columns), range, limits).await
+    let loaded = load_range(&mut tx, &place(), &wanted(columns), range, limits).await?;
+    loaded.oversized.into_iter().next().map_or(Ok((loaded.batch, loaded.bytes)), |(_, fault)| Err(fault))
 }
 
 fn up_to(units: &[UnitKey]) -> KeyRange<'_> {
@@ -82,6 +83,37 @@ async fn unit_above_its_limit_is_refused_over_all_its_tables() {
     assert!(loaded(up_to(&units), &columns, limits(26)).await.is_ok());
     let refused = loaded(up_to(&units), &columns, limits(25)).await.unwrap_err();
     assert!(matches!(&refused, RowsError::UnitTooLarge { unit, bytes: 26, limit: 25 } if unit == "a"), "{refused}");
+}
+
+/// Each range ends before the next unit above the limit, which is a range of its own.
+#[tokio::test]
+async fn units_within_the_limit_are_loaded_beside_those_above_it() {
+    let (_folder, database) = database(&APPS, &INSTANCES, &[]).await;
+    let mut tx = database.read().await.unwrap();
+    let columns = wanted(&[("apps", &["note"]), ("instances", &["number"])]);
+    let listed = units(["a", "b", "c", "d", "e"]);
+    let limits = ByteLimits { unit: 17, ..ByteLimits::NONE };
+    let mut ranges = Vec::new();
+    let mut done = 0;
+    while done < listed.len() {
+        let after = done.checked_sub(1).map(|last| &listed[last]);
+        let range = KeyRange { after, ..up_to(&listed[done..]) };
+        let loaded = load_range(&mut tx, &place(), &columns, range, limits).await.unwrap();
+        let rows = ["apps", "instances"].map(|table| loaded.batch.tables[table].count());
+        let above = loaded.oversized.map(|(unit, fault)| (unit.name(), fault.to_string().contains("18 bytes")));
+        ranges.push((loaded.batch.names(), rows, above));
+        done = listed.iter().position(|unit| *unit == loaded.last).unwrap() + 1;
+    }
+    let names = |units: &[&str]| -> Vec<String> { units.iter().map(|unit| (*unit).to_owned()).collect() };
+    assert_eq!(
+        ranges,
+        [
+            (names(&[]), [0, 0], Some(("a".to_owned(), false))),
+            (names(&["b"]), [1, 0], None),
+            (names(&[]), [0, 0], Some(("c".to_owned(), true))),
+            (names(&["d", "e"]), [1, 1], None),
+        ]
+    );
 }
 
 #[tokio::test]
@@ -202,11 +234,13 @@ async fn units_with_rows_are_found_by_range_and_by_list() {
     let (_folder, database) = database(&APPS, &INSTANCES, &[]).await;
     let mut tx = database.read().await.unwrap();
     let instances = &layout().tables["instances"];
-    let (a, c) = (unit("a"), unit("c"));
-    let between = units_between(&mut tx, instances, "instances", None, Some(&c)).await.unwrap();
-    assert_eq!(between, units(["a", "c"]));
-    let between = units_between(&mut tx, instances, "instances", Some(&a), None).await.unwrap();
-    assert_eq!(between, units(["c", "e"]));
+    let a = unit("a");
+    let between = places_between(&mut tx, instances, "instances", None, &units(["a", "b", "c"])).await.unwrap();
+    assert_eq!(between, [0, 2].into());
+    let between = places_between(&mut tx, instances, "instances", Some(&a), &units(["b", "c", "e"])).await.unwrap();
+    assert_eq!(between, [1, 2].into());
+    let listed = places_among(&mut tx, instances, "instances", &units(["e", "b", "a"])).await.unwrap();
+    assert_eq!(listed, [0, 2].into());
     let among = units_among(&mut tx, instances, "instances", &units(["b", "a", "e"])).await.unwrap();
     assert_eq!(among, units(["a", "e"]));
     assert_eq!(units_among(&mut tx, instances, "instances", &[]).await.unwrap(), []);

@@ -116,3 +116,16 @@ async fn damaged_and_unknown_residue_names_its_unit() {
     let places = [(1, "apps".to_owned())].into();
     assert!(matches!(forget(&mut tx, &places, "unit-0").await, Err(RowsError::Residue(_))));
 }
+
+/// Goal: the residue of several units is bounded in memory; that of one is loaded whatever it is.
+#[tokio::test]
+async fn residue_of_several_units_is_bounded_in_bytes() {
+    let large = vec![7; 9 << 20];
+    let (_folder, database) = database_with((0..2).map(|unit| entry(unit, 1, "apps", &large)).collect()).await;
+    let mut tx = database.read().await.unwrap();
+    let error = load(&mut tx, &keyring(), Direction::Up, &(1..=1), &names(2)).await.unwrap_err();
+    assert!(error.is_of_several_units(), "{error:?}");
+    for name in names(2) {
+        assert_eq!(load(&mut tx, &keyring(), Direction::Up, &(1..=1), &[name]).await.unwrap().len(), 1);
+    }
+}

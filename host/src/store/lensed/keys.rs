@@ -9,9 +9,9 @@ use crate::database::{Dialect, Transaction};
 use crate::lens::Provenance;
 use crate::rows::{text_length, unit_column};
 use crate::store::direct::within;
-use crate::store::filter::Filter;
+use crate::store::filter::{Condition, Filter};
 use crate::store::page::{Key, Range};
-use crate::store::{StoreError, failed};
+use crate::store::{EntityTable, StoreError, failed};
 
 const KEY: &str = "unit_key";
 const BYTES: &str = "unit_bytes";
@@ -20,7 +20,7 @@ const BYTES: &str = "unit_bytes";
 pub(super) async fn next(
     lenses: &Lenses,
     tx: &mut Transaction,
-    table: &str,
+    table: EntityTable,
     filter: &Filter,
     range: &Range,
     most: u32,
@@ -52,16 +52,29 @@ pub(super) async fn next(
 }
 
 /// The stored tables to select units from, with the conditions on their rows.
-fn parts(lenses: &Lenses, table: &str, filter: &Filter, dialect: Dialect) -> Vec<(String, Cond)> {
-    let composed = &lenses.to_native.tables[table];
+fn parts(lenses: &Lenses, table: EntityTable, filter: &Filter, dialect: Dialect) -> Vec<(String, Cond)> {
+    let composed = &lenses.to_native.tables[table.name];
+    // All rows of a unit have its key, in every table.
+    let on_key = |source: &String, condition: &Condition| {
+        let stored = unit_column(&lenses.place.layout.tables[source]);
+        condition.to_sql(stored.expect("native tables have a single key column, and so have their sources"), dialect)
+    };
+    let all = |conditions: Vec<Expr>| conditions.into_iter().fold(Cond::all(), Cond::add);
     if composed.reshaped || composed.sources.is_empty() {
-        let group = &lenses.table_groups[lenses.group(table)];
-        return group.stored.iter().map(|name| (name.clone(), Cond::all())).collect();
+        let of_key = |name: &String| {
+            let conditions = filter.conditions().filter(|(column, _)| *column == table.key);
+            all(conditions.filter_map(|(_, condition)| on_key(name, condition)).collect())
+        };
+        let group = &lenses.table_groups[lenses.group(table.name)];
+        return group.stored.iter().map(|name| (name.clone(), of_key(name))).collect();
     }
     // Each native row continues one row of every source table, so every source has all units. The one with the most
     // conditions is selected from.
     let conditions_on = |source: &String| {
         let conditions = filter.conditions().filter_map(|(column, condition)| {
+            if *column == table.key {
+                return on_key(source, condition);
+            }
             let (_, provenance) = composed.columns.iter().find(|(known, _)| known.name == *column)?;
             match provenance {
                 Provenance::Raw { table, column } if table == source => condition.to_sql(column, dialect),
@@ -72,7 +85,6 @@ fn parts(lenses: &Lenses, table: &str, filter: &Filter, dialect: Dialect) -> Vec
     };
     let parts = composed.sources.iter().map(|source| (source.clone(), conditions_on(source)));
     let leading = parts.max_by_key(|(_, conditions)| conditions.len());
-    let all = |conditions: Vec<Expr>| conditions.into_iter().fold(Cond::all(), Cond::add);
     leading.into_iter().map(|(source, conditions)| (source, all(conditions))).collect()
 }
 

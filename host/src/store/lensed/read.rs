@@ -82,7 +82,7 @@ impl Lenses {
     ) -> Result<Option<Key>, StoreError> {
         let beyond = Range { after: after.cloned(), ..Range::default() };
         let mut end = PageEnd::new(units);
-        let found = keys::next(self, tx, table.name, filter, &beyond, units).await?;
+        let found = keys::next(self, tx, table, filter, &beyond, units).await?;
         Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
     }
 
@@ -113,12 +113,14 @@ impl Lenses {
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let mut range = range.clone();
         let mut records = Vec::new();
+        // The database compares keys itself: its collation need not compare their bytes.
+        let rest = filter.but_in_sql(projection.table.key, session.tx.dialect());
         loop {
-            let found = keys::next(self, &mut session.tx, projection.table.name, filter, &range, UNITS).await?;
+            let found = keys::next(self, &mut session.tx, projection.table, filter, &range, UNITS).await?;
             let is_last = found.len() < UNITS as usize;
             range.after = found.last().map(|(key, _)| key.clone());
             let found = found.into_iter().map(|(key, _)| UnitKey::text(key)).collect();
-            records.extend(self.records_of(session, projection, filter, found).await?);
+            records.extend(self.records_of(session, projection, &rest, found).await?);
             if is_last {
                 break;
             }
@@ -147,12 +149,24 @@ impl Lenses {
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let (table, keyring) = (projection.table, store.keyring());
         let columns = Some((table.name, projection.columns));
-        let native = self.load(tx, keyring, self.group(table.name), units, columns).await;
-        let native = native.map_err(failed("read records through the lens"))?;
-        let rows = &native.batch.tables[table.name];
-        let matching = NativeRow::all(self.table(table.name), rows).filter(|row| filter.holds(row));
-        let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
-        Ok(matching.map(|row| projection.record(&row, keyring)).chain(damaged).collect())
+        let mut records = Vec::new();
+        // In order, the next ones last.
+        let mut waiting = vec![units];
+        while let Some(mut units) = waiting.pop() {
+            let native = match self.load(tx, keyring, self.group(table.name), units.clone(), columns).await {
+                Err(fault) if fault.is_of_several_units() => {
+                    let back = units.split_off(units.len() / 2);
+                    waiting.extend([back, units]);
+                    continue;
+                }
+                native => native.map_err(failed("read records through the lens"))?,
+            };
+            let rows = &native.batch.tables[table.name];
+            let matching = NativeRow::all(self.table(table.name), rows).filter(|row| filter.holds(row));
+            let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
+            records.extend(matching.map(|row| projection.record(&row, keyring)).chain(damaged));
+        }
+        Ok(records)
     }
 }
 

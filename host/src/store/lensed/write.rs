@@ -290,8 +290,10 @@ impl LoadedUnit {
     }
 }
 
+/// All rows of a unit have its key, whose spelling the database may ignore.
 fn is_same_row(table: EntityTable, row: &NativeRow<'_>, values: &ColumnValues) -> bool {
-    let mut key = values.iter().filter(|(column, _)| table.primary_key.contains(column));
+    let is_compared = |column: &str| column != table.key && table.primary_key.contains(&column);
+    let mut key = values.iter().filter(|(column, _)| is_compared(column));
     key.all(|(column, value)| match (value, row.rows.value(row.table, column, row.row)) {
         (ColumnValue::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
         (ColumnValue::Number(number), Some(Value::Integer(held))) => *number == held,

@@ -1,0 +1,98 @@
+//! Columns between two steps, and the values that a step reads of them, with what those take from the batch budget while
+//! they are in memory.
+
+use std::borrow::Cow;
+
+use super::budget::{BatchBudget, OverBudget, Spent};
+use crate::layout::columns::ColumnData;
+use crate::layout::schema::{Column, Literal, Sealing};
+
+/// What a column of the frame holds.
+#[derive(Debug, Clone)]
+pub(super) enum Content {
+    /// A column of the source, with the sealing that it has there.
+    Source {
+        table: String,
+        column: String,
+        sealing: Sealing,
+    },
+    Fill(Option<Literal>),
+    Given(ColumnData),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct FrameColumn {
+    pub(super) column: Column,
+    pub(super) content: Content,
+}
+
+/// The plain values of a column, and the bytes of the batch budget that they take if they were made for this.
+#[derive(Debug)]
+pub(super) struct PlainColumn<'a> {
+    data: Cow<'a, ColumnData>,
+    spent: Spent<'a>,
+}
+
+impl<'a> PlainColumn<'a> {
+    pub(super) fn borrowed(data: &'a ColumnData, budget: &'a BatchBudget) -> Result<Self, OverBudget> {
+        Ok(Self { data: Cow::Borrowed(data), spent: budget.spend(0)? })
+    }
+
+    pub(super) fn made(
+        budget: &'a BatchBudget,
+        bytes: usize,
+        make: impl FnOnce() -> ColumnData,
+    ) -> Result<Self, OverBudget> {
+        let spent = budget.spend(bytes)?;
+        Ok(Self { data: Cow::Owned(make()), spent })
+    }
+
+    /// The values for longer than this; they stay spent until the step ends.
+    pub(super) fn into_owned(self, budget: &BatchBudget) -> Result<ColumnData, OverBudget> {
+        match self.data {
+            Cow::Owned(data) => {
+                self.spent.keep();
+                Ok(data)
+            }
+            Cow::Borrowed(data) => {
+                budget.spend(data.bytes())?.keep();
+                Ok(data.clone())
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for PlainColumn<'_> {
+    type Target = ColumnData;
+
+    fn deref(&self) -> &ColumnData {
+        &self.data
+    }
+}
+
+/// Encoded values of every row, and the bytes that they take.
+#[derive(Debug)]
+pub(super) struct EncodedRows<'a> {
+    rows: Vec<Vec<u8>>,
+    spent: Spent<'a>,
+}
+
+impl<'a> EncodedRows<'a> {
+    pub(super) fn new(rows: Vec<Vec<u8>>, spent: Spent<'a>) -> Self {
+        Self { rows, spent }
+    }
+
+    /// The rows for longer than this; they stay spent until the step ends.
+    pub(super) fn into_rows(self) -> Vec<Vec<u8>> {
+        self.spent.keep();
+        self.rows
+    }
+}
+
+impl std::ops::Deref for EncodedRows<'_> {
+    type Target = [Vec<u8>];
+
+    fn deref(&self) -> &[Vec<u8>] {
+        &self.rows
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a lens cannot be composed, or applied to units.
+
+use super::budget::OverBudget;
+use crate::layout::columns::Batch;
+use crate::layout::manifest::{DataVersion, Direction};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LensError {
+    /// `unit` is its place in the batch; the caller knows its key.
+    #[error("{direction} of migration {version} ({module}, sha256 {digest}) cannot transform a unit: {reason}")]
+    Unit {
+        unit: usize,
+        module: String,
+        version: DataVersion,
+        digest: String,
+        direction: Direction,
+        reason: String,
+        /// The module's input for this unit, for a replay.
+        batch: Box<Batch>,
+    },
+    #[error(
+        "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
+         add or remove the row, then start again"
+    )]
+    Counterpart { unit: usize, version: DataVersion, direction: Direction, from: String, to: String },
+    /// The host refuses what a module returned for so many units, or fails over it. Of several units, only a smaller batch
+    /// shows which is at fault.
+    #[error(
+        "{direction} of migration {version} ({module}, sha256 {digest}) cannot be applied to {}: {reason}",
+        if *.units == 1 { "a unit".to_owned() } else { format!("{units} units") }
+    )]
+    Step {
+        unit: usize,
+        units: usize,
+        module: String,
+        version: DataVersion,
+        digest: String,
+        direction: Direction,
+        reason: String,
+    },
+}
+
+impl LensError {
+    /// The place of the unit at fault, or of the first of several.
+    pub fn unit(&self) -> usize {
+        match self {
+            Self::Unit { unit, .. } | Self::Counterpart { unit, .. } | Self::Step { unit, .. } => *unit,
+        }
+    }
+
+    /// Whether it is not known which of several units is at fault.
+    pub fn is_of_several_units(&self) -> bool {
+        matches!(self, Self::Step { units: 2.., .. })
+    }
+}
+
+/// Migrations whose manifests are valid one by one, but have no lens.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "migration {version}-{name} cannot be composed with those before it, {direction} from {source_version} to {target}: \
+     {reason}; its manifest breaks a rule that this host relies on, so remove the module, and report it with the file"
+)]
+pub struct ComposeError {
+    pub version: DataVersion,
+    pub name: String,
+    pub direction: Direction,
+    pub source_version: DataVersion,
+    pub target: DataVersion,
+    pub reason: String,
+}
+
+/// Why a step cannot be applied.
+#[derive(Debug)]
+pub(super) enum StepError {
+    /// To these units.
+    Units(Vec<LensError>),
+    /// To all units at once.
+    Batch(String),
+}
+
+impl From<Vec<LensError>> for StepError {
+    fn from(faults: Vec<LensError>) -> Self {
+        Self::Units(faults)
+    }
+}
+
+impl From<OverBudget> for StepError {
+    fn from(fault: OverBudget) -> Self {
+        Self::Batch(fault.to_string())
+    }
+}
+
+/// Why a change cannot be applied to the rows.
+#[derive(Debug)]
+pub(super) enum ChangeError {
+    NoCounterpart(NoCounterpart),
+    OverBudget(OverBudget),
+}
+
+impl From<OverBudget> for ChangeError {
+    fn from(fault: OverBudget) -> Self {
+        Self::OverBudget(fault)
+    }
+}
+
+/// Units with a row that has no counterpart in the table that a column moves to, or the other way round.
+#[derive(Debug)]
+pub(super) struct NoCounterpart {
+    pub(super) units: Vec<usize>,
+    pub(super) from: String,
+    pub(super) to: String,
+}
