@@ -17,6 +17,7 @@ mod index;
 mod key;
 mod load;
 pub mod residue;
+mod storable;
 mod transform;
 mod write;
 
@@ -37,6 +38,7 @@ pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_colu
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
 };
+pub use storable::Unstorable;
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
 
@@ -127,6 +129,8 @@ pub enum RowsError {
     Lens(Box<LensError>),
     #[error("the work was interrupted; the host is stopping")]
     Interrupted,
+    #[error(transparent)]
+    Unstorable(Box<Unstorable>),
     #[error("the value is longer than {table}.{column} holds")]
     TooLong { table: String, column: String },
     #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]

@@ -66,6 +66,11 @@ pub fn modules_with_one_way() -> PathBuf {
     modules_with("one-way", &["tests/guests/one-way".to_owned()])
 }
 
+/// A modules directory with the default modules followed by one whose results a database cannot store.
+pub fn modules_with_unstorable() -> PathBuf {
+    modules_with("unstorable", &["tests/guests/unstorable".to_owned()])
+}
+
 fn modules_with(name: &str, crates: &[String]) -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(crates.iter().map(String::as_str)).collect();
     made_once(name, hash_of_files(&sources), |folder| {

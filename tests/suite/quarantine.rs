@@ -1,5 +1,6 @@
 //! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -81,6 +82,8 @@ async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
     let stopped = damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file().display().to_string();
     assert_contains(&stopped, &[&format!("unit {unit:?} cannot be migrated"), REASON, &file]);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(Path::new(&file)), mode(&damaged.installation.folder().join("replay"))), (0o600, 0o700));
 
     let again = damaged.installation.run(&["module", "replay", &file]);
     assert!(!again.status.success());
@@ -108,6 +111,38 @@ async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
     let translator = named("0.9-to-0.10.wasm");
     assert_contains(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
 }
+
+/// Goal: what the database would refuse is found before it is written, by unit and module.
+/// Method: a migration computes texts with a NUL character and texts that are too long for their column.
+async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_unstorable(), kind);
+    fixture::write_to(&installation.database).await;
+    let opened = installation.database.open().await;
+    let guids = texts(&opened, "SELECT guid FROM tasks ORDER BY guid").await;
+    for (guid, domain) in guids.iter().zip(["nul", "long"]) {
+        execute(&opened, &format!("UPDATE tasks SET domain = '{domain}' WHERE guid = '{guid}'")).await;
+    }
+    opened.close().await;
+    let flaws = match kind {
+        Kind::Postgres => vec![(&guids[0], "has a NUL character"), (&guids[1], "longer than the column holds")],
+        Kind::Mysql | Kind::Sqlite => vec![(&guids[1], "longer than the column holds")],
+    };
+    let checked = installation.run(&["migrate", "plan", "--check"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let stopped = stderr_of(&installation.run(&["migrate", "up"]));
+    assert_contains(&stopped, &["cannot be migrated; nothing was changed", "up of migration 1795000060 (unstorable"]);
+    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    let listed = installation.succeed(&["migrate", "quarantine", "list"]);
+    for (unit, flaw) in &flaws {
+        assert_contains(&checked, &[unit, flaw]);
+        assert_contains(&listed, &[unit]);
+        let shown = installation.succeed(&["migrate", "quarantine", "show", unit]);
+        assert_contains(&shown, &[flaw, "`label` of `tasks`", "unstorable"]);
+    }
+}
+
+on_each_database!(result_that_the_database_cannot_store_is_refused_by_name);
 
 on_each_database!(invalid_replay_file_and_wrong_key_are_refused);
 async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {

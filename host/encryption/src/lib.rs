@@ -67,6 +67,17 @@ impl Keyring {
         self.seal_with_nonce(sealing, plain, nonce)
     }
 
+    /// The length of what [`seal`](Self::seal) makes of a text with `length` bytes.
+    pub fn sealed_length(&self, sealing: Sealing, length: usize) -> usize {
+        let envelope = match sealing {
+            Sealing::Plain => return length,
+            Sealing::Sealed => 0,
+            Sealing::Enveloped => ENVELOPE.len(),
+        };
+        let blob = 1 + self.active().0.len() + NONCE_LENGTH + envelope + length + TAG_LENGTH;
+        ENCODING_TAG.len() + blob.div_ceil(3) * 4
+    }
+
     fn seal_with_nonce(&self, sealing: Sealing, plain: &[u8], nonce: [u8; NONCE_LENGTH]) -> Vec<u8> {
         let envelope: &[u8] = match sealing {
             Sealing::Plain => return plain.to_vec(),

@@ -131,3 +131,13 @@ fn invalid_keys_are_rejected_with_diegos_errors() {
 fn debug_output_contains_no_key_material() {
     assert_eq!(format!("{:?}", key1()), r#"Keyring { labels: ["key1"], active: "key1" }"#);
 }
+
+#[test]
+fn sealed_length_is_that_of_the_sealed_text() {
+    for sealing in [Sealing::Plain, Sealing::Sealed, Sealing::Enveloped] {
+        for length in 0..10 {
+            let sealed = key1().seal(sealing, &vec![b'x'; length]);
+            assert_eq!(key1().sealed_length(sealing, length), sealed.len(), "{sealing:?}, {length}");
+        }
+    }
+}

@@ -129,7 +129,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let steps = work.lens.steps().map(|step| {
         let version = step.manifest().version;
         let found = restorable.iter().filter(|(of, _)| *of == version).cloned();
-        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found)?;
+        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found, work.dialect)?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
             units: 0,

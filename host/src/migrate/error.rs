@@ -10,7 +10,7 @@ use crate::layout::history::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
-use crate::rows::{RowsError, residue};
+use crate::rows::{RowsError, Unstorable, residue};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,11 @@ pub enum MigrateError {
     )]
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
     #[error(
+        "unit {unit:?} cannot be migrated; nothing was changed. Correct the module, or repair the unit, then start again; or \
+         leave it out with `on_unreadable` set to `quarantine` (`bbs migrate up --on-unreadable quarantine`)"
+    )]
+    Unstorable { unit: String, source: Box<Unstorable> },
+    #[error(
         "unit {unit:?} has {bytes} bytes or more, above the limit of {limit}; nothing was changed. Make it smaller, then \
          start again; or leave it out with `on_unreadable` set to `quarantine` \
          (`bbs migrate up --on-unreadable quarantine`)"
@@ -137,7 +142,8 @@ impl From<RowsError> for MigrateError {
             fault @ (RowsError::Sealed { .. }
             | RowsError::Lens(_)
             | RowsError::TooLong { .. }
-            | RowsError::ResidueTooLarge { .. }) => Self::Rows(fault),
+            | RowsError::ResidueTooLarge { .. }
+            | RowsError::Unstorable(_)) => Self::Rows(fault),
         }
     }
 }

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
 use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks, versions};
-use crate::database::Transaction;
 use crate::database::schema::PhysicalTable;
+use crate::database::{Dialect, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
@@ -38,6 +38,7 @@ pub(super) struct Work {
     pub(super) keyring: Arc<Keyring>,
     pub(super) replays: Option<PathBuf>,
     pub(super) refused_units: RefusedUnits,
+    pub(super) dialect: Dialect,
     pub(super) from: DataVersion,
     pub(super) to: DataVersion,
     pub(super) tuning: Tuning,
@@ -103,6 +104,7 @@ impl Work {
             from,
             to,
             tuning: context.tuning.clone(),
+            dialect: context.database.dialect(),
             now_ns: context.now_ns,
             quarantine_lines: LineLimit::new(QUARANTINE_BURST, QUARANTINE_LINES_PER_MINUTE),
             dual_writes,
@@ -231,6 +233,7 @@ impl Job {
             RowsError::Sealed { table, column, source } => {
                 return MigrateError::Record { unit, table, column, source };
             }
+            RowsError::Unstorable(source) => return MigrateError::Unstorable { unit, source },
             fault => return fault.into(),
         };
         let replay = self.replays.as_ref().and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));

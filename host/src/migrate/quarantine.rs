@@ -143,6 +143,10 @@ fn entry(
         at_ns: now_ns,
         pending: true,
     };
+    if let MigrateError::Unstorable { source, .. } = error {
+        (entry.module, entry.version, entry.digest) = (source.module.clone(), source.version, source.digest.clone());
+        entry.reason = source.to_string();
+    }
     if let MigrateError::Unit { replay, source, .. } = error {
         entry.replay = replay.as_ref().map(|path: &PathBuf| path.display().to_string());
         match &**source {

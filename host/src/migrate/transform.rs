@@ -72,7 +72,7 @@ pub(super) fn transform(
         RefusedUnit { key: key.clone(), error: job.at_fault(fault, key.name()) }
     };
     let (lens, arguments, keyring) = (&job.lens, &job.arguments, &*job.keyring);
-    let passage = Passage { lens, groups: &[group], arguments, keyring };
+    let passage = Passage { lens, groups: &[group], arguments, keyring, writes_to: Some(job.dialect) };
     let sifted = match job.refused_units {
         RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
         RefusedUnits::Stop => match passage.all(&read.rows, &read.left) {

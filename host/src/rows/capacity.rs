@@ -25,6 +25,12 @@ impl Capacity {
         }
     }
 
+    /// The bound, of characters or bytes. A text with at most as many bytes fits.
+    pub fn most(self) -> usize {
+        let (Self::Characters(most) | Self::Bytes(most)) = self;
+        most as usize
+    }
+
     /// Text that is not UTF-8 counts by its bytes.
     pub fn holds(self, text: &[u8]) -> bool {
         match self {

@@ -4,6 +4,7 @@ mod loading;
 mod passing;
 mod record_versions;
 mod residue_table;
+mod storable;
 mod writing;
 
 use std::collections::BTreeMap;

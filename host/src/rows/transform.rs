@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::batch::{BatchColumn, TableRows, UnitBatch};
-use super::{RowsError, WantedColumns, key};
+use super::{RowsError, WantedColumns, key, storable};
+use crate::database::Dialect;
 use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
@@ -23,6 +24,8 @@ pub struct Passage<'a> {
     pub groups: &'a [usize],
     pub arguments: &'a Arguments,
     pub keyring: &'a Keyring,
+    /// The database that the result is written to, which cannot store every text; none if it is only read.
+    pub writes_to: Option<Dialect>,
 }
 
 /// Units at the target of a lens, and what the steps would lose of them.
@@ -104,7 +107,11 @@ impl Passage<'_> {
                 target.batch.tables.insert(name, rows);
             }
         }
-        Ok(target)
+        let refused = self.writes_to.map(|dialect| storable::refused(self.lens, &target.batch, self.keyring, dialect));
+        match refused {
+            Some(refused) if !refused.is_empty() => Err(refused),
+            Some(_) | None => Ok(target),
+        }
     }
 
     /// The plain columns that the lens needs of a group.

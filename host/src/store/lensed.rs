@@ -262,7 +262,7 @@ impl Lenses {
     }
 
     fn passage<'a>(&'a self, lens: &'a Lens, groups: &'a [usize], keyring: &'a Keyring) -> Passage<'a> {
-        Passage { lens, groups, arguments: &self.arguments, keyring }
+        Passage { lens, groups, arguments: &self.arguments, keyring, writes_to: None }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::database::Dialect;
 use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -18,6 +19,7 @@ pub(super) struct RoundTrip {
     there: Lens,
     /// Absent if the migration is not reversible.
     back: Option<Lens>,
+    dialect: Dialect,
 }
 
 /// A unit that would not come back as it was.
@@ -51,6 +53,7 @@ impl RoundTrip {
         migration: &Arc<dyn Transform>,
         direction: Direction,
         restorable: impl IntoIterator<Item = (DataVersion, String)>,
+        dialect: Dialect,
     ) -> Result<Self, ComposeError> {
         let version = migration.manifest().version;
         let below = migrations.iter().map(|known| known.manifest().version).rfind(|known| *known < version);
@@ -64,7 +67,7 @@ impl RoundTrip {
         let anything = tables.map(|table| (version, table.to_owned())).collect();
         let reversible = migration.manifest().reversible;
         let back = reversible.then(|| Lens::new(layouts, migrations, target, source, anything)).transpose()?;
-        Ok(Self { migration: Arc::clone(migration), there, back })
+        Ok(Self { migration: Arc::clone(migration), there, back, dialect })
     }
 
     /// The number of units that have rows in tables that the migration changes.
@@ -120,7 +123,7 @@ impl RoundTrip {
         let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
         let concerned = |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
         let groups: Vec<_> = (0..lens.groups.len()).filter(|&number| concerned(&lens.groups[number])).collect();
-        Passage { lens, groups: &groups, arguments, keyring }.sift(batch, left)
+        Passage { lens, groups: &groups, arguments, keyring, writes_to: Some(self.dialect) }.sift(batch, left)
     }
 }
 
@@ -130,6 +133,7 @@ fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
             LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
             LensError::Counterpart { .. } | LensError::Step { .. } => fault.to_string(),
         },
+        RowsError::Unstorable(unstorable) => unstorable.flaw.clone(),
         RowsError::Sealed { table, column, source } => format!("`{column}` of `{table}`: {source}"),
         fault => fault.to_string(),
     };

@@ -168,8 +168,8 @@ async fn try_put_back(
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
-    let (lens, keyring) = (&work.lens, &*context.keyring);
-    let passage = Passage { lens, groups: &[group], arguments: &arguments, keyring };
+    let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
+    let passage = Passage { lens, groups: &[group], arguments: &arguments, keyring, writes_to };
     let mut transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
         Err((_, fault)) => return Ok(Fate::Refused { reason: reason(&fault) }),

@@ -73,7 +73,7 @@ fn pass<T>(lens: &Lens, pass: impl FnOnce(&Passage<'_>) -> T) -> T {
     let arguments: Arguments =
         (1..9).map(|version| (version, RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() })).collect();
     let groups: Vec<_> = (0..lens.groups.len()).collect();
-    pass(&Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring() })
+    pass(&Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring(), writes_to: None })
 }
 
 fn plain_secret() -> (Manifest, Order) {

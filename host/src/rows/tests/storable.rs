@@ -1,0 +1,124 @@
+//! Rows that a database would refuse, found in a transformed batch.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
+use crate::layout::history::LayoutHistory;
+use crate::layout::manifest::{Access, Direction};
+use crate::lens::transform::{Transform, TransformError};
+use crate::lens::{Arguments, Lens, Residue};
+
+/// Creates the tables.
+const FIRST: DataVersion = 1;
+/// Copies each app's note into a shorter column.
+const LABELS: DataVersion = 2;
+/// Returns each row of `instances` twice.
+const TWICE: DataVersion = 3;
+
+struct LabelStep(Manifest);
+
+impl Transform for LabelStep {
+    fn manifest(&self) -> &Manifest {
+        &self.0
+    }
+
+    fn digest(&self) -> &str {
+        "d1935"
+    }
+
+    fn apply(&self, _: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+        let table = &batch.tables[0];
+        let written = match self.0.version {
+            LABELS => Written { shape: None, columns: table.columns.clone() },
+            _ => {
+                let rows = *table.unit_offsets.last().unwrap();
+                let unit_offsets = table.unit_offsets.iter().map(|end| end * 2).collect();
+                let origins = (0..rows).flat_map(|row| [row, row]).collect();
+                Written { shape: Some(Shape { unit_offsets, origins }), columns: Vec::new() }
+            }
+        };
+        Ok(Outcome { tables: vec![written], ..Outcome::default() })
+    }
+}
+
+fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<Access> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    vec![Access { table: table.into(), reads: names(reads), writes: names(writes), reshapes }]
+}
+
+/// The lens of one migration.
+fn lens(version: DataVersion) -> Lens {
+    let step = |version, changes, up| {
+        let (name, summary) = (format!("step-{version}"), String::new());
+        let manifest = Manifest {
+            version,
+            name,
+            summary,
+            changes,
+            up,
+            down: Vec::new(),
+            reversible: true,
+            leaves_residue: false,
+            removes_rows: false,
+        };
+        Arc::new(LabelStep(manifest)) as Arc<dyn Transform>
+    };
+    let label = |name, kind| Change::AddColumn { table: "apps".into(), column: column(name, kind) };
+    let labels = vec![label("label", ColumnType::Varchar(5))];
+    let steps = [
+        step(FIRST, layout().tables.into_values().map(Change::CreateTable).collect(), Vec::new()),
+        step(LABELS, labels, access("apps", &["note"], &["label"], false)),
+        step(TWICE, Vec::new(), access("instances", &[], &[], true)),
+    ];
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
+    Lens::restoring(&layouts, &steps, version - 1, version).unwrap()
+}
+
+/// The places of the refused units, and their errors.
+fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(usize, String)> {
+    let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
+    let arguments: Arguments = (FIRST..=TWICE).map(|version| (version, run.clone())).collect();
+    let groups: Vec<_> = (0..lens.groups.len()).collect();
+    let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring(), writes_to };
+    let sifted = passage.sift(batch, &Residue::default()).unwrap();
+    assert_eq!(sifted.units.len() + sifted.refused.len(), batch.units.len());
+    sifted.refused.into_iter().map(|(unit, fault)| (unit, fault.to_string())).collect()
+}
+
+#[test]
+fn text_that_a_database_cannot_store_is_refused_by_unit_and_module() {
+    let notes = ["fine", "a\0b", "äöüäö", "äöüäöü", "longer\0"];
+    let batch = apps(&notes.map(|note| (note, Some((note, 1, "")))));
+    let of = |dialect| {
+        let units: Vec<_> = refused(&lens(LABELS), &batch, dialect).into_iter().map(|(unit, _)| unit).collect();
+        units
+    };
+    assert_eq!(of(None), [] as [usize; 0]);
+    assert_eq!(of(Some(Dialect::Sqlite)), [3, 4]);
+    assert_eq!(of(Some(Dialect::Mysql)), [3, 4]);
+    assert_eq!(of(Some(Dialect::Postgres)), [1, 3, 4]);
+    let errors = refused(&lens(LABELS), &batch, Some(Dialect::Postgres));
+    for (at, words) in [(0, "`label` of `apps` has a NUL character"), (1, "longer than the column holds")] {
+        let error = &errors[at].1;
+        assert!(error.contains(words) && error.contains("up of migration 2 (step-2, sha256 d1935)"), "{error}");
+    }
+}
+
+#[test]
+fn key_that_a_module_returns_twice_is_refused() {
+    let table = &layout().tables["instances"];
+    let mut instances = TableRows::empty(table, &table.columns.iter().map(|column| column.name.clone()).collect(), 1);
+    let row = |number| {
+        let values = [("app", OwnedValue::Text(b"b".to_vec())), ("number", OwnedValue::Integer(number))];
+        let values = values.into_iter().chain([("note", OwnedValue::Null)]);
+        values.map(|(name, value)| (name.to_owned(), value)).collect()
+    };
+    instances.extend(table, &[row(1), row(2)]);
+    let mut batch = apps(&[("a", Some(("note", 1, ""))), ("b", Some(("note", 1, "")))]);
+    instances.unit_offsets = vec![0, 0, 2];
+    batch.tables.insert("instances".into(), instances);
+    let errors = refused(&lens(TWICE), &batch, Some(Dialect::Sqlite));
+    let [(1, error)] = errors.as_slice() else { panic!("{errors:?}") };
+    assert!(error.contains("two rows of `instances` have the same primary key"), "{error}");
+}
