@@ -26,6 +26,7 @@ pub mod postgres;
 pub mod proxy;
 pub mod server;
 pub mod stored;
+pub mod watch;
 
 /// Longest wait for a condition.
 pub const PATIENCE: Duration = Duration::from_secs(60);

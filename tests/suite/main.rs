@@ -8,6 +8,7 @@ mod harness;
 
 mod api;
 mod api_versions;
+mod attacks;
 mod build;
 mod catalog;
 mod clients;

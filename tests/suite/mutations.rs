@@ -24,6 +24,7 @@ const DECIDE: &[&str] = &["--lib", "migrate::decide"];
 const MIGRATE: &[&str] = &["--lib", "migrate::"];
 const CATALOG: &[&str] = &["--test", "suite", "catalog::"];
 const SANDBOX: &[&str] = &["--test", "suite", "sandbox::"];
+const ATTACKS: &[&str] = &["--test", "suite", "attacks::"];
 
 const MUTATIONS: &[FileMutations] = &[
     FileMutations {
@@ -123,6 +124,20 @@ const MUTATIONS: &[FileMutations] = &[
         changes: &[("        if served.contains(&serves) {", "        if false {")],
     },
     FileMutations {
+        file: "api/run.rs",
+        tests: ATTACKS,
+        changes: &[
+            ("self.next_calls += 1;", ""),
+            ("timeout(WAIT, ", "timeout(WAIT * 1000, "),
+            ("        () = abandoned.cancelled() =>", "        () = std::future::pending() =>"),
+        ],
+    },
+    FileMutations {
+        file: "modules/memory.rs",
+        tests: SANDBOX,
+        changes: &[("!budget.take(more)", "{ budget.take(more); false }")],
+    },
+    FileMutations {
         file: "modules/instance.rs",
         tests: SANDBOX,
         changes: &[
@@ -134,6 +149,19 @@ const MUTATIONS: &[FileMutations] = &[
         file: "modules/sandbox.rs",
         tests: SANDBOX,
         changes: &[("compiled.recv_timeout(limit)", "compiled.recv_timeout(limit + Duration::from_secs(3600))")],
+    },
+    FileMutations {
+        file: "modules/sandbox/complexity.rs",
+        tests: &["--lib", "modules::sandbox"],
+        changes: &[("    if found > limit {", "    if found > u64::MAX - limit {")],
+    },
+    FileMutations {
+        file: "rows/storable.rs",
+        tests: &["--lib", "rows::"],
+        changes: &[
+            ("        Provenance::Computed => true,", "        Provenance::Computed => false,"),
+            ("        !seen.insert(key.clone())", "        !seen.insert(key.clone()) && false"),
+        ],
     },
 ];
 

@@ -1,0 +1,75 @@
+//! Measures a host from outside while it is attacked: its peak memory, and how long a native call takes.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use super::host::Host;
+
+/// Largest peak memory of a host, whatever a client, a module or a peer sends.
+const PEAK_MEMORY_MB: u64 = 512;
+
+/// Pause between two native calls.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Far above the delay of a native call on a busy machine, and far below that of a host that is blocked.
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+/// Calls a host's native `ping` repeatedly until it is checked.
+pub struct Watch {
+    pid: u32,
+    calls: JoinHandle<()>,
+    slowest: tokio::sync::watch::Receiver<Duration>,
+}
+
+impl Watch {
+    /// Starts the calls. The peak memory before this does not count.
+    pub fn on(host: &Host) -> Self {
+        Self::of(host.pid(), host.url("/v1/ping"), super::http_client())
+    }
+
+    /// [`Self::on`] for a host that is reached at `ping` by `client`.
+    pub fn of(pid: u32, ping: String, client: reqwest::Client) -> Self {
+        // If the kernel refuses, the peak is that of the whole run.
+        let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        let (sender, slowest) = tokio::sync::watch::channel(Duration::ZERO);
+        let calls = tokio::spawn(async move {
+            loop {
+                let began = Instant::now();
+                let answer = client.post(&ping).send().await.expect("the host answers a ping");
+                assert!(answer.status().is_success(), "a ping was answered with {}", answer.status());
+                sender.send_if_modified(|slowest| {
+                    let is_slower = began.elapsed() > *slowest;
+                    *slowest = (*slowest).max(began.elapsed());
+                    is_slower
+                });
+                tokio::time::sleep(INTERVAL).await;
+            }
+        });
+        Self { pid, calls, slowest }
+    }
+
+    /// The host's peak memory since the start of the watch, in MiB.
+    pub fn peak_memory_mb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the host runs");
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("the host has not ended");
+        let kb = line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok());
+        kb.expect("the peak is a number of kB") >> 10
+    }
+
+    /// The longest time that a native call took.
+    pub fn slowest_call(&self) -> Duration {
+        *self.slowest.borrow()
+    }
+
+    /// Ends the calls, and asserts that the host runs, answered each of them, and stayed below the limit of memory.
+    #[track_caller]
+    pub fn assert_unharmed(self) {
+        assert!(!self.calls.is_finished(), "the host did not answer a ping");
+        self.calls.abort();
+        let (peak, slowest) = (self.peak_memory_mb(), self.slowest_call());
+        println!("peak memory {peak} MiB, slowest native call {slowest:?}");
+        assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
+        assert!(slowest < LONGEST_CALL, "a native call took {slowest:?}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Attacks by modules, clients, peers and files: none ends the host, takes its memory over the limit or blocks native calls.
+
+mod bodies;
+mod connections;
+mod files;
+mod peers;
+mod raw_sockets;
+mod records;
+mod soak;
+mod subscribers;
+mod translators;

@@ -1,0 +1,135 @@
+//! Normal load with every attack at random, from a seed: no acknowledged write is lost, native calls are answered, memory is
+//! bounded, and every attack is refused by name.
+//!
+//! `BBS_ATTACK_SECONDS` sets the time on each database (6; the whole soak takes 600), `BBS_ATTACK_SEED` the seed (random). From a
+//! minute on, the latency of native calls and the growth of memory are compared with those of a calm run, too: shorter runs
+//! have too few calls for that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::host::{Host, Installation};
+use crate::harness::load::calls::Caller;
+use crate::harness::load::listing::everything;
+use crate::harness::load::model::Model;
+use crate::harness::load::{Aim, Load, Report, Settings};
+use crate::harness::modules;
+use crate::harness::watch::Watch;
+use attacker::{AttackEnd, Attacker};
+
+mod attacker;
+
+const SECONDS: u64 = 6;
+/// From this time on, latency and growth are compared.
+const COMPARED: Duration = Duration::from_secs(60);
+const CALLS_PER_SECOND: f64 = 100.0;
+const ATTACKERS: u64 = 6;
+/// Bound of the latency under attack, relative to the calm run.
+const SLOWER: f64 = 3.0;
+
+on_each_database!(attacks_at_random_lose_no_write_and_block_no_call);
+async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = number("BBS_ATTACK_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let time = Duration::from_secs(number("BBS_ATTACK_SECONDS").unwrap_or(SECONDS));
+    println!("BBS_ATTACK_SEED={seed} on {kind:?}");
+    let installation = Installation::new(&modules::modules_with_hostile(), kind);
+    let host = tokio::task::block_in_place(|| installation.serve());
+    let caller = Caller::new(watch::channel(host.url("")).1);
+
+    let model = Model::of(&caller).await.expect("the list succeeds");
+    let (calm, model) = loaded(&caller, model, seed, time / 3).await;
+    let attackers = Attackers::start(&host, seed);
+    let watch = Watch::on(&host);
+    let (_, model) = loaded(&caller, model, seed + 1, time / 2).await;
+    let halfway_mb = watch.peak_memory_mb();
+    let (attacked, model) = loaded(&caller, model, seed + 2, time / 2).await;
+    let refusals = attackers.stop().await;
+
+    println!("calm: {calm}\nattacked: {attacked}\nat halfway {halfway_mb} MiB\n{refusals:#?}");
+    for report in [&calm, &attacked] {
+        assert_eq!((report.differences, report.failures), (0, 0), "seed {seed}: {report}");
+    }
+    let mut found = model.differences(&everything(&caller).await.expect("the list succeeds"));
+    found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
+    assert_eq!(found, Vec::<String>::new(), "seed {seed}");
+    if time >= COMPARED {
+        let p99 = |report: &Report| report.from_send.value_at_quantile(0.99) as f64;
+        assert!(
+            p99(&attacked) <= SLOWER * p99(&calm),
+            "seed {seed}: native p99 {} after {} µs",
+            p99(&attacked),
+            p99(&calm)
+        );
+        assert!(watch.peak_memory_mb() <= halfway_mb + halfway_mb / 10, "seed {seed}: memory grows");
+    }
+    watch.assert_unharmed();
+    for (attack, refusals) in refusals {
+        assert!(!refusals.contains_key(&AttackEnd::Unrefused), "seed {seed}: {attack} was not refused: {refusals:?}");
+    }
+    assert!(tokio::task::block_in_place(|| host.terminate()).success(), "seed {seed}");
+}
+
+/// Makes the calls of some time.
+async fn loaded(caller: &Caller, model: Model, seed: u64, time: Duration) -> (Report, Model) {
+    let settings = Settings { clients: 4, calls_per_second: CALLS_PER_SECOND, seed };
+    let mut load = Load::start(caller, model, &Aim::default(), settings);
+    load.calls((time.as_secs_f64() * CALLS_PER_SECOND) as u64).await;
+    load.stop().await
+}
+
+/// How each attack ended, and how often.
+type AttackEnds = BTreeMap<&'static str, BTreeMap<AttackEnd, u64>>;
+
+/// Running attackers, which attack until they are stopped.
+struct Attackers {
+    stop: watch::Sender<bool>,
+    running: JoinSet<AttackEnds>,
+}
+
+impl Attackers {
+    fn start(host: &Host, seed: u64) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut running = JoinSet::new();
+        for number in 0..ATTACKERS {
+            let (attacker, mut stopped) = (Arc::new(Attacker::on(host.address)), stopped.clone());
+            let mut random = Rng::with_seed(seed ^ number);
+            running.spawn(async move {
+                let mut refusals = AttackEnds::new();
+                while !*stopped.borrow() {
+                    let attack = attacker.any(&mut random);
+                    // It may leave before it is refused.
+                    let patience = Duration::from_secs(random.u64(1..8));
+                    let refusal = tokio::select! {
+                        refusal = timeout(patience, attacker.run(attack)) => refusal,
+                        _ = stopped.changed() => break,
+                    };
+                    let Ok(refusal) = refusal else { continue };
+                    *refusals.entry(attack.name()).or_default().entry(refusal).or_default() += 1;
+                }
+                refusals
+            });
+        }
+        Self { stop, running }
+    }
+
+    async fn stop(mut self) -> AttackEnds {
+        self.stop.send_replace(true);
+        let mut all = AttackEnds::new();
+        while let Some(refusals) = self.running.join_next().await {
+            for (attack, refusals) in refusals.expect("an attacker does not panic") {
+                for (refusal, times) in refusals {
+                    *all.entry(attack).or_default().entry(refusal).or_default() += times;
+                }
+            }
+        }
+        all
+    }
+}

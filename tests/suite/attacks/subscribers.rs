@@ -1,0 +1,81 @@
+//! Subscribers that do not read, while large records that they would receive change.
+
+use std::net::SocketAddr;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::api::lrp;
+use crate::harness::database::Kind;
+use crate::harness::event_stream::INSTANCES;
+use crate::harness::host::Installation;
+use crate::harness::watch::Watch;
+use crate::harness::{PATIENCE, modules};
+
+const STALLED: usize = 12;
+/// Each changes a record of this size, in bytes, which an event has twice.
+const UPDATES: usize = 150;
+const RECORD: usize = 900 << 10;
+
+/// Subscribes and reads only the head of the response.
+async fn stalled(address: SocketAddr) -> TcpStream {
+    let mut connection = TcpStream::connect(address).await.expect("the host accepts");
+    let request = format!("POST {INSTANCES} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    connection.write_all(request.as_bytes()).await.expect("the host reads");
+    let mut head = [0; 12];
+    connection.read_exact(&mut head).await.expect("the host answers");
+    assert_eq!(&head, b"HTTP/1.1 200");
+    connection
+}
+
+/// Reads a stream and counts its events of changed LRPs, without parsing them.
+async fn count_changes(connection: TcpStream, received: watch::Sender<usize>) {
+    let (mut connection, mut line) = (BufReader::new(connection), Vec::new());
+    while connection.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+        if line.starts_with(b"event: desired_lrp_changed") {
+            received.send_modify(|received| *received += 1);
+        }
+        line.clear();
+    }
+}
+
+async fn called(client: &reqwest::Client, url: String, request: &impl Message) {
+    let answer = client.post(url).body(request.encode_to_vec()).send().await.expect("the host answers");
+    let body = answer.bytes().await.expect("the answer is whole");
+    let answer = proto::DesiredLrpLifecycleResponse::decode(&body[..]).expect("an answer");
+    assert_eq!(answer.error, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite);
+    let host = installation.serve();
+    let watch = Watch::on(&host);
+    let (sender, mut received) = watch::channel(0);
+    tokio::spawn(count_changes(stalled(host.address).await, sender));
+    let mut subscribers = Vec::new();
+    let client = crate::harness::http_client();
+    let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: vec![b'x'; RECORD] };
+    let desired = proto::DesiredLrp { environment_variables: vec![variable], ..lrp("large") };
+    let desire = proto::DesireLrpRequest { desired_lrp: Some(desired) };
+    called(&client, host.url("/v1/desired_lrp/desire.r2"), &desire).await;
+    for number in 0..UPDATES {
+        if number % (UPDATES / STALLED) == 0 {
+            subscribers.push(stalled(host.address).await);
+        }
+        let update = proto::DesiredLrpUpdate { annotation: Some(number.to_string().into()), ..Default::default() };
+        let request = proto::UpdateDesiredLrpRequest { process_guid: b"large".to_vec(), update: Some(update) };
+        called(&client, host.url("/v1/desired_lrp/update"), &request).await;
+        let event = received.wait_for(|received| *received == number + 1);
+        let event = tokio::time::timeout(PATIENCE, event).await.expect("the event arrives");
+        event.expect("a subscriber that reads is not disconnected");
+    }
+    // The first subscriber was disconnected: its stream breaks off.
+    let mut rest = Vec::new();
+    let end = subscribers[0].read_to_end(&mut rest).await;
+    assert!(end.is_err() || !rest.ends_with(b"0\r\n\r\n"), "a stream that is cut off does not end cleanly");
+    watch.assert_unharmed();
+}

@@ -1,0 +1,102 @@
+//! Translators that compute without end, call newer versions without end, or use all that they have of stack and memory.
+
+use std::sync::Arc;
+
+use bbs::testing::modules::translate::{
+    ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest,
+};
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::modules;
+use crate::harness::server::{Options, Server};
+use crate::translators::{desire_native, list_native};
+
+/// A host whose only translator is the hostile one.
+async fn hostile(kind: Kind) -> Server {
+    let translator: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox());
+    Server::start(Options { kind, translators: vec![translator], ..Options::default() }).await
+}
+
+on_each_database!(flood_of_translated_calls_does_not_delay_native_ones);
+/// Goal: clients of an old version cannot keep native ones from being answered, whatever their translator does, and what
+/// it does ends with its client.
+/// Method: many lists through a translator that never returns, each with a page of the database open. No call of a native
+/// client waits until one of them is stopped; those that find no place get 503; when the clients have gone, others are
+/// served at once.
+async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
+    let server = Arc::new(hostile(kind).await);
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..64 {
+        let server = Arc::clone(&server);
+        flood.spawn(async move { server.post("/v1.1-hostile/spins", []).await });
+    }
+    for at in 0..10 {
+        assert_eq!(list_native(&server).await.len(), at);
+        desire_native(&server, &format!("guid-{at}"), "domain").await;
+    }
+    let first = flood.join_next().await.unwrap().unwrap();
+    assert_eq!((first.status, first.header("retry-after")), (503, "5"), "the native calls came first");
+    flood.shutdown().await;
+    let reply = server.post("/v1.1-hostile/once", []).await;
+    assert!(reply.message::<proto::PingResponse>().available, "no place is taken by what has no client");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_newer_versions_are_counted_for_the_whole_request() {
+    let server = hostile(Kind::Sqlite).await;
+    let (kind, message) = server.post("/v1.1-hostile/forever", []).await.error();
+    assert_eq!(kind, Type::UnknownError);
+    for word in ["\"hostile\"", "called the next version more than 1000 times"] {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+}
+
+/// A translator under another version.
+struct Renumbered {
+    translator: Arc<dyn Translate>,
+    manifest: TranslatorManifest,
+}
+
+impl Translate for Renumbered {
+    fn manifest(&self) -> &TranslatorManifest {
+        &self.manifest
+    }
+
+    fn instances(&self) -> usize {
+        self.translator.instances()
+    }
+
+    fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
+        self.translator.call(method, request)
+    }
+
+    fn events(
+        &self,
+        method: &str,
+        changes: &Arc<[ChangedRecord]>,
+        newer: Vec<TranslatedEvent>,
+    ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>> {
+        self.translator.events(method, changes, newer)
+    }
+}
+
+/// Goal: a chain may be as long as the line of versions: each translator has a stack of its own.
+/// Method: a guest under many versions, each of which uses most of its stack when it calls the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_translator_of_a_chain_has_its_own_stack() {
+    let deep: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox());
+    let minors = 1..=15;
+    let versions: Vec<_> = minors.map(|minor| ApiVersion::new(0, minor)).chain([deep.manifest().onto]).collect();
+    let steps = versions.windows(2).map(|pair| {
+        let manifest = TranslatorManifest { serves: pair[0], onto: pair[1], ..deep.manifest().clone() };
+        Arc::new(Renumbered { translator: Arc::clone(&deep), manifest }) as Arc<dyn Translate>
+    });
+    let translators = steps.collect();
+    let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
+    let reply = server.post("/v0.1/deep", [14]).await;
+    assert!(reply.message::<proto::PingResponse>().available);
+}
