@@ -33,12 +33,12 @@ impl Peer {
 fn names(certificate: &[u8]) -> Option<Map<String, Value>> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let mut names = Map::new();
-    for (who, name) in [("subject", certificate.subject()), ("issuer", certificate.issuer())] {
+    for (role, name) in [("subject", certificate.subject()), ("issuer", certificate.issuer())] {
         let texts = |found: Vec<&str>| found.into_iter().map(Value::from).collect::<Vec<_>>();
         let common = name.iter_common_name().filter_map(|part| part.as_str().ok()).last().unwrap_or_default();
-        names.insert(format!("peer_cert_{who}_common_name"), common.into());
-        names.insert(format!("peer_cert_{who}_organizational_unit"), texts(units(name)).into());
-        names.insert(format!("peer_cert_{who}_organization"), texts(organizations(name)).into());
+        names.insert(format!("peer_cert_{role}_common_name"), common.into());
+        names.insert(format!("peer_cert_{role}_organizational_unit"), texts(units(name)).into());
+        names.insert(format!("peer_cert_{role}_organization"), texts(organizations(name)).into());
     }
     Some(names)
 }

@@ -33,6 +33,11 @@ pub(super) enum HttpError {
         "this host runs as many calls of older API versions as it can at once; send the request again in {RETRY_AFTER_S} s"
     )]
     Busy,
+    #[error(
+        "half of the connections that this port may have are event streams; end some of them, or raise the host's limit of \
+         open files"
+    )]
+    TooManyStreams,
     #[error("{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1")]
     MalformedVersion(String),
     #[error("the body is larger than the {largest} bytes that this method reads")]
@@ -85,7 +90,7 @@ impl IntoResponse for HttpError {
                 with(response, "x-diego-api-max-version", &newest)
             }
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
-            Self::Busy => busy(self.to_string(), RETRY_AFTER_S),
+            Self::Busy | Self::TooManyStreams => busy(self.to_string(), RETRY_AFTER_S),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
             Self::BodyTooLarge { .. } => text(StatusCode::PAYLOAD_TOO_LARGE),
             Self::SlowBody => text(StatusCode::REQUEST_TIMEOUT),

@@ -32,8 +32,8 @@ impl Drop for CountedStream {
     }
 }
 
-/// `open` is the stream's share of the connections.
-/// A subscriber that is too slow is disconnected at once, since its last events may never be taken.
+/// `open` is the stream's share of the connections. A subscriber that is too slow is disconnected at once, since its last
+/// events may never be taken.
 pub(super) fn response(events: EventStream, route: String, metrics: Metrics, open: Option<OpenStream>) -> Response {
     if let Some(open) = &open {
         tokio::spawn(close_when_cut(events.cut(), open.connection()));
