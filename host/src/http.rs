@@ -142,7 +142,8 @@ async fn respond(state: ApiState, request: Request, trace_id: TraceId) -> Result
     let connection = request.extensions().get::<ConnectionHandle>().cloned();
     let body = memory.read(request.into_body(), target.largest_body()).await;
     if let CallTarget::Stream(stream) = target {
-        let open = connection.map(|connection| connection.begin_stream().ok_or(HttpError::TooManyStreams)).transpose()?;
+        let open =
+            connection.map(|connection| connection.begin_stream().ok_or(HttpError::TooManyStreams)).transpose()?;
         let mut response = subscribe(&api, stream, body, &metrics, open)?;
         response.extensions_mut().insert(route);
         response.headers_mut().insert(ANSWERED_VERSION, version);

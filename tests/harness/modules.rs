@@ -71,6 +71,11 @@ pub fn modules_with_unstorable() -> PathBuf {
     modules_with("unstorable", &["tests/guests/unstorable".to_owned()])
 }
 
+/// A modules directory with the default modules followed by one whose results take more memory than a batch may.
+pub fn modules_with_greedy() -> PathBuf {
+    modules_with("greedy", &["tests/guests/greedy".to_owned()])
+}
+
 fn modules_with(name: &str, crates: &[String]) -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(crates.iter().map(String::as_str)).collect();
     made_once(name, hash_of_files(&sources), |folder| {

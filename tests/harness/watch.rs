@@ -1,5 +1,6 @@
 //! Measures a host from outside while it is attacked: its peak memory, and how long a native call takes.
 
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -8,6 +9,9 @@ use super::host::Host;
 
 /// Largest peak memory of a host, whatever a client, a module or a peer sends.
 const PEAK_MEMORY_MB: u64 = 512;
+
+/// Pause between two samples of the memory of a command.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Pause between two native calls.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -51,10 +55,7 @@ impl Watch {
 
     /// The host's peak memory since the start of the watch, in MiB.
     pub fn peak_memory_mb(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the host runs");
-        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("the host has not ended");
-        let kb = line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok());
-        kb.expect("the peak is a number of kB") >> 10
+        peak_memory_mb(self.pid).expect("the host runs")
     }
 
     /// The longest time that a native call took.
@@ -71,5 +72,35 @@ impl Watch {
         println!("peak memory {peak} MiB, slowest native call {slowest:?}");
         assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
         assert!(slowest < LONGEST_CALL, "a native call took {slowest:?}");
+    }
+}
+
+/// The peak memory of a process in MiB; `None` if it has ended.
+fn peak_memory_mb(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
+    let kb = line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok());
+    Some(kb.expect("the peak is a number of kB") >> 10)
+}
+
+/// Runs a command to its end, and asserts that it stayed below the limit of memory. The last sample of its peak may miss
+/// what it takes in its last millisecond.
+pub async fn run_within_memory(command: Command) -> Output {
+    let mut command = tokio::process::Command::from(command);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn();
+    let child = child.expect("the executable starts");
+    let pid = child.id().expect("it was not waited for");
+    let mut output = std::pin::pin!(child.wait_with_output());
+    let mut peak = 0;
+    loop {
+        peak = peak.max(peak_memory_mb(pid).unwrap_or_default());
+        tokio::select! {
+            output = &mut output => {
+                println!("peak memory {peak} MiB");
+                assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
+                return output.expect("the command can be waited for");
+            }
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Attacks by modules, clients, peers and files: none ends the host, takes its memory over the limit or blocks native calls.
 
 mod bodies;
+mod compilation;
 mod connections;
 mod files;
+mod migrations;
 mod peers;
 mod raw_sockets;
 mod records;

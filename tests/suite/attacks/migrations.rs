@@ -1,0 +1,62 @@
+//! Migrations whose results take more memory than a batch may: the units at fault go to quarantine, by the name of the
+//! module, within the limit of memory.
+
+use crate::harness::PATIENCE;
+use crate::harness::database::{Kind, execute, on_each_database, texts};
+use crate::harness::fixture;
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::watch::run_within_memory;
+
+/// The result column of each task, in bytes: carried by every row that continues it.
+const RESULT_BYTES: usize = 20_000;
+/// A power of two, so that halves of halves are of two tasks.
+const TASKS: usize = 8;
+
+/// Tasks whose migration misbehaves in this way.
+async fn greedy(kind: Kind, way: &str) -> Installation {
+    let installation = Installation::new(&modules::modules_with_greedy(), kind);
+    fixture::write_to(&installation.database).await;
+    let opened = installation.database.open().await;
+    for guid in texts(&opened, "SELECT guid FROM tasks ORDER BY guid").await.iter().skip(TASKS) {
+        execute(&opened, &format!("DELETE FROM tasks WHERE guid = '{guid}'")).await;
+    }
+    let result = "x".repeat(RESULT_BYTES);
+    execute(&opened, &format!("UPDATE tasks SET domain = '{way}', result = '{result}'")).await;
+    opened.close().await;
+    installation
+}
+
+/// Runs a command within the limit of memory; returns its exit code and its output.
+async fn run(installation: &Installation, arguments: &[&str]) -> (Option<i32>, String) {
+    let running = run_within_memory(installation.command(arguments));
+    let output = tokio::time::timeout(PATIENCE, running).await.expect("the command ends");
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+on_each_database!(rows_that_continue_one_row_many_times_are_refused);
+async fn rows_that_continue_one_row_many_times_are_refused(kind: Kind) {
+    let installation = greedy(kind, "repeated").await;
+    let (code, checked) = run(&installation, &["migrate", "plan", "--check"]).await;
+    assert_eq!((code, checked.contains("bytes of memory")), (Some(1), true), "{checked}");
+    let (code, stopped) = run(&installation, &["migrate", "up"]).await;
+    assert_eq!((code, stopped.contains("up of migration 1795000070 (greedy")), (Some(1), true), "{stopped}");
+    let (code, migrated) = run(&installation, &["migrate", "up", "--on-unreadable", "quarantine"]).await;
+    assert_eq!(code, Some(0), "{migrated}");
+    let (_, listed) = run(&installation, &["migrate", "quarantine", "list"]).await;
+    assert_eq!(listed.matches("1795000070").count(), TASKS, "{listed}");
+}
+
+on_each_database!(large_results_for_parts_of_a_batch_are_written_in_parts);
+/// Method: the module fails for a batch, and returns as much as a call may for each two of its tasks.
+async fn large_results_for_parts_of_a_batch_are_written_in_parts(kind: Kind) {
+    let installation = greedy(kind, "halves").await;
+    let (code, checked) = run(&installation, &["migrate", "plan", "--check"]).await;
+    assert_eq!(code, Some(0), "{checked}");
+    let (code, migrated) = run(&installation, &["migrate", "up"]).await;
+    assert_eq!(code, Some(0), "{migrated}");
+    let opened = installation.database.open().await;
+    let written = texts(&opened, "SELECT guid FROM tasks WHERE LENGTH(label) = 15728640").await;
+    assert_eq!(written.len(), TASKS);
+    opened.close().await;
+}
