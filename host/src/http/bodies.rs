@@ -35,7 +35,7 @@ struct Patience {
     stalled: Duration,
     /// From the head of a request to the end of its body.
     whole: Duration,
-    /// Of a complete request, for memory.
+    /// Of a complete request, for memory; and for the rest of a body for which there is none.
     memory: Duration,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct ReadBody {
 
 impl Memory {
     /// Reads a body of at most `largest` bytes. One whose announced size is too large is rejected before its first byte.
-    pub(super) async fn read(&self, body: Body, largest: usize) -> Result<ReadBody, BodyError> {
+    pub(super) async fn read(&self, mut body: Body, largest: usize) -> Result<ReadBody, BodyError> {
         if body.is_end_stream() {
             return Ok(ReadBody { bytes: Bytes::new(), counted: None });
         }
@@ -103,8 +103,22 @@ impl Memory {
             return Err(BodyError::TooLarge { largest });
         }
         let mut reading = Reading { memory: self, largest, first: Bytes::new(), rest: BytesMut::new(), counted: None };
-        timeout(self.patience.whole, reading.all(body)).await.unwrap_or(Err(BodyError::Slow))?;
-        Ok(ReadBody { bytes: reading.bytes(), counted: reading.counted })
+        match timeout(self.patience.whole, reading.all(&mut body)).await.unwrap_or(Err(BodyError::Slow)) {
+            Ok(()) => Ok(ReadBody { bytes: reading.bytes(), counted: reading.counted }),
+            Err(BodyError::Busy) => {
+                drop(reading);
+                self.discard(body).await;
+                Err(BodyError::Busy)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the rest of a body without keeping it, so that the client reads the answer, and can send its next request on the
+    /// same connection.
+    async fn discard(&self, mut body: Body) {
+        let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = timeout(self.patience.memory, rest).await;
     }
 
     /// Waits until there is memory for a call with this body.
@@ -141,7 +155,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    async fn all(&mut self, mut body: Body) -> Result<(), BodyError> {
+    async fn all(&mut self, body: &mut Body) -> Result<(), BodyError> {
         loop {
             let frame = timeout(self.memory.patience.stalled, body.frame()).await.map_err(|_| BodyError::Slow)?;
             let Some(frame) = frame else { return Ok(()) };

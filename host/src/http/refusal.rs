@@ -92,8 +92,9 @@ impl IntoResponse for HttpError {
             Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
             Self::Busy | Self::TooManyStreams => busy(self.to_string(), RETRY_AFTER_S),
             Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
-            Self::BodyTooLarge { .. } => text(StatusCode::PAYLOAD_TOO_LARGE),
-            Self::SlowBody => text(StatusCode::REQUEST_TIMEOUT),
+            // The rest of the body is not read, so the connection cannot be used again.
+            Self::BodyTooLarge { .. } => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
+            Self::SlowBody => closing(text(StatusCode::REQUEST_TIMEOUT)),
             Self::NoMemory => busy(self.to_string(), BUSY_RETRY_AFTER_S),
             Self::InterruptedBody(_) => text(StatusCode::BAD_REQUEST),
             // The body is empty, as Diego's is.
@@ -107,6 +108,10 @@ impl IntoResponse for HttpError {
             }
         }
     }
+}
+
+fn closing(response: Response) -> Response {
+    with(response, header::CONNECTION.as_str(), "close")
 }
 
 fn busy(text: String, retry_after_s: u64) -> Response {

@@ -7,9 +7,11 @@ use bbs::testing::modules::translate::{
 };
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
+use bbs_proto::prost::Message;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
+use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::modules;
 use crate::harness::server::{Options, Server};
@@ -43,6 +45,34 @@ async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
     flood.shutdown().await;
     let reply = server.post("/v1.1-hostile/once", []).await;
     assert!(reply.message::<proto::PingResponse>().available, "no place is taken by what has no client");
+}
+
+/// Goal: large records of an old version do not take the place of its small calls.
+/// Method: many more of them at once than are translated at once; a list through the same translators is answered while some
+/// of them wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_records_of_an_old_version_do_not_delay_its_lists() {
+    const RECORDS: usize = 32;
+    let options = Options { kind: Kind::Sqlite, translators: modules::translators(), ..Options::default() };
+    let server = Arc::new(Server::start(options).await);
+    let mut flood = tokio::task::JoinSet::new();
+    for at in 0..RECORDS {
+        let variable = proto::EnvironmentVariable { name: b"LARGE".to_vec(), value: vec![b'x'; 3_000_000] };
+        let lrp = proto::DesiredLrp { environment_variables: vec![variable], ..lrp(&format!("guid-{at}")) };
+        let (server, request) = (Arc::clone(&server), proto::DesireLrpRequest { desired_lrp: Some(lrp) });
+        flood.spawn(async move { server.post("/v1/desired_lrp/desire.r1", request.encode_to_vec()).await });
+    }
+    let mut replies = vec![flood.join_next().await.unwrap().unwrap()];
+    let listed = server.post("/v1/desired_lrps/list.r2", []).await;
+    assert_eq!(listed.message::<proto::DesiredLrPsResponse>().error, None);
+    while let Some(reply) = flood.try_join_next() {
+        replies.push(reply.unwrap());
+    }
+    assert!(replies.len() < RECORDS, "the list waited for all of them");
+    replies.extend(flood.join_all().await);
+    for reply in replies {
+        assert!([200, 503].contains(&reply.status), "{}", reply.text());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Bodies that are too large, too slow, too many, or cut short.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt, stream};
 
@@ -17,6 +18,19 @@ fn impatient() -> Memory {
 
 fn chunks(count: usize, size: usize) -> Body {
     Body::from_stream(stream::iter((0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size]))))
+}
+
+/// The same, and whether it was read to its end.
+fn observed(count: usize, size: usize) -> (Body, Arc<AtomicBool>) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let observer = Arc::clone(&ended);
+    let mut left = count;
+    let next = std::iter::from_fn(move || {
+        observer.store(left == 0, Ordering::Relaxed);
+        left = left.checked_sub(1)?;
+        Some(Ok::<_, Infallible>(vec![7_u8; size]))
+    });
+    (Body::from_stream(stream::iter(next)), ended)
 }
 
 /// Sends these chunks and then nothing.
@@ -64,8 +78,12 @@ async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
     let slow = memory.read(stalled(2, 50 << 10), LARGEST);
     let others = async {
         tokio::task::yield_now().await;
-        let large = memory.read(chunks(8, 16 << 10), LARGEST).await;
+        let (body, ended) = observed(8, 16 << 10);
+        let large = memory.read(body, LARGEST).await;
         assert!(matches!(large, Err(BodyError::Busy)), "{large:?}");
+        assert!(ended.load(Ordering::Relaxed), "its connection can be used again");
+        let endless = memory.read(stalled(8, 16 << 10), LARGEST).await;
+        assert!(matches!(endless, Err(BodyError::Busy)), "{endless:?}");
         memory.read(chunks(1, UNCOUNTED), LARGEST).await.expect("it is small");
     };
     assert!(matches!(tokio::join!(slow, others).0, Err(BodyError::Slow)));
