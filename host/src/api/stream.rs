@@ -15,8 +15,9 @@ use tokio::sync::{Semaphore, watch};
 
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::Stream;
-use super::wire;
+use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
+use crate::log_sampling::LineLimit;
 use crate::model::Text;
 use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
 
@@ -35,6 +36,8 @@ pub(super) struct Streams {
     /// For each translator, taken while it translates events: a slow one keeps one of its instances from calls, and delays
     /// no stream but its own.
     runs: Vec<Semaphore>,
+    /// Log lines about events that cannot be translated: each subscriber that connects again causes one.
+    failures: LineLimit,
 }
 
 /// Ends when its subscriber is too slow, when its events cannot be translated, or when the host stops.
@@ -131,7 +134,7 @@ impl EventStream {
 impl Streams {
     pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
         let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
-        Arc::new(Self { chain, runs })
+        Arc::new(Self { chain, runs, failures: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE) })
     }
 
     /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
@@ -143,10 +146,12 @@ impl Streams {
         let records = wire::changed_records_to(&change.change).into();
         let translated = self.translated(target, change, &records).await;
         let logged = translated.inspect_err(|error| {
+            let Some(left_out) = self.failures.admit() else { return };
             tracing::error!(
                 name: "event_stream_failed",
                 stream = method,
                 reason = %error,
+                left_out,
                 "events cannot be translated; the subscribers of this stream are disconnected, and miss the events \
                  until they connect again"
             );
