@@ -144,6 +144,25 @@ async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
 
 on_each_database!(result_that_the_database_cannot_store_is_refused_by_name);
 
+/// Goal: the name of a unit, which a client chose, does not control the operator's terminal.
+#[tokio::test]
+async fn names_of_units_are_printed_without_control_characters() {
+    const UNIT: &str = "forged\u{1b}[31m";
+    let installation = Installation::new(&modules::modules_with_unstorable(), Kind::Sqlite);
+    fixture::write_to(&installation.database).await;
+    let opened = installation.database.open().await;
+    let first = "guid = (SELECT MIN(guid) FROM tasks)";
+    execute(&opened, &format!("UPDATE tasks SET guid = '{UNIT}', domain = 'long' WHERE {first}")).await;
+    opened.close().await;
+    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    for arguments in [&["list"][..], &["show", UNIT], &["retry"]] {
+        let output = installation.run(&[&["migrate", "quarantine"], arguments].concat());
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert_contains(&shown, &["forged\\u{1b}[31m"]);
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+}
+
 on_each_database!(invalid_replay_file_and_wrong_key_are_refused);
 async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;

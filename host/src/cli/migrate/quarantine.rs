@@ -86,9 +86,14 @@ async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow
         println!("No unit is in quarantine.");
     }
     for entry in &entries {
-        println!("{}  {}", entry.unit, short(entry));
+        println!("{}  {}", name(entry), short(entry));
     }
     Ok(())
+}
+
+/// The unit's name for a terminal: clients choose it.
+fn name(entry: &QuarantineEntry) -> String {
+    entry.unit.escape_debug().to_string()
 }
 
 fn short(entry: &QuarantineEntry) -> String {
@@ -122,7 +127,7 @@ fn long(entry: &QuarantineEntry) -> String {
     let mut line = |name: &str, text: &str| {
         let _ = writeln!(out, "{name:<11} {text}");
     };
-    line("Unit", &entry.unit);
+    line("Unit", &name(entry));
     line("Rows", &format!("{}, as they were at {}", rows(entry), entry.from));
     line("Way", &format!("{} from {} to {}", entry.direction, entry.from, entry.to));
     match entry.module.as_str() {
@@ -155,7 +160,7 @@ async fn retry(Retried { units, module, listed: QuarantineListArgs { config, jso
             fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
         println!("{}", serde_json::to_string_pretty(&fates)?);
     } else {
-        fates.iter().for_each(|(entry, fate)| println!("{}  {}", entry.unit, outcome(fate)));
+        fates.iter().for_each(|(entry, fate)| println!("{}  {}", name(entry), outcome(fate)));
     }
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {
