@@ -77,7 +77,7 @@ fn branches(locals: u32, blocks: u32) -> Function {
 /// Method: nearly as many values and branches as a component may have. It is refused only because it has no exports.
 #[tokio::test]
 async fn component_at_the_limits_is_compiled() {
-    let error = inspected(&functions(1, 1, std::iter::repeat_n(branches(100, 100), 39))).await;
+    let error = inspected(&functions(1, 1, std::iter::repeat_n(branches(100, 100), 33))).await;
     assert!(error.contains("describe"), "{error}");
 }
 

@@ -134,9 +134,9 @@ impl<'a> Totals<'a> {
         at_most(self.code_bytes, limits.code_bytes, "bytes of code")?;
         let mut values = STACK_VALUES + bytes / BYTES_PER_STACK_VALUE + self.parameters;
         for locals in body.get_locals_reader()? {
-            values += u64::from(locals?.0);
+            values = values.saturating_add(locals?.0.into());
         }
-        self.branch_values += values * branches(body, limits)?;
+        self.branch_values = self.branch_values.saturating_add(values.saturating_mul(branches(body, limits)?));
         at_most(self.branch_values, limits.branch_values, "combinations of values and branches")
     }
 }
