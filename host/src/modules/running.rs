@@ -16,8 +16,11 @@ use super::exchange::{Exchange, Slice};
 use super::instance::InstanceState;
 use super::translate::{NextAnswer, NextCall};
 
-/// How long a guest computes before other tasks of its thread run.
-const SLICE: Duration = Duration::from_millis(10);
+/// How long a guest computes before other tasks of its thread run, up to the next tick of the epoch. A native call may wait
+/// for one at each of its steps, so this decides how much a guest without end delays the others.
+const SLICE: Duration = Duration::from_millis(2);
+/// A call that has computed for longer is long.
+const SHORT_CALL: Duration = Duration::from_millis(10);
 
 /// Makes calls into the store's instance give way at the end of a slice, and end when their time is used up.
 pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>) {
@@ -41,8 +44,7 @@ pub(super) enum GuestProgress<T> {
 pub(super) struct RunningGuest<'a, T> {
     guest: BoxFuture<'a, Result<T, CallError>>,
     exchange: Arc<Exchange>,
-    /// Acquired for each further slice of a call that computes longer than one, so that such calls together leave threads
-    /// to all others.
+    /// Acquired for each slice of a long call, so that such calls together leave threads to all others.
     long_calls: &'a Semaphore,
     call_time: Duration,
     /// The time that the guest has computed, without its time in `next`.
@@ -64,7 +66,7 @@ impl<'a, T> RunningGuest<'a, T> {
     pub(super) async fn resume(&mut self, answer: Option<NextAnswer>) -> GuestProgress<T> {
         self.exchange.answer(answer);
         loop {
-            let slice = match self.ran < SLICE {
+            let slice = match self.ran < SHORT_CALL {
                 true => None,
                 false => Some(self.long_calls.acquire().await.expect("the semaphore is never closed")),
             };

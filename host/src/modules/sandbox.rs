@@ -25,8 +25,8 @@ use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
 use crate::files;
 
-/// Interval of the epoch, and so the precision of every deadline.
-const TICK: Duration = Duration::from_millis(10);
+/// Interval of the epoch, and so the precision of every deadline and of the slices of translators.
+const TICK: Duration = Duration::from_millis(2);
 
 /// Most instances at once, over all modules. Each reserves address space, not memory.
 const INSTANCES: u32 = 1_000;
