@@ -99,8 +99,7 @@ pub struct Request {
 /// Upper bound of what a decoded request takes in memory besides its texts, in bytes. One with too many elements is not
 /// decoded.
 pub fn decoded_bytes(body: &[u8]) -> usize {
-    let elements = protobuf::elements(body);
-    if elements > protobuf::MOST_ELEMENTS { 0 } else { elements * protobuf::ELEMENT_BYTES }
+    protobuf::elements(body).unwrap_or(0) * protobuf::ELEMENT_BYTES
 }
 
 /// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the

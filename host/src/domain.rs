@@ -30,8 +30,8 @@ pub enum DomainError {
     Invalid(String),
     #[error("the request cannot be decoded")]
     Undecodable(#[source] prost::DecodeError),
-    #[error("the request has {elements} elements, and at most {most} are read")]
-    TooManyElements { elements: usize, most: usize },
+    #[error("the request has more than {most} elements; send fewer at once")]
+    TooManyElements { most: usize },
     #[error("the request holds a value that its record cannot")]
     Refused(#[source] StoreError),
     #[error("the resource already exists")]

@@ -133,9 +133,8 @@ impl<A: prost::Message + Default> Decoder for CountingDecoder<A> {
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
         // The buffer of a message is in one piece.
-        let (elements, most) = (protobuf::elements(source.chunk()), protobuf::MOST_ELEMENTS);
-        if elements > most {
-            let reason = format!("Locket's answer has {elements} elements, and at most {most} are read");
+        if protobuf::elements(source.chunk()).is_none() {
+            let reason = format!("Locket's answer has more than {} elements", protobuf::MOST_ELEMENTS);
             return Err(Status::resource_exhausted(reason));
         }
         self.0.decode(source)

@@ -11,25 +11,25 @@ pub const ELEMENT_BYTES: usize = 2048;
 /// Nesting below which `prost` does not decode.
 const DEPTH: u32 = 100;
 
-/// The most elements, submessages and texts at all depths, that decoding an encoded message makes. Without a schema, content
-/// may be a submessage or a text: it is counted as what makes more.
+/// The most elements, submessages and texts at all depths, that decoding an encoded message makes; `None` if they are more
+/// than [`MOST_ELEMENTS`]. Without a schema, content may be a submessage or a text: it is counted as what makes more.
 ///
-/// Linear in the length: a byte is part of a key or a length at one depth at most.
-pub fn elements(message: &[u8]) -> usize {
-    scan(message, DEPTH).most
+/// Linear in the length, since a byte is part of a key or a length at one depth at most, and ends at the limit.
+pub fn elements(message: &[u8]) -> Option<usize> {
+    Some(scan(message, DEPTH).most).filter(|most| *most <= MOST_ELEMENTS)
 }
 
 /// The elements of content, if it is a message.
 struct Scan {
     /// `None` if the message has an error. Decoding ends there, so if decoding goes on, the content is a text.
     whole: Option<usize>,
-    /// Until decoding ends, here or at an error.
+    /// Until decoding ends, here or at an error, or until there are too many.
     most: usize,
 }
 
 fn scan(mut rest: &[u8], depth: u32) -> Scan {
     let (mut sum, mut most) = (0, 0);
-    while !rest.is_empty() {
+    while !rest.is_empty() && most.max(sum) <= MOST_ELEMENTS {
         match next(&mut rest, depth) {
             None => return Scan { whole: None, most: most.max(sum) },
             Some(None) => {}
@@ -102,23 +102,23 @@ mod tests {
 
     #[test]
     fn elements_of_all_depths_are_counted() {
-        assert_eq!(elements(b""), 0);
+        assert_eq!(elements(b""), Some(0));
         let action = |user: &str| proto::Action {
             run_action: Some(proto::RunAction { user: user.into(), ..Default::default() }),
             ..Default::default()
         };
         let parallel = proto::ParallelAction { actions: vec![action("a"), action("b")], log_source: b"\x07".to_vec() };
         // Two actions with a run action and its user each, and the log source.
-        assert_eq!(elements(&parallel.encode_to_vec()), 7);
+        assert_eq!(elements(&parallel.encode_to_vec()), Some(7));
         let numbers = proto::DesiredLrp { ports: vec![8080; 100], instances: 7, ..Default::default() };
-        assert!(elements(&numbers.encode_to_vec()) <= 2);
+        assert!(elements(&numbers.encode_to_vec()).unwrap() <= 2);
     }
 
     #[test]
     fn elements_before_an_error_are_counted() {
         let empty = [0x0a, 0].repeat(1000);
         for end in [&b"\x0a\xff\x7f"[..], b"\x0f", b"\x0a", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
-            assert!(elements(&[&empty, end].concat()) >= 1000, "{end:?}");
+            assert!(elements(&[&empty, end].concat()).unwrap() >= 1000, "{end:?}");
         }
         let mut nested = empty.clone();
         for _ in 0..50 {
@@ -132,9 +132,19 @@ mod tests {
             outer.extend(&nested);
             nested = outer;
         }
-        assert_eq!(elements(&nested), 1050);
+        assert_eq!(elements(&nested), Some(1050));
         nested.pop();
-        assert!(elements(&nested) >= 1049, "cut short");
+        assert!(elements(&nested).unwrap() >= 1049, "cut short");
+    }
+
+    #[test]
+    fn counting_ends_at_the_limit() {
+        let empty = |count: usize| [0x0a, 0].repeat(count);
+        assert_eq!(elements(&empty(MOST_ELEMENTS)), Some(MOST_ELEMENTS));
+        assert_eq!(elements(&empty(MOST_ELEMENTS + 1)), None);
+        // In a submessage of 131,070 bytes, beside the element that it is itself.
+        let nested = |count: usize| [&[0x0a, 0xfe, 0xff, 0x07], &empty(65_535)[..], &empty(count)].concat();
+        assert_eq!((elements(&nested(0)), elements(&nested(1))), (Some(MOST_ELEMENTS), None));
     }
 
     #[test]
@@ -144,7 +154,7 @@ mod tests {
             let value = text.repeat(100_000 / text.len()).into_bytes();
             let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value };
             let lrp = proto::DesiredLrp { environment_variables: vec![variable; 10], ..Default::default() };
-            let found = elements(&lrp.encode_to_vec());
+            let found = elements(&lrp.encode_to_vec()).unwrap();
             assert!(found <= 30 + 100, "{found} in {text}");
         }
     }

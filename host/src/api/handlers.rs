@@ -28,9 +28,8 @@ pub(super) struct HandlerCall<'a> {
 impl HandlerCall<'_> {
     /// Counts the elements first, also of requests that translators make.
     fn decode<M: Message + Default>(self) -> Result<M, DomainError> {
-        let elements = protobuf::elements(self.body);
-        if elements > protobuf::MOST_ELEMENTS {
-            return Err(DomainError::TooManyElements { elements, most: protobuf::MOST_ELEMENTS });
+        if protobuf::elements(self.body).is_none() {
+            return Err(DomainError::TooManyElements { most: protobuf::MOST_ELEMENTS });
         }
         M::decode(self.body).map_err(DomainError::Undecodable)
     }

@@ -73,7 +73,7 @@ fn actions(action: &Action) -> usize {
 /// The definition of a run, whose elements may take more than its texts.
 fn message(message: &impl Message) -> usize {
     let encoded = message.encode_to_vec();
-    COPIES * encoded.len() + ELEMENT * protobuf::elements(&encoded)
+    COPIES * encoded.len() + ELEMENT * protobuf::elements(&encoded).unwrap_or(protobuf::MOST_ELEMENTS)
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ const CAUSES: [&str; 7] = [
     "ran longer",
     "Invalid field",
     "instances are busy",
-    "elements, and at most",
+    "more than 65536 elements",
 ];
 
 const MIB: usize = 1 << 20;
