@@ -1,6 +1,7 @@
 //! Measures a host from outside while it is attacked: its peak memory, and how long a native call takes.
 
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -24,6 +25,8 @@ pub struct Watch {
     pid: u32,
     calls: JoinHandle<()>,
     slowest: tokio::sync::watch::Receiver<Duration>,
+    /// The host's resident memory after each call, in MiB.
+    resident_mb: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Watch {
@@ -37,6 +40,8 @@ impl Watch {
         // If the kernel refuses, the peak is that of the whole run.
         let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         let (sender, slowest) = tokio::sync::watch::channel(Duration::ZERO);
+        let resident_mb = Arc::<Mutex<Vec<u64>>>::default();
+        let samples = Arc::clone(&resident_mb);
         let calls = tokio::spawn(async move {
             loop {
                 let began = Instant::now();
@@ -47,15 +52,23 @@ impl Watch {
                     *slowest = (*slowest).max(began.elapsed());
                     is_slower
                 });
+                samples.lock().unwrap().extend(memory_mb(pid, "VmRSS"));
                 tokio::time::sleep(INTERVAL).await;
             }
         });
-        Self { pid, calls, slowest }
+        Self { pid, calls, slowest, resident_mb }
     }
 
     /// The host's peak memory since the start of the watch, in MiB.
     pub fn peak_memory_mb(&self) -> u64 {
-        peak_memory_mb(self.pid).expect("the host runs")
+        memory_mb(self.pid, "VmHWM").expect("the host runs")
+    }
+
+    /// The median of the host's resident memory since the start of the watch or the last call of this, in MiB.
+    pub fn median_memory_mb(&self) -> u64 {
+        let mut samples = std::mem::take(&mut *self.resident_mb.lock().unwrap());
+        samples.sort_unstable();
+        samples[samples.len() / 2]
     }
 
     /// The longest time that a native call took.
@@ -75,12 +88,12 @@ impl Watch {
     }
 }
 
-/// The peak memory of a process in MiB; `None` if it has ended.
-fn peak_memory_mb(pid: u32) -> Option<u64> {
+/// A size in the status of a process, in MiB; `None` if it has ended.
+fn memory_mb(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
     let kb = line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok());
-    Some(kb.expect("the peak is a number of kB") >> 10)
+    Some(kb.expect("the size is a number of kB") >> 10)
 }
 
 /// Runs a command to its end, and asserts that it stayed below the limit of memory. The last sample of its peak may miss
@@ -93,7 +106,7 @@ pub async fn run_within_memory(command: Command) -> Output {
     let mut output = std::pin::pin!(child.wait_with_output());
     let mut peak = 0;
     loop {
-        peak = peak.max(peak_memory_mb(pid).unwrap_or_default());
+        peak = peak.max(memory_mb(pid, "VmHWM").unwrap_or_default());
         tokio::select! {
             output = &mut output => {
                 println!("peak memory {peak} MiB");
