@@ -1,7 +1,7 @@
 //! The API under Diego's load: desire, claim and start LRPs, list scheduling infos, list LRPs by cell. Over HTTP, against
 //! this host as a process on each of the databases, and against any other BBS in the same run. Then convergence of this
-//! host: at rest, and after the loss of one cell of a hundred. Prints rates, latencies and memory; asserts nothing about
-//! time.
+//! host: at rest, and after the loss of one cell of a hundred. Prints rates, latencies, processor time of the host for each
+//! call, and memory; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
@@ -196,7 +196,7 @@ impl Bbs {
         let mut times = Histogram::<u64>::new(3).expect("three digits");
         let count = of.end - of.start;
         self.forget_peak();
-        let began = Instant::now();
+        let (began, processor) = (Instant::now(), self.processor_seconds());
         let timed = stream::iter(of).map(|at| {
             let call = call(at);
             async {
@@ -212,7 +212,11 @@ impl Bbs {
         let spent = began.elapsed();
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
         let rate = count as f64 / spent.as_secs_f64();
-        println!("  {what:<24}{rate:>9.0} /s   p50 {:>8.2} ms   p99 {:>8.2} ms   {}", at(0.5), at(0.99), self.peak());
+        let processor = self.processor_seconds().zip(processor).map(|(after, before)| after - before);
+        let processor =
+            processor.map_or_else(String::new, |seconds| format!("cpu {:>4.0} us   ", seconds / count as f64 * 1e6));
+        let (p50, p99) = (at(0.5), at(0.99));
+        println!("  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}", self.peak());
     }
 
     /// Times a list of all records, read as a stream to its end.
@@ -257,6 +261,15 @@ impl Bbs {
             // Not permitted for another user's process: then the peak is that of its lifetime.
             let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
         }
+    }
+
+    /// What the process has spent in user and kernel mode. Less noisy than rates where clients and database share the
+    /// processors.
+    fn processor_seconds(&self) -> Option<f64> {
+        // Linux counts them in hundredths of a second. The name of the program, in parentheses, may contain spaces.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
+        let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+        Some(ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
     }
 
     fn peak(&self) -> String {
