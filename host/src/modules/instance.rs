@@ -12,7 +12,7 @@ use super::exchange::Exchange;
 use super::limits::Limits;
 use super::log::{LogBudget, ModuleLog};
 use super::memory::MemoryShare;
-use super::sandbox::Sandbox;
+use super::sandbox::{Sandbox, Ticking};
 
 /// A component linked to the imports of its contract.
 pub(super) trait Linked: Send + Sync {
@@ -137,7 +137,7 @@ impl<L: Linked> Instances<L> {
             return Err(CallError::Busy { instances: most });
         }
         state.running += 1;
-        Ok(RunningSlot { pool: self, idle: state.idle.pop() })
+        Ok(RunningSlot { pool: self, idle: state.idle.pop(), _ticking: self.sandbox.ticking() })
     }
 
     /// A store for a new instance. A start function runs under the same limits as a call.
@@ -220,6 +220,7 @@ pub(super) struct RunningSlot<'a, L: Linked> {
     pool: &'a Instances<L>,
     /// An instance that has run before.
     pub(super) idle: Option<Instance<L::Guest>>,
+    _ticking: Ticking<'a>,
 }
 
 impl<L: Linked> RunningSlot<'_, L> {

@@ -20,12 +20,13 @@ use self::artifacts::Artifacts;
 pub use self::artifacts::{CacheError, CacheFolders};
 use self::complexity::{ComplexityError, Excess};
 use self::ticker::Ticker;
+pub(super) use self::ticker::Ticking;
 pub use super::limits::{CodeLimits, Limits};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
 use crate::files;
 
-/// Interval of the epoch, and so the precision of every deadline and of the slices of translators.
+/// Interval of the epoch while calls run, and so the precision of every deadline and of the slices of translators.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Most instances at once, over all modules. Each reserves address space, not memory.
@@ -43,8 +44,7 @@ const CORE_MODULE: &[u8; 8] = b"\0asm\x01\0\0\0";
 
 /// The engine with its limits and its cache. One per process.
 pub struct Sandbox {
-    // Dropped first: it holds a weak reference to the engine.
-    _ticker: Ticker,
+    ticker: Ticker,
     engine: Engine,
     limits: Limits,
     artifacts: Option<Artifacts>,
@@ -103,9 +103,10 @@ impl Sandbox {
     pub fn new(limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
         let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
         let artifacts = cache.map(|folders| Artifacts::open(folders, &engine));
-        let ticker = Ticker::start(&engine, TICK).map_err(SandboxError::Ticker)?;
+        let ticked = engine.clone();
+        let ticker = Ticker::start(TICK, move || ticked.increment_epoch()).map_err(SandboxError::Ticker)?;
         Ok(Self {
-            _ticker: ticker,
+            ticker,
             engine,
             artifacts,
             compiled: AtomicUsize::new(0),
@@ -132,6 +133,11 @@ impl Sandbox {
 
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Makes time pass for a call, which is interrupted at the end of its own.
+    pub(super) fn ticking(&self) -> Ticking<'_> {
+        self.ticker.ticking()
     }
 
     /// The memory of a new instance of a translator.

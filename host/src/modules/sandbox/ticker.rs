@@ -1,34 +1,93 @@
-//! The thread that increments the engine's epoch, which interrupts calls that exceed their deadline. Lives as long as its
-//! sandbox.
+//! The thread that increments the engine's epoch while calls run, which interrupts those that exceed their deadline. Lives as
+//! long as its sandbox.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use wasmtime::Engine;
+/// Ticks without a call after which the thread sleeps until the next call. Waking it for each of many short calls would cost
+/// more than these ticks.
+const TICKS_AT_REST: u32 = 50;
 
 pub(super) struct Ticker {
-    stop: Option<Sender<()>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+#[derive(Default)]
+struct Shared {
+    running_calls: AtomicUsize,
+    is_asleep: AtomicBool,
+    is_stopped: AtomicBool,
+}
+
+/// Keeps the ticker ticking until it is dropped.
+#[must_use]
+pub(in crate::modules) struct Ticking<'a>(&'a Ticker);
+
 impl Ticker {
-    pub(super) fn start(engine: &Engine, tick: Duration) -> std::io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let engine = engine.weak();
-        let thread = std::thread::Builder::new().name("bbs-epoch".to_owned()).spawn(move || {
-            while stopped.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
-                let Some(engine) = engine.upgrade() else { return };
-                engine.increment_epoch();
-            }
+    /// Calls `tick` at each interval while a call runs.
+    pub(super) fn start(interval: Duration, tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let thread = thread::Builder::new().name("bbs-epoch".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.tick_while_calls_run(interval, tick)
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Ticks for one more call.
+    pub(super) fn ticking(&self) -> Ticking<'_> {
+        self.shared.running_calls.fetch_add(1, Ordering::SeqCst);
+        if self.shared.is_asleep.load(Ordering::SeqCst) {
+            self.wake();
+        }
+        Ticking(self)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Shared {
+    fn tick_while_calls_run(&self, interval: Duration, tick: impl Fn()) {
+        let mut at_rest = 0;
+        while !self.is_stopped.load(Ordering::SeqCst) {
+            if at_rest < TICKS_AT_REST {
+                thread::park_timeout(interval);
+                tick();
+                at_rest = if self.has_calls() { 0 } else { at_rest + 1 };
+            } else {
+                self.is_asleep.store(true, Ordering::SeqCst);
+                // A call that began before the line above did not wake this thread.
+                if !self.has_calls() {
+                    thread::park();
+                }
+                self.is_asleep.store(false, Ordering::SeqCst);
+                at_rest = 0;
+            }
+        }
+    }
+
+    fn has_calls(&self) -> bool {
+        self.running_calls.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Drop for Ticking<'_> {
+    fn drop(&mut self) {
+        self.0.shared.running_calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             // The thread only waits and counts, and cannot panic.
             let _ = thread.join();
@@ -38,15 +97,58 @@ impl Drop for Ticker {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+
     use super::*;
+
+    /// Far above the time until the ticker sleeps.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn ticker() -> (Ticker, Receiver<()>) {
+        let (ticks, received) = mpsc::channel();
+        let tick = move || {
+            let _ = ticks.send(());
+        };
+        (Ticker::start(Duration::from_millis(1), tick).expect("a thread starts"), received)
+    }
+
+    fn wait_until_asleep(ticker: &Ticker, ticks: &Receiver<()>) {
+        while !ticker.shared.is_asleep.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        while ticks.try_recv().is_ok() {}
+    }
+
+    #[test]
+    fn ticks_while_a_call_runs_and_sleeps_afterwards() {
+        let (ticker, ticks) = ticker();
+        for _ in 0..3 {
+            wait_until_asleep(&ticker, &ticks);
+            assert_eq!(ticks.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+            let calls = [ticker.ticking(), ticker.ticking()];
+            for _ in 0..2 * TICKS_AT_REST {
+                ticks.recv_timeout(PATIENCE).expect("two calls run");
+            }
+            let [first, second] = calls;
+            drop(first);
+            for _ in 0..2 * TICKS_AT_REST {
+                ticks.recv_timeout(PATIENCE).expect("one call runs");
+            }
+            drop(second);
+        }
+    }
 
     #[test]
     fn thread_ends_when_the_ticker_is_dropped() {
-        let engine = Engine::default();
-        let ticker = Ticker::start(&engine, Duration::from_millis(1)).expect("a thread starts");
-        let handle = ticker.thread.as_ref().expect("it runs").thread().id();
-        assert_ne!(handle, std::thread::current().id());
-        // Dropping joins the thread, so this test ends only if the thread does.
-        drop(ticker);
+        for is_asleep in [false, true] {
+            let (ticker, ticks) = ticker();
+            if is_asleep {
+                wait_until_asleep(&ticker, &ticks);
+            }
+            // Dropping joins the thread, so this test ends only if the thread does.
+            drop(ticker);
+            while ticks.try_recv().is_ok() {}
+            assert_eq!(ticks.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+        }
     }
 }
