@@ -11,12 +11,12 @@ use std::time::Duration;
 const TICKS_AT_REST: u32 = 50;
 
 pub(super) struct Ticker {
-    shared: Arc<Shared>,
+    state: Arc<TickerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct TickerState {
     running_calls: AtomicUsize,
     is_asleep: AtomicBool,
     is_stopped: AtomicBool,
@@ -29,18 +29,18 @@ pub(in crate::modules) struct Ticking<'a>(&'a Ticker);
 impl Ticker {
     /// Calls `tick` at each interval while a call runs.
     pub(super) fn start(interval: Duration, tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let state = Arc::<TickerState>::default();
         let thread = thread::Builder::new().name("bbs-epoch".to_owned()).spawn({
-            let shared = Arc::clone(&shared);
-            move || shared.tick_while_calls_run(interval, tick)
+            let state = Arc::clone(&state);
+            move || state.tick_while_calls_run(interval, tick)
         })?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { state, thread: Some(thread) })
     }
 
     /// Ticks for one more call.
     pub(super) fn ticking(&self) -> Ticking<'_> {
-        self.shared.running_calls.fetch_add(1, Ordering::SeqCst);
-        if self.shared.is_asleep.load(Ordering::SeqCst) {
+        self.state.running_calls.fetch_add(1, Ordering::SeqCst);
+        if self.state.is_asleep.load(Ordering::SeqCst) {
             self.wake();
         }
         Ticking(self)
@@ -53,7 +53,7 @@ impl Ticker {
     }
 }
 
-impl Shared {
+impl TickerState {
     fn tick_while_calls_run(&self, interval: Duration, tick: impl Fn()) {
         let mut at_rest = 0;
         while !self.is_stopped.load(Ordering::SeqCst) {
@@ -80,13 +80,13 @@ impl Shared {
 
 impl Drop for Ticking<'_> {
     fn drop(&mut self) {
-        self.0.shared.running_calls.fetch_sub(1, Ordering::SeqCst);
+        self.0.state.running_calls.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.shared.is_stopped.store(true, Ordering::SeqCst);
+        self.state.is_stopped.store(true, Ordering::SeqCst);
         self.wake();
         if let Some(thread) = self.thread.take() {
             // The thread only waits and counts, and cannot panic.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn wait_until_asleep(ticker: &Ticker, ticks: &Receiver<()>) {
-        while !ticker.shared.is_asleep.load(Ordering::SeqCst) {
+        while !ticker.state.is_asleep.load(Ordering::SeqCst) {
             thread::yield_now();
         }
         while ticks.try_recv().is_ok() {}
