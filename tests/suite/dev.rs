@@ -3,12 +3,20 @@
 use std::path::Path;
 use std::process::Command;
 
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::{self, host::Host, host::Installation, modules};
 
 fn dev(data: &Path) -> Host {
+    dev_with_cells(data, 1)
+}
+
+fn dev_with_cells(data: &Path, cells: u16) -> Host {
     let mut command = Command::new(harness::bbs());
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
+    command.args(["--cells", &cells.to_string()]);
     // The cache of compiled modules that the tests share.
     command.env("XDG_CACHE_HOME", harness::once::folder()).env_remove("CACHE_DIRECTORY");
     Host::start(command, "serving diego's api")
@@ -37,13 +45,16 @@ fn contains(haystack: &[u8], needle: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dev_serves_and_the_two_requests_it_prints_work() {
+async fn dev_serves_and_the_requests_that_it_prints_work() {
     let folder = tempfile::tempdir().unwrap();
     let mut host = dev(folder.path());
     let create = host.wait_for_line(|line| line.contains("/v0.9/desired_lrps/create"));
     let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
     assert_eq!(follow(&create).await, b"", "an LRP created without an error is an empty response");
     assert!(contains(&follow(&list).await, "hello"));
+    let running = host.wait_for_line(|line| line.contains("/v1/actual_lrps/list"));
+    wait_for(&mut host, &["dev-cell-1: instance 0 of hello runs"]);
+    assert!(contains(&follow(&running).await, "dev-cell-1"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,6 +66,102 @@ async fn dev_keeps_its_database_between_runs() {
     let mut host = dev(folder.path());
     let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
     assert!(contains(&follow(&list).await, "hello"));
+}
+
+async fn call(host: &Host, method: &str, request: &impl Message) {
+    let url = host.url(&format!("/v1/{method}"));
+    let response = crate::harness::http_client().post(url).body(request.encode_to_vec()).send().await.unwrap();
+    let answer = response.bytes().await.unwrap();
+    let answer = proto::DesiredLrpLifecycleResponse::decode(answer).unwrap();
+    assert_eq!(answer.error, None, "{method}");
+}
+
+fn action(path: &str) -> Option<proto::Action> {
+    let run = proto::RunAction { path: path.into(), user: "me".into(), ..Default::default() };
+    Some(proto::Action { run_action: Some(run), ..Default::default() })
+}
+
+async fn desire(host: &Host, process_guid: &str, path: &str, instances: i32) {
+    let source = proto::MetricTagValue { r#static: process_guid.into(), ..Default::default() };
+    let lrp = proto::DesiredLrp {
+        process_guid: process_guid.into(),
+        domain: "dev".into(),
+        root_fs: "preloaded:cflinuxfs4".into(),
+        instances,
+        action: action(path),
+        ports: vec![8080],
+        metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
+        ..Default::default()
+    };
+    call(host, "desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+}
+
+/// Waits until each of these lines was printed, in any order.
+#[track_caller]
+fn wait_for(host: &mut Host, lines: &[&str]) {
+    let mut missing = lines.to_vec();
+    while !missing.is_empty() {
+        let line = host.wait_for_line(|line| missing.contains(&line));
+        missing.retain(|wanted| *wanted != line);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_cells_run_instances_until_they_are_not_desired() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev_with_cells(folder.path(), 2);
+    desire(&host, "app", "/bin/app", 3).await;
+    host.wait_for_line(|line| line.ends_with("instance 2 of app runs"));
+    let update = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
+    let update = proto::UpdateDesiredLrpRequest { process_guid: b"app".to_vec(), update: Some(update) };
+    call(&host, "desired_lrp/update", &update).await;
+    host.wait_for_line(|line| line.ends_with("instance 2 of app stopped"));
+    call(&host, "desired_lrp/remove", &proto::RemoveDesiredLrpRequest { process_guid: b"app".to_vec() }).await;
+    host.wait_for_line(|line| line.ends_with("instance 0 of app stopped"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_cells_share_instances_and_a_cell_that_is_gone_loses_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev_with_cells(folder.path(), 2);
+    desire(&host, "app", "/bin/app", 1).await;
+    wait_for(&mut host, &["dev-cell-1: instance 0 of app runs"]);
+    desire(&host, "other", "/bin/app", 1).await;
+    wait_for(&mut host, &["dev-cell-2: instance 0 of other runs"]);
+    assert!(host.terminate().success());
+    let mut host = dev_with_cells(folder.path(), 1);
+    wait_for(
+        &mut host,
+        &[
+            "dev-cell-2: instance 0 of other crashed: its cell does not run any more",
+            "dev-cell-1: instance 0 of other runs",
+        ],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_cells_run_tasks_and_what_runs_bin_false_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev_with_cells(folder.path(), 1);
+    desire(&host, "faulty", "/bin/false", 1).await;
+    let crash = "dev-cell-1: instance 0 of faulty crashed: /bin/false ended with exit status 1";
+    for _ in 0..3 {
+        host.wait_for_line(|line| line == crash);
+    }
+    for (guid, path) in [("sound", "/bin/true"), ("failing", "/bin/false")] {
+        let definition = proto::TaskDefinition {
+            root_fs: "preloaded:cflinuxfs4".into(),
+            action: action(path),
+            ..Default::default()
+        };
+        let request = proto::DesireTaskRequest {
+            task_definition: Some(definition),
+            task_guid: guid.into(),
+            domain: "dev".into(),
+        };
+        call(&host, "tasks/desire.r2", &request).await;
+    }
+    wait_for(&mut host, &["dev-cell-1: task sound completed", "dev-cell-1: task failing failed"]);
 }
 
 on_each_database!(a_new_migration_runs_at_the_next_start_of_the_same_host);

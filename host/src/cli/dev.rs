@@ -1,5 +1,7 @@
 //! `bbs dev`: runs everything with one command, to try the host and to write migrations. Builds the modules, opens an
-//! embedded database in a folder of its own, serves, and prints two requests to try.
+//! embedded database in a folder of its own, serves, simulates cells, and prints requests to try.
+
+mod cells;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest};
 use crate::progress::Progress;
 use crate::startup;
+use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
@@ -30,6 +33,10 @@ pub struct DevCommand {
     /// A folder of built modules to use as it is, instead of building them.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
+    /// The number of simulated cells. They start and stop instances and run tasks, half a second each, without containers;
+    /// whatever runs `/bin/false` fails.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    cells: u16,
 }
 
 impl DevCommand {
@@ -61,8 +68,23 @@ impl DevCommand {
         if self.modules.is_none() {
             build_modules(&config).await?;
         }
-        startup::serve(config, logs.level(), |served| print!("{}", welcome(served))).await?;
+        let announce = |served: &startup::Served| {
+            print!("{}", welcome(served));
+            simulate(self.cells, served.address);
+        };
+        startup::serve(config, logs.level(), announce).await?;
         Ok(())
+    }
+}
+
+/// Runs the cells until the process ends.
+fn simulate(cells: u16, host: SocketAddr) {
+    if cells == 0 {
+        return;
+    }
+    match SimulatedCells::new(host, cells) {
+        Ok(cells) => drop(tokio::spawn(cells.run())),
+        Err(error) => tracing::error!(error = &*error, "there are no simulated cells; instances wait"),
     }
 }
 
@@ -88,7 +110,7 @@ fn welcome(served: &startup::Served) -> String {
          Serving Diego's API at {host} (data version {data_version}; {migrations} migrations \
          and {translators} translators, all WebAssembly).\n\
          \n\
-         Two requests to try:\n\
+         Requests to try:\n\
          \n\
          1. Create an LRP as a client of API version 0.9 would; translators convert it to today's API:\n\
          \n\
@@ -97,6 +119,10 @@ fn welcome(served: &startup::Served) -> String {
          2. List it as today's Diego does:\n\
          \n\
          \x20  curl -sS -X POST {host}/v1/desired_lrps/list.r3 | strings\n\
+         \n\
+         3. See where it runs, unless there are no cells:\n\
+         \n\
+         \x20  curl -sS -X POST {host}/v1/actual_lrps/list | strings\n\
          \n\
          Stop with Ctrl-C.\n"
     )

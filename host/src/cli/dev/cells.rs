@@ -1,0 +1,246 @@
+//! Simulated cells for `bbs dev`: they claim and start instances and run tasks as reps do, but without containers. They are
+//! clients of the API, and all that they know is in its records, so they continue after a restart.
+
+mod steps;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bbs_proto::models as proto;
+use prost::Message;
+use reqwest::Client;
+use uuid::Uuid;
+
+use crate::clock::{Clock, SystemClock};
+use crate::tls;
+use steps::{InstanceStep, Load, TaskStep, fails};
+
+/// Pause between two rounds; longer after a round that took long.
+const PAUSE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The port of the cell's machine that leads to the first port of each container.
+const FIRST_HOST_PORT: u32 = 61_001;
+
+pub(super) struct SimulatedCells {
+    client: Client,
+    host: String,
+    cells: u16,
+    /// What runs on the cells, by instance guid.
+    running: BTreeMap<Vec<u8>, String>,
+}
+
+impl SimulatedCells {
+    /// This number of cells for the host at an address.
+    ///
+    /// # Errors
+    /// No connections can be made in this process.
+    pub(super) fn new(host: SocketAddr, cells: u16) -> anyhow::Result<Self> {
+        tls::choose_cryptography();
+        let client = Client::builder().no_proxy().timeout(TIMEOUT).build().context("cannot simulate cells")?;
+        Ok(Self { client, host: format!("http://{host}"), cells, running: BTreeMap::new() })
+    }
+
+    /// Works until it is dropped.
+    pub(super) async fn run(mut self) {
+        loop {
+            let began = Instant::now();
+            if let Err(error) = self.round().await {
+                tracing::warn!(error = &*error, "the simulated cells cannot reach the host; they try again");
+            }
+            // A large database is not listed all the time.
+            tokio::time::sleep(PAUSE.max(began.elapsed() * 9)).await;
+        }
+    }
+
+    /// Makes the steps that are due for all instances and tasks.
+    async fn round(&mut self) -> anyhow::Result<()> {
+        let instances: proto::ActualLrPsResponse =
+            self.call("actual_lrps/list", &proto::ActualLrPsRequest::default()).await?;
+        complete(instances.error)?;
+        // Listed later than the instances, so that each of them is among these unless it is not desired any more.
+        let desired = self.desired_instances().await?;
+        let tasks: proto::TasksResponse = self.call("tasks/list.r3", &proto::TasksRequest::default()).await?;
+        complete(tasks.error)?;
+        self.print_stopped(&instances.actual_lrps);
+        let mut load = Load::of(self.cells, &instances.actual_lrps, &tasks.tasks);
+        let now_ns = SystemClock.now_ns();
+        for row in &instances.actual_lrps {
+            let key = row.actual_lrp_key.clone().unwrap_or_default();
+            let is_desired = desired.get(&key.process_guid).is_some_and(|instances| key.index < *instances);
+            let Some(step) = InstanceStep::of(row, is_desired, self.cells, now_ns) else { continue };
+            self.advance(row, step, &mut load).await?;
+        }
+        for task in &tasks.tasks {
+            match TaskStep::of(task, now_ns) {
+                Some(TaskStep::Start) => self.start_task(task, load.place()).await?,
+                Some(TaskStep::Complete) => self.complete_task(task).await?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of instances of each desired LRP.
+    async fn desired_instances(&self) -> anyhow::Result<BTreeMap<Vec<u8>, i32>> {
+        let request = proto::DesiredLrPsRequest::default();
+        let answer: proto::DesiredLrpSchedulingInfosResponse =
+            self.call("desired_lrp_scheduling_infos/list", &request).await?;
+        complete(answer.error)?;
+        let infos = answer.desired_lrp_scheduling_infos.into_iter();
+        Ok(infos.filter_map(|info| Some((info.desired_lrp_key?.process_guid, info.instances))).collect())
+    }
+
+    /// Prints which containers were stopped since the last round.
+    fn print_stopped(&mut self, rows: &[proto::ActualLrp]) {
+        let running = rows.iter().filter(|row| steps::runs_on(row, self.cells));
+        let running = running.filter_map(|row| Some((row.actual_lrp_instance_key.clone()?.instance_guid, label(row))));
+        let before = std::mem::replace(&mut self.running, running.collect());
+        for (_, label) in before.iter().filter(|(guid, _)| !self.running.contains_key(*guid)) {
+            println!("{label} stopped");
+        }
+    }
+
+    async fn advance(&self, row: &proto::ActualLrp, step: InstanceStep, load: &mut Load) -> anyhow::Result<()> {
+        match step {
+            InstanceStep::Claim => self.claim(row, load.place()).await,
+            InstanceStep::Start => self.start(row).await,
+            InstanceStep::Stop => self.remove(row).await,
+            InstanceStep::Lose => self.crash(row, "its cell does not run any more").await,
+        }
+    }
+
+    async fn claim(&self, row: &proto::ActualLrp, cell_id: String) -> anyhow::Result<()> {
+        let instance =
+            proto::ActualLrpInstanceKey { instance_guid: Uuid::new_v4().to_string().into(), cell_id: cell_id.into() };
+        let key = row.actual_lrp_key.clone().unwrap_or_default();
+        let request = proto::ClaimActualLrpRequest {
+            process_guid: key.process_guid,
+            index: key.index,
+            actual_lrp_instance_key: Some(instance),
+        };
+        self.submit("actual_lrps/claim", &request).await?;
+        Ok(())
+    }
+
+    /// Runs an instance whose start time is over, or has it fail, as its desired LRP says.
+    async fn start(&self, row: &proto::ActualLrp) -> anyhow::Result<()> {
+        let key = row.actual_lrp_key.clone().unwrap_or_default();
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
+        let answer: proto::DesiredLrpResponse = self.call("desired_lrps/get_by_process_guid.r3", &request).await?;
+        // Removed since it was listed; the next round stops the instance.
+        let Some(desired) = answer.desired_lrp else { return Ok(()) };
+        if fails(desired.action.as_ref()) {
+            return self.crash(row, "/bin/false ended with exit status 1").await;
+        }
+        let request = proto::StartActualLrpRequest {
+            actual_lrp_key: Some(key),
+            actual_lrp_instance_key: row.actual_lrp_instance_key.clone(),
+            actual_lrp_net_info: Some(net_info(&desired.ports)),
+            routable: Some(true),
+            availability_zone: b"dev".to_vec(),
+            ..Default::default()
+        };
+        if self.submit("actual_lrps/start.r1", &request).await? {
+            println!("{} runs", label(row));
+        }
+        Ok(())
+    }
+
+    async fn crash(&self, row: &proto::ActualLrp, reason: &str) -> anyhow::Result<()> {
+        let request = proto::CrashActualLrpRequest {
+            actual_lrp_key: row.actual_lrp_key.clone(),
+            actual_lrp_instance_key: row.actual_lrp_instance_key.clone(),
+            error_message: reason.into(),
+        };
+        if self.submit("actual_lrps/crash", &request).await? {
+            println!("{} crashed: {reason}", label(row));
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, row: &proto::ActualLrp) -> anyhow::Result<()> {
+        let key = row.actual_lrp_key.clone().unwrap_or_default();
+        let request = proto::RemoveActualLrpRequest {
+            process_guid: key.process_guid,
+            index: key.index,
+            actual_lrp_instance_key: row.actual_lrp_instance_key.clone(),
+        };
+        self.submit("actual_lrps/remove", &request).await?;
+        Ok(())
+    }
+
+    async fn start_task(&self, task: &proto::Task, cell_id: String) -> anyhow::Result<()> {
+        let what = format!("{cell_id}: task {}", text(&task.task_guid));
+        let request = proto::StartTaskRequest { task_guid: task.task_guid.clone(), cell_id: cell_id.into() };
+        let answer: proto::StartTaskResponse = self.call("tasks/start", &request).await?;
+        if answer.should_start {
+            println!("{what} runs");
+        }
+        Ok(())
+    }
+
+    async fn complete_task(&self, task: &proto::Task) -> anyhow::Result<()> {
+        let definition = task.task_definition.clone().unwrap_or_default();
+        let failed = fails(definition.action.as_ref());
+        let request = proto::CompleteTaskRequest {
+            task_guid: task.task_guid.clone(),
+            cell_id: task.cell_id.clone(),
+            failed,
+            failure_reason: if failed { b"/bin/false ended with exit status 1".to_vec() } else { Vec::new() },
+            result: if failed || definition.result_file.is_empty() { Vec::new() } else { b"simulated".to_vec() },
+        };
+        if self.submit("tasks/complete", &request).await? {
+            let result = if failed { "failed" } else { "completed" };
+            println!("{}: task {} {result}", text(&task.cell_id), text(&task.task_guid));
+        }
+        Ok(())
+    }
+
+    /// Makes a call that changes a record. `false` if the host refuses it, because the record has changed since it was
+    /// listed.
+    async fn submit(&self, method: &str, request: &impl Message) -> anyhow::Result<bool> {
+        // The answers of all calls that change an instance or a task have their error in the same field.
+        let answer: proto::ActualLrpLifecycleResponse = self.call(method, request).await?;
+        Ok(answer.error.is_none())
+    }
+
+    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> anyhow::Result<A> {
+        let url = format!("{}/v1/{method}", self.host);
+        let answer = self.client.post(&url).body(request.encode_to_vec()).send().await?;
+        if !answer.status().is_success() {
+            bail!("{url} was answered {}", answer.status());
+        }
+        Ok(A::decode(answer.bytes().await?)?)
+    }
+}
+
+/// Whether a list has all records. What is missing must not be taken for removed.
+fn complete(error: Option<proto::Error>) -> anyhow::Result<()> {
+    error.map_or(Ok(()), |error| bail!("a list ended early: {}", text(&error.message)))
+}
+
+fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {
+    let ports = container_ports.iter().zip(FIRST_HOST_PORT..);
+    let ports =
+        ports.map(|(port, host_port)| proto::PortMapping { container_port: *port, host_port, ..Default::default() });
+    proto::ActualLrpNetInfo {
+        address: b"127.0.0.1".to_vec(),
+        instance_address: b"127.0.0.1".to_vec(),
+        ports: ports.collect(),
+        ..Default::default()
+    }
+}
+
+/// An instance and its cell, for the terminal.
+fn label(row: &proto::ActualLrp) -> String {
+    let (key, instance) = (row.actual_lrp_key.as_ref(), row.actual_lrp_instance_key.as_ref());
+    let cell = instance.map_or_else(String::new, |instance| text(&instance.cell_id));
+    key.map_or_else(String::new, |key| format!("{cell}: instance {} of {}", key.index, text(&key.process_guid)))
+}
+
+/// Text of a client, without control characters.
+fn text(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).escape_debug().to_string()
+}
