@@ -27,7 +27,7 @@ impl InstanceStep {
         let is_over = now_ns.saturating_sub(row.since) >= START_TIME_NS;
         let is_ordinary = row.presence() == proto::actual_lrp::Presence::Ordinary;
         match (&row.state[..], number_of_cell(cell_of(row))) {
-            (b"UNCLAIMED", _) if is_ordinary => Some(Self::Claim),
+            (b"UNCLAIMED", _) if is_ordinary && is_desired => Some(Self::Claim),
             (b"CLAIMED" | b"RUNNING", Some(_)) if !is_desired => Some(Self::Stop),
             (b"CLAIMED" | b"RUNNING", Some(number)) if number > cells => Some(Self::Lose),
             (b"CLAIMED", Some(_)) if is_over => Some(Self::Start),
@@ -141,7 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn instances_that_are_not_desired_are_stopped() {
+    fn instances_that_are_not_desired_are_not_claimed_and_are_stopped() {
+        assert_eq!(InstanceStep::of(&row("UNCLAIMED", "", 0), false, 2, NOW_NS), None);
         for state in ["CLAIMED", "RUNNING"] {
             let step = InstanceStep::of(&row(state, "dev-cell-2", NOW_NS), false, 2, NOW_NS);
             assert_eq!(step, Some(InstanceStep::Stop), "{state}");
