@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
+use tokio::sync::watch;
 
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::load::calls::Caller;
 use crate::harness::{self, host::Host, host::Installation, modules};
 
 fn dev(data: &Path) -> Host {
@@ -68,12 +69,8 @@ async fn dev_keeps_its_database_between_runs() {
     assert!(contains(&follow(&list).await, "hello"));
 }
 
-async fn call(host: &Host, method: &str, request: &impl Message) {
-    let url = host.url(&format!("/v1/{method}"));
-    let response = crate::harness::http_client().post(url).body(request.encode_to_vec()).send().await.unwrap();
-    let answer = response.bytes().await.unwrap();
-    let answer = proto::DesiredLrpLifecycleResponse::decode(answer).unwrap();
-    assert_eq!(answer.error, None, "{method}");
+fn caller(host: &Host) -> Caller {
+    Caller::new(watch::channel(host.url("")).1)
 }
 
 fn action(path: &str) -> Option<proto::Action> {
@@ -93,7 +90,7 @@ async fn desire(host: &Host, process_guid: &str, path: &str, instances: i32) {
         metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
         ..Default::default()
     };
-    call(host, "desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
+    caller(host).desire(&lrp).await.unwrap();
 }
 
 /// Waits until each of these lines was printed, in any order.
@@ -113,10 +110,9 @@ async fn simulated_cells_run_instances_until_they_are_not_desired() {
     desire(&host, "app", "/bin/app", 3).await;
     host.wait_for_line(|line| line.ends_with("instance 2 of app runs"));
     let update = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
-    let update = proto::UpdateDesiredLrpRequest { process_guid: b"app".to_vec(), update: Some(update) };
-    call(&host, "desired_lrp/update", &update).await;
+    caller(&host).update(b"app", &update).await.unwrap();
     host.wait_for_line(|line| line.ends_with("instance 2 of app stopped"));
-    call(&host, "desired_lrp/remove", &proto::RemoveDesiredLrpRequest { process_guid: b"app".to_vec() }).await;
+    caller(&host).remove(b"app").await.unwrap();
     host.wait_for_line(|line| line.ends_with("instance 0 of app stopped"));
 }
 
@@ -159,7 +155,7 @@ async fn simulated_cells_run_tasks_and_what_runs_bin_false_fails() {
             task_guid: guid.into(),
             domain: "dev".into(),
         };
-        call(&host, "tasks/desire.r2", &request).await;
+        caller(&host).change("tasks/desire.r2", &request).await.unwrap();
     }
     wait_for(&mut host, &["dev-cell-1: task sound completed", "dev-cell-1: task failing failed"]);
 }

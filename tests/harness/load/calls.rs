@@ -60,7 +60,8 @@ impl Caller {
         A::decode(body).map_err(Failure::unreadable)
     }
 
-    async fn change(&self, method: &str, request: &impl Message) -> Result<(), Failure> {
+    /// Makes a call whose answer has only an error, if anything.
+    pub async fn change(&self, method: &str, request: &impl Message) -> Result<(), Failure> {
         let answer: proto::DesiredLrpLifecycleResponse = self.call(method, request).await?;
         refused(answer.error)
     }
