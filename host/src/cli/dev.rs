@@ -68,23 +68,15 @@ impl DevCommand {
         if self.modules.is_none() {
             build_modules(&config).await?;
         }
+        let client = cells::client()?;
         let announce = |served: &startup::Served| {
             print!("{}", welcome(served));
-            simulate(self.cells, served.address);
+            if self.cells > 0 {
+                tokio::spawn(SimulatedCells::new(client, served.address, self.cells).run());
+            }
         };
         startup::serve(config, logs.level(), announce).await?;
         Ok(())
-    }
-}
-
-/// Runs the cells until the process ends.
-fn simulate(cells: u16, host: SocketAddr) {
-    if cells == 0 {
-        return;
-    }
-    match SimulatedCells::new(host, cells) {
-        Ok(cells) => drop(tokio::spawn(cells.run())),
-        Err(error) => tracing::error!(error = &*error, "there are no simulated cells; instances wait"),
     }
 }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, SystemClock};
 use crate::tls;
-use steps::{InstanceStep, Load, TaskStep, fails};
+use steps::{FAILURE, InstanceStep, Load, TaskStep, fails};
 
 /// Pause between two rounds; longer after a round that took long.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -31,15 +31,19 @@ pub(super) struct SimulatedCells {
     running: BTreeMap<Vec<u8>, String>,
 }
 
+/// The client that the cells reach the host with.
+///
+/// # Errors
+/// No connections can be made in this process.
+pub(super) fn client() -> anyhow::Result<Client> {
+    tls::choose_cryptography();
+    Client::builder().no_proxy().timeout(TIMEOUT).build().context("cannot simulate cells")
+}
+
 impl SimulatedCells {
     /// This number of cells for the host at an address.
-    ///
-    /// # Errors
-    /// No connections can be made in this process.
-    pub(super) fn new(host: SocketAddr, cells: u16) -> anyhow::Result<Self> {
-        tls::choose_cryptography();
-        let client = Client::builder().no_proxy().timeout(TIMEOUT).build().context("cannot simulate cells")?;
-        Ok(Self { client, host: format!("http://{host}"), cells, running: BTreeMap::new() })
+    pub(super) fn new(client: Client, host: SocketAddr, cells: u16) -> Self {
+        Self { client, host: format!("http://{host}"), cells, running: BTreeMap::new() }
     }
 
     /// Works until it is dropped.
@@ -67,8 +71,9 @@ impl SimulatedCells {
         let mut load = Load::of(self.cells, &instances.actual_lrps, &tasks.tasks);
         let now_ns = SystemClock.now_ns();
         for row in &instances.actual_lrps {
-            let key = row.actual_lrp_key.clone().unwrap_or_default();
-            let is_desired = desired.get(&key.process_guid).is_some_and(|instances| key.index < *instances);
+            let key = row.actual_lrp_key.as_ref();
+            let is_desired =
+                key.is_some_and(|key| desired.get(&key.process_guid).is_some_and(|instances| key.index < *instances));
             let Some(step) = InstanceStep::of(row, is_desired, self.cells, now_ns) else { continue };
             self.advance(row, step, &mut load).await?;
         }
@@ -132,7 +137,7 @@ impl SimulatedCells {
         // Removed since it was listed; the next round stops the instance.
         let Some(desired) = answer.desired_lrp else { return Ok(()) };
         if fails(desired.action.as_ref()) {
-            return self.crash(row, "/bin/false ended with exit status 1").await;
+            return self.crash(row, FAILURE).await;
         }
         let request = proto::StartActualLrpRequest {
             actual_lrp_key: Some(key),
@@ -188,7 +193,7 @@ impl SimulatedCells {
             task_guid: task.task_guid.clone(),
             cell_id: task.cell_id.clone(),
             failed,
-            failure_reason: if failed { b"/bin/false ended with exit status 1".to_vec() } else { Vec::new() },
+            failure_reason: if failed { FAILURE.into() } else { Vec::new() },
             result: if failed || definition.result_file.is_empty() { Vec::new() } else { b"simulated".to_vec() },
         };
         if self.submit("tasks/complete", &request).await? {

@@ -6,6 +6,8 @@ use bbs_proto::models as proto;
 const START_TIME_NS: i64 = 500_000_000;
 /// A run action of this program fails. Every other one runs until it is stopped.
 const FAILING: &[u8] = b"/bin/false";
+/// Why it failed.
+pub(super) const FAILURE: &str = "/bin/false ended with exit status 1";
 /// The ids of cells are this and a number from 1 on.
 const CELL: &str = "dev-cell-";
 
