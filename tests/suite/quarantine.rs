@@ -12,6 +12,7 @@ use bbs_proto::prost::Message;
 use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::SPLIT;
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 
@@ -283,6 +284,29 @@ async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
     host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
     assert_eq!(damaged.content().await.1, before);
+}
+
+on_each_database!(unit_of_several_tables_is_put_back_whole);
+async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind);
+    fixture::write_to(&installation.database).await;
+    installation.succeed(&["migrate", "up"]);
+    let stored = Stored::open(&installation.database, fixture::migrations_in(&modules::modules_with_split())).await;
+    let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
+    // Not all of them fail: the module restores some from what it saved on the way up.
+    for row in &stored.rows(SPLIT).await["immutable_desired_lrps"][..10] {
+        let damage = "UPDATE immutable_desired_lrps SET immutable_run_info";
+        stored.execute(&format!("{damage} = '{sealed}' WHERE process_guid = '{}'", row["process_guid"])).await;
+    }
+    let before = stored.rows(SPLIT).await;
+    installation.succeed(&["migrate", "down", "--on-unreadable", "quarantine", "--to", &VERSION.to_string()]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["1 immutable_desired_lrps + 1 mutable_desired_lrps", REASON],
+    );
+    installation.succeed(&["migrate", "up"]);
+    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_eq!(stored.rows(SPLIT).await, before);
 }
 
 on_each_database!(partial_runs_report_progress_and_completion);

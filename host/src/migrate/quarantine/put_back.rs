@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{QuarantineContent, QuarantineEntry, entries, failed, group_of, kept, remove, unit};
+use super::{QuarantineContent, QuarantineEntry, entries, failed, kept, remove, unit};
 use crate::database::is_unique_violation;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
-use crate::lens::LensError;
 use crate::lens::transform::Transform;
+use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
 use crate::migrate::state::{self, Phase, current_of};
 use crate::migrate::{Context, MigrateError, Work, layout_history, versions};
-use crate::rows::{self, Passage, RowsError, residue};
+use crate::rows::{self, Passage, RowsError, UnitBatch, residue};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -164,17 +164,17 @@ async fn try_put_back(
             Err(fault) => return Ok(Fate::Refused { reason: fault.to_string() }),
         }
     }
-    let group = group_of(&work, entry).ok_or_else(damaged)?;
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
+    let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
     let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
-    let passage = Passage { lens, groups: &[group], arguments: &arguments, keyring, writes_to };
+    let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring, writes_to };
     let mut transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
         Err((_, fault)) => return Ok(Fate::Refused { reason: reason(&fault) }),
     };
-    for plan in work.plans.iter().filter(|plan| plan.group == group) {
+    for plan in work.plans.iter().filter(|plan| groups.contains(&plan.group)) {
         let (table, name) = (&plan.table, &plan.table.name);
         if !rows::units_among(&mut tx, table, name, &unit.units).await?.is_empty() {
             return Ok(Fate::InTheWay { table: name.clone() });
@@ -192,6 +192,15 @@ async fn try_put_back(
     remove(&mut tx, entry).await?;
     tx.commit().await.map_err(failed)?;
     Ok(Fate::Returned)
+}
+
+/// The groups of the unit's tables. Those that the failed migration joined may be separate in this lens. `None` if the lens
+/// has none of the tables.
+fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
+    let has_a_table =
+        |(_, group): &(usize, &TableGroup)| group.sources.iter().any(|table| unit.tables.contains_key(table));
+    let groups: Vec<_> = work.lens.groups.iter().enumerate().filter(has_a_table).map(|(at, _)| at).collect();
+    (!groups.is_empty()).then_some(groups)
 }
 
 fn reason(fault: &RowsError) -> String {
