@@ -114,17 +114,13 @@ pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec
 }
 
 /// For each row, the digest of its unsealed columns: an edit changes them, through Diego's modification tag if nothing
-/// else, and a new encryption key does not.
+/// else, and a new encryption key does not. The record version is left out: the host sets it, so it is no edit.
 fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>, OverBudget> {
-    digests_of(frame, table, |_| true)
-}
-
-fn digests_of(frame: &Frame<'_>, table: &str, counts: impl Fn(&str) -> bool) -> Result<Vec<Vec<u8>>, OverBudget> {
     let mut names: Vec<_> = frame
         .table(table)
         .columns
         .iter()
-        .filter(|column| column.column.sealing == Sealing::Plain && counts(&column.column.name))
+        .filter(|column| column.column.sealing == Sealing::Plain && column.column.name != RECORD_VERSION)
         .map(|column| column.column.name.clone())
         .collect();
     names.sort();
@@ -153,14 +149,15 @@ pub(super) fn given_back(
     Ok(residue)
 }
 
-/// Saves the columns that the step drops from a table, except values that the other direction would set anyway.
+/// Saves the columns that the step drops from a table, except values that the other direction, or the host, would set
+/// anyway.
 pub(super) fn keep_columns(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    let leaving = frame.table(table).leaving.clone().into_iter();
+    let leaving = frame.table(table).leaving.clone().into_iter().filter(|column| column.column.name != RECORD_VERSION);
     let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
     let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != ColumnFate::Lost).collect();
     if leaving.is_empty() {
@@ -171,10 +168,9 @@ pub(super) fn keep_columns(
     keep(frame, step, table, &leaving, &digests, kept)
 }
 
-/// For each unit, the digest of its rows' unsealed columns in some tables, in any order of rows. The record version is
-/// left out: the host sets it, so it is no edit.
+/// For each unit, the digest of its rows in some tables, in any order of rows.
 pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let digests = |table: &String| Ok((table.clone(), digests_of(frame, table, |column| column != RECORD_VERSION)?));
+    let digests = |table: &String| Ok((table.clone(), row_digests(frame, table)?));
     let tables = tables.iter().filter(|table| frame.has(table)).map(digests).collect::<Result<Vec<_>, OverBudget>>()?;
     let of_unit = |unit: usize| {
         digest(tables.iter().map(|(table, rows)| {
