@@ -166,6 +166,12 @@ impl std::fmt::Debug for Lens {
 }
 
 impl Lens {
+    /// Whether a row function of the other direction writes a table.
+    pub fn writes_on_the_way_back(&self, table: &str) -> bool {
+        let mut accesses = self.steps.iter().flat_map(Step::opposite);
+        accesses.any(|access| access.table == table && !access.writes.is_empty())
+    }
+
     /// Composes the migrations above the lower version up to the upper one. `restorable` names the residue that earlier
     /// steps in the other direction have left, by version and table.
     ///

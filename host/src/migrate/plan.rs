@@ -201,8 +201,8 @@ fn keyed_by_source(composed: &Composed) -> bool {
         && keys.iter().all(|from| !matches!(from, Provenance::Computed))
 }
 
-/// The record version of a copied row, if a row function ran over it. On the way down that is the last version which
-/// the row still has been through since the column exists.
+/// The record version of a copied row, if a row function ran over it, or is undone. On the way down that is the last version
+/// which the row still has been through since the column exists.
 fn stamp(
     lens: &Lens,
     composed: &Composed,
@@ -214,11 +214,12 @@ fn stamp(
     if Encoding::from(column.kind) != Encoding::Integer {
         return None;
     }
-    let version = composed.transformed?;
-    if lens.direction == Direction::Up {
-        return Some(Some(integer(version)));
-    }
     let table = &composed.table.name;
+    match (lens.direction, composed.transformed) {
+        (Direction::Up, version) => return version.map(|version| Some(integer(version))),
+        (Direction::Down, None) if !lens.writes_on_the_way_back(table) => return None,
+        (Direction::Down, _) => {}
+    }
     let newest = migrations.iter().rev().map(|migration| migration.manifest()).find(|manifest| {
         manifest.version <= to
             && manifest.up.iter().any(|access| access.table == *table && !access.writes.is_empty())
