@@ -30,7 +30,7 @@ use run::{Extent, RunError, RunPermits};
 use stream::Streams;
 
 /// The API version that the compiled handlers implement.
-pub const NATIVE: ApiVersion = ApiVersion::new(1, 1);
+pub const NATIVE: ApiVersion = ApiVersion::new(1, 2);
 
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;

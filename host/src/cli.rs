@@ -132,7 +132,8 @@ mod tests {
         let text = <Cli as clap::CommandFactory>::command().render_long_version();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")), "{text}");
-        assert!(lines[1].contains("1.1") && lines[2].contains("1772581987"), "{text}");
+        let (api, data) = (crate::api::NATIVE.to_string(), crate::store::NATIVE.to_string());
+        assert!(lines[1].contains(&api) && lines[2].contains(&data), "{text}");
     }
 
     #[test]

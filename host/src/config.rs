@@ -13,6 +13,7 @@ mod logging;
 mod migration;
 mod names;
 mod tls;
+mod updates;
 mod work;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use lock::{Lock, LocketConfig};
 pub use logging::{LogLevel, Logging, TimeFormat};
 pub use migration::{MigrationConfig, MigrationMode, OnUnreadable};
 pub use tls::{ClientTls, ServerTls};
+pub use updates::Updates;
 pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
@@ -48,6 +50,8 @@ pub struct Config {
     pub clients: ClientsConfig,
     pub tasks: Tasks,
     pub convergence: Convergence,
+    /// Updates of desired LRPs to another definition.
+    pub updates: Updates,
     pub migration: MigrationConfig,
     /// Passphrases by key label, zeroized when they are dropped.
     pub encryption_keys: BTreeMap<String, Zeroizing<String>>,
@@ -149,6 +153,7 @@ impl Config {
             clients: ClientsConfig::default(),
             tasks: Tasks::default(),
             convergence: Convergence::default(),
+            updates: Updates::default(),
             migration: MigrationConfig::default(),
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
@@ -229,6 +234,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         clients: ClientsConfig::read(&mut keys)?,
         tasks: Tasks::read(&mut keys)?,
         convergence: Convergence::read(&mut keys)?,
+        updates: Updates::read(&mut keys)?,
         migration: MigrationConfig::read(&mut keys)?,
         encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),

@@ -8,10 +8,12 @@ pub mod desired_lrps;
 pub mod domains;
 pub mod evacuation;
 mod key_locks;
+pub mod lrp_updates;
 mod page;
 mod retry;
 mod service;
 pub mod tasks;
+mod update_hints;
 pub mod validation;
 
 pub use page::Page;
@@ -38,6 +40,14 @@ pub enum DomainError {
     Exists,
     #[error("the resource could not be found")]
     NotFound,
+    #[error("an update to another definition is under way; wait for its end, or cancel it")]
+    UpdateInProgress,
+    #[error("no update to another definition is under way")]
+    NoUpdateInProgress,
+    #[error("the definition is not stored, or not any more; update with its whole content instead")]
+    DefinitionNotFound,
+    #[error("there is a definition with this id and another content; choose another id")]
+    DefinitionExists,
     #[error("the database has no place for what the request holds")]
     NotHeld(#[source] StoreError),
     #[error(transparent)]

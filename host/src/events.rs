@@ -78,7 +78,7 @@ impl Drop for Subscription {
 impl Topic {
     const fn of(change: &RecordChange) -> Self {
         match change {
-            RecordChange::DesiredLrp { .. } | RecordChange::Slot { .. } => Self::Lrps,
+            RecordChange::DesiredLrp { .. } | RecordChange::UpdateHalt { .. } | RecordChange::Slot { .. } => Self::Lrps,
             RecordChange::Task { .. } => Self::Tasks,
         }
     }

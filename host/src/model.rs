@@ -10,6 +10,7 @@ pub mod cell;
 pub mod change;
 pub mod convergence;
 pub mod desired_lrp;
+pub mod lrp_update;
 pub mod restart;
 pub mod routes;
 pub mod slot;

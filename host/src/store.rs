@@ -11,6 +11,7 @@ mod direct;
 mod domains;
 mod filter;
 mod lensed;
+mod lrp_definitions;
 mod page;
 mod record;
 mod tasks;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use access::{DualWrite, DualWriteError, TableAccess};
 pub use actual_lrps::ReadableSlot;
 pub use lensed::Lenses;
+pub use lrp_definitions::DefinitionAge;
 pub use page::{Key, Listed, Range};
 pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
@@ -143,8 +145,8 @@ fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     }
 }
 
-/// The data version of the native layout, which the entities are written for: Diego's newest.
-pub const NATIVE: DataVersion = 1_772_581_987;
+/// The data version of the native layout, which the entities are written for.
+pub const NATIVE: DataVersion = 1_795_000_010;
 
 /// A table of the native layout, as the entities use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +160,7 @@ struct EntityTable {
 }
 
 /// The names of the tables of the entities.
-const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
+const TABLES: [&str; 6] = ["actual_lrps", "bbs_lrp_definitions", "bbs_lrp_updates", "desired_lrps", "domains", "tasks"];
 
 /// The entities of one database. Only the host that holds the lock can write.
 #[derive(Debug, Clone)]

@@ -23,7 +23,7 @@ use super::stored::Stored;
 use super::{fixture, modules};
 
 /// The newest version of the default catalog.
-pub const NEWEST: u64 = 1_795_000_000;
+pub const NEWEST: u64 = 1_795_000_010;
 /// The version of the last module that splits `desired_lrps`.
 pub const SPLIT: u64 = 1_795_000_200;
 

@@ -247,6 +247,15 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
         "ALTER TABLE desired_lrps ADD COLUMN record_version BIGINT",
         "ALTER TABLE actual_lrps ADD COLUMN record_version BIGINT",
         "ALTER TABLE tasks ADD COLUMN record_version BIGINT",
+        "ALTER TABLE desired_lrps ADD COLUMN definition_id VARCHAR(255)",
+        "ALTER TABLE desired_lrps ADD COLUMN previous_definition_id VARCHAR(255)",
+        "ALTER TABLE actual_lrps ADD COLUMN desired_lrp_definition_id VARCHAR(255)",
+        "ALTER TABLE actual_lrps ADD COLUMN definition_uncertain BOOL",
+        "CREATE TABLE bbs_lrp_definitions (process_guid VARCHAR(255), definition_id VARCHAR(255), \
+         log_guid VARCHAR(255), memory_mb INT, disk_mb INT, max_pids INT, rootfs VARCHAR(1024), volume_placement TEXT, \
+         placement_tags TEXT, metric_tags TEXT, run_info TEXT, created_at BIGINT, last_active_at BIGINT, \
+         PRIMARY KEY (process_guid, definition_id))",
+        "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
     ] {
         execute(&opened, statement).await;
     }
@@ -271,13 +280,19 @@ fn limits() -> Layout {
     };
     let key = |name| (name, ColumnType::Varchar(255));
     let version = ("record_version", ColumnType::BigInteger);
-    let desired = [key("process_guid"), key("domain"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024)), version];
-    let actual = ["process_guid", "domain", "instance_guid", "cell_id", "availability_zone"]
-        .map(key)
-        .into_iter()
-        .chain([version]);
+    let desired = ["process_guid", "domain", "log_guid", "definition_id", "previous_definition_id"].map(key);
+    let desired: Vec<_> = desired.into_iter().chain([("rootfs", ColumnType::Varchar(1024)), version]).collect();
+    let definitions = [key("definition_id"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024))];
+    let instance =
+        ["process_guid", "domain", "instance_guid", "cell_id", "availability_zone", "desired_lrp_definition_id"];
+    let actual = instance.map(key).into_iter().chain([version]);
     let actual: Vec<_> = actual.collect();
-    let tables = [table("domains", &[key("domain")]), table("desired_lrps", &desired), table("actual_lrps", &actual)];
+    let tables = [
+        table("domains", &[key("domain")]),
+        table("desired_lrps", &desired),
+        table("actual_lrps", &actual),
+        table("bbs_lrp_definitions", &definitions),
+    ];
     Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
 }
 

@@ -20,12 +20,12 @@ fn versions(installation: &Installation) -> Vec<Value> {
 fn versions_are_listed_with_their_modules_routes_and_ends() {
     let versions = versions(&installation());
     let named: Vec<_> = versions.iter().map(|version| version["version"].as_str().unwrap()).collect();
-    assert_eq!(named, ["1.1", "1.0", "0.12", "0.11", "0.10", "0.9"]);
+    assert_eq!(named, ["1.2", "1.1", "1.0", "0.12", "0.11", "0.10", "0.9"]);
     let until: Vec<_> = versions.iter().map(|version| version["deprecated_until"].as_str()).collect();
-    assert_eq!(until, [None, Some("3.0"), Some("2.0"), Some("2.0"), Some("2.0"), Some("2.0")]);
+    assert_eq!(until, [None, Some("3.0"), Some("3.0"), Some("2.0"), Some("2.0"), Some("2.0"), Some("2.0")]);
     assert!(versions.iter().all(|version| version["served"] == true));
     assert_eq!(versions[0]["module"], Value::Null);
-    assert_eq!(versions[1]["module"]["file"], "1.0-to-1.1.wasm");
+    assert_eq!(versions[1]["module"]["file"], "1.1-to-1.2.wasm");
     assert_eq!(versions[1]["module"]["sha256"].as_str().unwrap().len(), 64);
     let has = |version: usize, name: &str, verb: &str, path: &str| {
         let methods = versions[version]["methods"].as_array().unwrap();
@@ -33,15 +33,16 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
         assert!(methods.contains(&method), "{method} is not in {methods:?}");
     };
     has(0, "DesiredLRPs_r3", "POST", "/v1/desired_lrps/list.r3");
-    has(1, "EventStream", "GET", "/v1/events");
-    has(5, "ListDesiredLRPs_0_9", "POST", "desired_lrps/list");
+    has(2, "EventStream", "GET", "/v1/events");
+    has(6, "ListDesiredLRPs_0_9", "POST", "desired_lrps/list");
 
     let folder = modules();
     let text =
         std::process::Command::new(crate::harness::bbs()).args(["api", "versions"]).arg(folder).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     for line in [
-        "1.1  this host\n",
+        "1.2  this host\n",
+        "1.1  1.1-to-1.2.wasm, deprecated: until API 3.0\n",
         "1.0  1.0-to-1.1.wasm, deprecated: until API 3.0\n",
         "  GET  /v1/events  EventStream\n",
         "  without DesiredLRPs_r3\n",

@@ -58,6 +58,65 @@ async fn dev_serves_and_the_requests_that_it_prints_work() {
     assert!(contains(&follow(&running).await, "dev-cell-1"));
 }
 
+/// The requests of the README's section about updates, in order.
+fn requests_of_the_readme() -> Vec<String> {
+    let readme = std::fs::read_to_string(harness::workspace().join("README.md")).unwrap();
+    let section = readme.split("## Update what an LRP runs").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let lines = section.expect("the section").lines().filter(|line| line.contains("| curl "));
+    lines.map(|line| line.trim().trim_end_matches("| strings").to_owned()).collect()
+}
+
+/// Goal: what the README says about updates happens.
+/// Method: makes its requests against `bbs dev` and waits for what the terminal shows after each.
+#[tokio::test(flavor = "multi_thread")]
+async fn readme_updates_cancels_and_rolls_back_an_lrp() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = dev_with_cells(folder.path(), 3);
+    let address = host.url("");
+    let requests = requests_of_the_readme().into_iter();
+    let mut requests = requests.map(|line| line.replace("http://127.0.0.1:8889", &address));
+    let mut next = || requests.next().expect("a request");
+    let status = async || {
+        let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"hello".to_vec() };
+        let body = bbs_proto::prost::Message::encode_to_vec(&request);
+        let answer =
+            Caller::new(watch::channel(address.clone()).1).open("desired_lrp/update_status", body).await.unwrap();
+        let answer = answer.bytes().await.unwrap();
+        let answer: proto::DesiredLrpUpdateStatusResponse = bbs_proto::prost::Message::decode(&answer[..]).unwrap();
+        answer.status.unwrap()
+    };
+    let ended = async || {
+        while !status().await.previous_definition_id.is_empty() {
+            harness::pause().await
+        }
+    };
+
+    assert_eq!(follow(&next()).await, b"");
+    assert_eq!(follow(&next()).await, b"");
+    host.wait_for_line(|line| line.ends_with("instance 2 of hello runs"));
+    assert_eq!(follow(&next()).await, b"");
+    assert!(contains(&follow(&next()).await, "version-2"));
+    assert!(contains(&follow(&next()).await, "/bin/true"));
+    host.wait_for_line(|line| line.ends_with("instance 2 of hello stopped"));
+    ended().await;
+    assert_eq!(status().await.definition_id, b"version-2");
+
+    assert_eq!(follow(&next()).await, b"");
+    for _ in 0..3 {
+        host.wait_for_line(|line| line.contains("instance 0 of hello crashed"));
+    }
+    while status().await.halt_reason.is_empty() {
+        harness::pause().await;
+    }
+    assert!(contains(&follow(&next()).await, "exit status 1"));
+    assert_eq!(status().await.running_previous, 3);
+    assert_eq!(follow(&next()).await, b"");
+    ended().await;
+    assert_eq!(status().await.definition_id, b"version-2");
+    assert_eq!(follow(&next()).await, b"");
+    assert_eq!(requests.next(), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_keeps_its_database_between_runs() {
     let folder = tempfile::tempdir().unwrap();

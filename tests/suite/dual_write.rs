@@ -86,7 +86,7 @@ on_each_database!(each_change_is_dual_written_in_its_own_transaction);
 async fn each_change_is_dual_written_in_its_own_transaction(kind: Kind) {
     let (server, recorder) = server_with_recorder(kind).await;
     desire(&server, lrp("a")).await;
-    let units = "actual_lrps+desired_lrps+domains+tasks/a";
+    let units = "actual_lrps+bbs_lrp_definitions+bbs_lrp_updates+desired_lrps+domains+tasks/a";
     let expected = [
         format!("hold {units}"),
         "changed desired_lrps/a".to_owned(),

@@ -148,7 +148,7 @@ fn table_has_each_kind_at_each_version() {
         let subjects = found.keys().filter(move |subject: &&Subject| subject.kind == kind);
         subjects.map(|subject| subject.version.as_str()).collect::<std::collections::BTreeSet<_>>()
     };
-    let of_api = ["0.10", "0.11", "0.12", "0.9", "1.0", "1.1"];
+    let of_api = ["0.10", "0.11", "0.12", "0.9", "1.0", "1.1", "1.2"];
     for kind in [FingerprintKind::Method, FingerprintKind::Message, FingerprintKind::Enumeration] {
         assert!(of_api.iter().all(|version| versions(kind).contains(version)), "{kind:?}: {:?}", versions(kind));
     }

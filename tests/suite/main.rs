@@ -30,6 +30,7 @@ mod keys;
 mod lens;
 mod load;
 mod lock;
+mod lrp_updates;
 mod migrate;
 mod modules;
 mod mutations;

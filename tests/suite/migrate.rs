@@ -73,7 +73,8 @@ async fn status_and_plan_describe_diegos_database(kind: Kind) {
 
     let up = plan(&stored.context, status.newest).await.unwrap();
     let of = |name: &str| up.tables.iter().find(|table| table.table == name).unwrap().strategy.clone();
-    assert_eq!(of("desired_lrps"), Some(Strategy::InPlace));
+    assert_eq!(of("desired_lrps"), Some(Strategy::Copy));
+    assert_eq!(of("tasks"), Some(Strategy::InPlace));
     assert_eq!(of("domains"), Some(Strategy::Untouched));
     assert_eq!(of("bbs_health_check"), Some(Strategy::Create));
     assert!(up.reversible);

@@ -183,7 +183,7 @@ fn folder_is_created_for_accepted_modules_only() {
 #[test]
 fn migration_older_than_the_newest_is_not_added() {
     let things = guest("things").display().to_string();
-    let words = ["migration 50 is older than 1795000000", "a later version"];
+    let words = ["migration 50 is older than 1795000010", "a later version"];
     Workbench::new().refused(&["add", &things, "--into", "modules"], &words);
 }
 
@@ -195,7 +195,7 @@ fn module_of_the_same_version_with_other_content_is_not_added() {
     let mut bytes = std::fs::read(bench.modules().join(&listed)).unwrap();
     bytes.extend([0, 2, 1, b'x']);
     std::fs::write(bench.path("other.wasm"), bytes).unwrap();
-    let words = ["other.wasm is migration 1795000000", &listed, "ship the correction under a later version"];
+    let words = ["other.wasm is migration 1795000010", &listed, "ship the correction under a later version"];
     bench.refused(&["add", "other.wasm", "--into", "modules"], &words);
 }
 
@@ -208,14 +208,21 @@ fn translator_that_leaves_a_gap_is_not_added() {
     let words = [gap, "restore the translator that serves 0.10", "the folder is unchanged"];
     bench.refused(&["add", &oldest, "--into", "modules"], &words);
     bench.succeed(&["add", &oldest, &next, "--into", "modules"]);
-    assert_eq!(bench.catalog().translators().len(), 5);
+    assert_eq!(bench.catalog().translators().len(), 6);
 
-    let all = ["0.9-to-0.10.wasm", "0.10-to-0.11.wasm", "0.11-to-0.12.wasm", "0.12-to-1.0.wasm", "1.0-to-1.1.wasm"];
+    let all = [
+        "0.9-to-0.10.wasm",
+        "0.10-to-0.11.wasm",
+        "0.11-to-0.12.wasm",
+        "0.12-to-1.0.wasm",
+        "1.0-to-1.1.wasm",
+        "1.1-to-1.2.wasm",
+    ];
     let bench = Workbench::without(&all);
     let words =
         ["the newest translator, 0.10-to-0.11.wasm, is written for API version 0.11", "the folder is unchanged"];
     bench.refused(&["add", &next, "--into", "modules"], &words);
-    let newest = modules().join("1.0-to-1.1.wasm").display().to_string();
+    let newest = modules().join("1.1-to-1.2.wasm").display().to_string();
     bench.succeed(&["add", &newest, "--into", "modules"]);
     assert_eq!(bench.catalog().translators().len(), 1);
 }
@@ -241,7 +248,7 @@ fn modules_added_concurrently_are_all_listed() {
         assert!(child.wait().unwrap().success());
     }
     let catalog = bench.catalog();
-    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (5, 1_795_000_100));
+    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (6, 1_795_000_100));
 }
 
 /// The numbers of modules that `module compile` prints: compiled, found in the cache.
@@ -347,13 +354,13 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
 /// Goal: a revision comes and goes with its module, without another build of the host.
 #[tokio::test(flavor = "multi_thread")]
 async fn side_shape_is_served_while_its_module_is_in_the_folder() {
-    const FILE: &str = "1.1-acme-to-1.1.wasm";
+    const FILE: &str = "1.2-acme-to-1.2.wasm";
     let bench = Workbench::new();
     assert!(bench.add(&guest("acme")).contains(&format!("{FILE}  added")));
     let installation = Installation::new(&bench.modules(), Kind::Sqlite);
     let statuses = async |host: &Host| {
         let mut statuses = Vec::new();
-        for path in ["v1.1-acme/domains/count", "v1.1-acme/domains/list", "v1.1-acme/cells/list.r1", "v1/domains/count"]
+        for path in ["v1.2-acme/domains/count", "v1.2-acme/domains/list", "v1.2-acme/cells/list.r1", "v1/domains/count"]
         {
             let reply = http_client().post(host.url(&format!("/{path}"))).send().await.unwrap();
             let version =
@@ -362,12 +369,12 @@ async fn side_shape_is_served_while_its_module_is_in_the_folder() {
         }
         statuses
     };
-    let acme = || (200, Some("1.1-acme".to_owned()));
+    let acme = || (200, Some("1.2-acme".to_owned()));
     let host = installation.serve();
     let upsert = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 }.encode_to_vec();
     http_client().post(host.url("/v1/domains/upsert")).body(upsert).send().await.unwrap();
     assert_eq!(statuses(&host).await, [acme(), acme(), (404, None), (404, None)]);
-    let counted = http_client().post(host.url("/v1.1-acme/domains/count")).send().await.unwrap();
+    let counted = http_client().post(host.url("/v1.2-acme/domains/count")).send().await.unwrap();
     assert_eq!(counted.bytes().await.unwrap()[..], [8, 1], "field 1 is the number of domains");
     assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
 

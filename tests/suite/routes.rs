@@ -54,9 +54,9 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
         &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
     ),
     ("actual_lrps/evacuate_stopped", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("desired_lrp_scheduling_infos/list", Body::Read, &[]),
+    ("desired_lrp_scheduling_infos/list.r1", Body::Read, &[]),
     (
-        "desired_lrp_scheduling_infos/get_by_process_guid",
+        "desired_lrp_scheduling_infos/get_by_process_guid.r1",
         Body::Read,
         &["InvalidRequest", "ResourceNotFound", "Deserialize"],
     ),
@@ -64,7 +64,23 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("desired_lrps/list.r3", Body::Read, &[]),
     ("desired_lrps/get_by_process_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     ("desired_lrp/desire.r2", Body::Read, &["InvalidRequest", "ResourceExists"]),
-    ("desired_lrp/update", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "desired_lrp/update",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize", "UpdateInProgress", "DefinitionExists"],
+    ),
+    (
+        "desired_lrp/cancel_update",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize", "NoUpdateInProgress"],
+    ),
+    (
+        "desired_lrp/rollback",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize", "UpdateInProgress", "DefinitionNotFound"],
+    ),
+    ("desired_lrp/update_status", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
+    ("desired_lrp/definitions/list", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
     ("desired_lrp/remove", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
     ("tasks/list.r3", Body::Read, &[]),
     ("tasks/get_by_task_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
@@ -85,6 +101,13 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ("tasks/delete", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
     ("events/tasks.r1", Body::Ignored, &["closed"]),
     ("events/lrp_instances.r1", Body::Read, &["closed"]),
+    // Deprecated since there are definitions, and served by a translator.
+    ("desired_lrp_scheduling_infos/list", Body::Read, &[]),
+    (
+        "desired_lrp_scheduling_infos/get_by_process_guid",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
     // Deprecated by Diego, and served by a translator.
     ("actual_lrp_groups/list", Body::Read, &[]),
     ("actual_lrp_groups/list_by_process_guid", Body::Read, &["InvalidRequest"]),

@@ -3,10 +3,12 @@
 //! its connection to the database. At the end the cells, the store and the routing table hold exactly the desired LRPs.
 //!
 //! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed. A run prints its seed.
+//! `updates` measures the outages during updates.
 
 mod diego;
 mod settle;
 mod supervisor;
+mod updates;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use diego::{Diego, Fault};
 use fastrand::Rng;
 
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::diego::controller::Controller;
+use crate::harness::diego::controller::{Controller, Workload};
 use crate::harness::diego::task_runs::TaskRuns;
 
 const LRPS: u64 = 40;
@@ -24,12 +26,20 @@ const LONGEST: Duration = Duration::from_secs(1800);
 
 on_each_database!(desired_lrps_run_after_every_fault);
 async fn desired_lrps_run_after_every_fault(kind: Kind) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seed = number("BBS_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let seed = seed();
     let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
     println!("BBS_SIMULATION_SEED={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks");
     tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("the simulation ends");
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn seed() -> u64 {
+    number("BBS_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32))
 }
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
@@ -38,7 +48,7 @@ async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
     random.shuffle(&mut faults);
 
     let mut diego = Diego::start(kind, lrps, random).await;
-    let mut controller = Controller::start(&diego.home, lrps, seed);
+    let mut controller = Controller::start(&diego.home, Workload::Lifecycle, lrps, seed);
     let mut task_runs = TaskRuns::default();
     let operations_between_faults = (lrps / 2).max(10);
     // At least one callback for each fault, so that a faulty receiver is noticed.

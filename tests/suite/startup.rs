@@ -18,7 +18,7 @@ use crate::harness::host::Installation;
 use crate::harness::modules;
 
 /// The newest version of the default catalog.
-const NEWEST: u64 = 1_795_000_000;
+const NEWEST: u64 = 1_795_000_010;
 /// The version before it.
 const BELOW_NEWEST: u64 = 1_772_581_987;
 /// A version from which the migration up rewrites every row.

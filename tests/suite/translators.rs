@@ -261,7 +261,7 @@ async fn version_is_read_from_path_or_header(kind: Kind) {
 on_each_database!(unchanged_method_is_served_at_every_version);
 async fn unchanged_method_is_served_at_every_version(kind: Kind) {
     let server = server(kind).await;
-    for version in ["v0.9", "v0.10", "v1.1", "v1", "v0.9.3", "v1.1.0"] {
+    for version in ["v0.9", "v0.10", "v1.1", "v1.2", "v1", "v0.9.3", "v1.1.0"] {
         let reply = server.post(&format!("/{version}/ping"), []).await;
         assert!(reply.message::<proto::PingResponse>().available, "{version}");
     }
@@ -282,6 +282,10 @@ async fn method_missing_in_a_version_gets_404(kind: Kind) {
         "/v0.10/desired_lrps/get_by_process_guid.r3",
         "/v1/desired_lrps/create",
         "/v1.1/desired_lrps/list",
+        "/v1.1/desired_lrp/cancel_update",
+        "/v1.1/desired_lrp/definitions/list",
+        "/v1.1/desired_lrp_scheduling_infos/list.r1",
+        "/v1.2/desired_lrp_scheduling_infos/list",
         "/v1.1/mutable_desired_lrps/list",
     ];
     for path in absent {
@@ -303,10 +307,10 @@ on_each_database!(unknown_version_gets_406_with_the_supported_versions);
 async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
     let server = server(kind).await;
     // Outside of the translator chain, and between two of its versions.
-    for version in ["0.8", "0.0", "1.2", "2.0", "0.57", "0.13", "0.57.1"] {
-        not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.1");
+    for version in ["0.8", "0.0", "1.3", "2.0", "0.57", "0.13", "0.57.1"] {
+        not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.2");
         let headers = [("x-diego-api-version", version)];
-        not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.1");
+        not_acceptable(&server.send("POST", "/v1/ping", &headers, vec![]).await, "1.2");
     }
 }
 
@@ -315,9 +319,10 @@ async fn answer_names_the_version_that_has_the_method() {
     let server = server(Kind::Sqlite).await;
     let header = [("X-Diego-Api-Version", "0.10")];
     for (path, headers, version) in [
-        ("/v1/domains/list", &[][..], "1.1"),
+        ("/v1/domains/list", &[][..], "1.2"),
         ("/v1/domains/list", &header[..], "0.10"),
-        ("/v1/tasks/list.r3", &[], "1.1"),
+        ("/v1/tasks/list.r3", &[], "1.2"),
+        ("/v1/desired_lrp_scheduling_infos/list", &[], "1.1"),
         ("/v1/tasks/list.r2", &[], "1.0"),
         ("/v1/tasks/list", &[], "0.11"),
         ("/v0.9/desired_lrps/list", &[], "0.9"),

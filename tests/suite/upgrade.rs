@@ -18,7 +18,7 @@ use crate::lock::standby;
 use crate::split::{LISTS, listed};
 
 /// The newest version of the older release.
-const OLDER: u64 = 1_795_000_000;
+const OLDER: u64 = 1_795_000_010;
 /// The newest version of the newer release.
 const NEWER: u64 = 1_795_000_200;
 /// A version from which the migration up rewrites every row.

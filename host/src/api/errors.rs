@@ -48,6 +48,10 @@ fn typed(error: &DomainError) -> (Type, String) {
         }
         DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
         DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
+        DomainError::UpdateInProgress => (Type::UpdateInProgress, error.to_string()),
+        DomainError::NoUpdateInProgress => (Type::NoUpdateInProgress, error.to_string()),
+        DomainError::DefinitionNotFound => (Type::DefinitionNotFound, error.to_string()),
+        DomainError::DefinitionExists => (Type::DefinitionExists, error.to_string()),
         DomainError::Task(refusal) => {
             let kind = match refusal {
                 task::TaskError::NoTransition { .. } => Type::InvalidStateTransition,

@@ -5,6 +5,7 @@ mod actual_lrps;
 mod desired_lrps;
 mod domains;
 mod evacuation;
+mod lrp_updates;
 mod tasks;
 
 use bbs_proto::models as proto;
@@ -81,9 +82,11 @@ async fn try_answer(
             let cells = cells::list(service).await?;
             Ok(proto::CellsResponse { error: None, cells }.encode_to_vec())
         }
-        NativeMethod::Change(method) => change(service, method, call).await,
+        // Boxed, because it is by far the largest: reads would carry its size on their stack.
+        NativeMethod::Change(method) => Box::pin(change(service, method, call)).await,
         NativeMethod::Get(method) => match page {
             Some(page) => get(page.reader(), method, call).await,
+            None if method.needs_snapshot() => get(&mut service.store().reader().await?, method, call).await,
             None => get(&mut service.store().look().await?, method, call).await,
         },
         NativeMethod::List(method) => match page {
@@ -108,6 +111,8 @@ async fn get(reader: &mut Reader, method: GetMethod, call: HandlerCall<'_>) -> R
     match method {
         GetMethod::Domains => domains::list(reader).await,
         GetMethod::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
+        GetMethod::Definitions => lrp_updates::definitions(reader, call).await,
+        GetMethod::UpdateStatus => lrp_updates::status(reader, call).await,
         GetMethod::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
         GetMethod::TaskByGuid => tasks::get(reader, call).await,
     }

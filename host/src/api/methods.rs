@@ -29,8 +29,20 @@ pub enum GetMethod {
     /// Not paged: there are few domains.
     Domains,
     SchedulingInfoByProcessGuid,
+    Definitions,
+    UpdateStatus,
     DesiredLrpByProcessGuid,
     TaskByGuid,
+}
+
+impl GetMethod {
+    /// Whether the answer is made of several records, which have to be of the same moment.
+    pub const fn needs_snapshot(self) -> bool {
+        match self {
+            Self::SchedulingInfoByProcessGuid | Self::Definitions | Self::UpdateStatus => true,
+            Self::Domains | Self::DesiredLrpByProcessGuid | Self::TaskByGuid => false,
+        }
+    }
 }
 
 /// Methods that change something.
@@ -61,6 +73,8 @@ pub enum TaskChange {
 pub enum DesiredLrpChange {
     Desire,
     Update,
+    CancelUpdate,
+    RollBack,
     Remove,
 }
 
@@ -167,11 +181,11 @@ pub(super) const METHODS: &[Registered] = &[
         "EvacuateStoppedActualLRP",
         "actual_lrps/evacuate_stopped",
     ),
-    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list"),
+    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos_r1", "desired_lrp_scheduling_infos/list.r1"),
     get(
         GetMethod::SchedulingInfoByProcessGuid,
-        "DesiredLRPSchedulingInfoByProcessGuid",
-        "desired_lrp_scheduling_infos/get_by_process_guid",
+        "DesiredLRPSchedulingInfoByProcessGuid_r1",
+        "desired_lrp_scheduling_infos/get_by_process_guid.r1",
     ),
     list(ListMethod::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
     list(ListMethod::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
@@ -179,6 +193,14 @@ pub(super) const METHODS: &[Registered] = &[
     change(ChangeMethod::DesiredLrp(DesiredLrpChange::Desire), "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
     // Diego's name really lacks the d.
     change(ChangeMethod::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
+    change(
+        ChangeMethod::DesiredLrp(DesiredLrpChange::CancelUpdate),
+        "CancelUpdateDesiredLRP",
+        "desired_lrp/cancel_update",
+    ),
+    change(ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack), "RollbackDesiredLRP", "desired_lrp/rollback"),
+    get(GetMethod::UpdateStatus, "DesiredLRPUpdateStatus", "desired_lrp/update_status"),
+    get(GetMethod::Definitions, "LRPDefinitions", "desired_lrp/definitions/list"),
     change(ChangeMethod::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
     list(ListMethod::Tasks, "Tasks_r3", "tasks/list.r3"),
     get(GetMethod::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),

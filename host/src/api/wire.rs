@@ -1,6 +1,7 @@
 //! Conversions between the messages of calls and the model. Decides which parts of an answer are always present.
 
 mod actual_lrps;
+mod definitions;
 mod events;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use crate::model::task::Task;
 use crate::model::{ModificationTag, Text};
 
 pub(super) use actual_lrps::{evacuated_from, instance_key_from, lrp_key_from, started_from};
+pub(super) use definitions::{definitions_to, update_status_to};
 pub(super) use events::{changed_records_to, event_to};
 
 pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
@@ -36,6 +38,7 @@ pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
             root_fs: lrp.root_fs,
             routes: lrp.routes.map(routes_from),
             placement_tags: lrp.placement_tags,
+            definition_id: lrp.definition_id,
             ..Default::default()
         },
         metric_tags: metric_tags_from(lrp.metric_tags),
@@ -112,6 +115,8 @@ pub(super) fn desired_lrp_to(lrp: DesiredLrp) -> proto::DesiredLrp {
         log_rate_limit: run.log_rate_limit,
         volume_mounted_files: run.volume_mounted_files,
         update_strategy: lrp.update_strategy,
+        definition_id: info.definition_id,
+        previous_definition_id: info.previous_definition_id,
         ..Default::default()
     }
 }
@@ -125,6 +130,7 @@ pub(super) fn update_from(update: proto::DesiredLrpUpdate) -> DesiredLrpUpdate {
         // An empty map and an absent one are the same on the wire, so tags cannot be cleared.
         metric_tags: (!metric_tags.is_empty()).then_some(metric_tags),
         image_credentials: update.image_username.zip(update.image_password),
+        definition: update.lrp_definition.map(definitions::definition_from),
     }
 }
 
@@ -147,6 +153,7 @@ pub(super) fn scheduling_info_to(info: SchedulingInfo) -> proto::DesiredLrpSched
         modification_tag: Some(tag_to(info.tag)),
         volume_placement: Some(proto::VolumePlacement { driver_names: info.volume_drivers }),
         placement_tags: info.placement_tags,
+        definition_id: info.definition_id,
     }
 }
 
@@ -160,6 +167,7 @@ pub(super) fn routing_info_to(info: RoutingInfo) -> proto::DesiredLrp {
         routes: Some(routes_to(info.routes)),
         modification_tag: Some(tag_to(info.tag)),
         metric_tags: metric_tags_to(info.metric_tags),
+        definition_id: info.definition_id,
         ..Default::default()
     }
 }
@@ -184,6 +192,7 @@ pub(super) fn actual_lrp_to(lrp: ActualLrp) -> proto::ActualLrp {
         metric_tags: lrp.metric_tags.into_iter().map(|(key, value)| proto::TextEntry { key, value }).collect(),
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone,
+        desired_lrp_definition_id: lrp.definition_id,
     }
 }
 

@@ -2,11 +2,13 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 16] = [
+pub(super) const OURS: [&str; 19] = [
     "admin_socket",
     "convergence_report_interval",
     "data_dir",
     "database_report_interval",
+    "definitions_kept",
+    "definitions_max_age",
     "metrics_address",
     "migration_batch_time",
     "migration_mode",
@@ -19,6 +21,7 @@ pub(super) const OURS: [&str; 16] = [
     "pin_release",
     "replay_dir",
     "rollback_on_drain_to_version",
+    "update_max_in_flight",
 ];
 
 /// Diego's keys that have no effect here: those that its own BBS ignores, those for other components

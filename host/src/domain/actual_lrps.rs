@@ -5,9 +5,10 @@ mod auction;
 mod change;
 mod retire;
 
-pub use retire::retire;
+pub use retire::{retire, stop};
 
-pub(super) use auction::request_auction;
+pub(super) use auction::{request_auction, request_auctions};
+use change::change_locked;
 pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
 use super::retry::retry;
@@ -15,7 +16,7 @@ use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, Crashed};
+use crate::model::slot::Container;
 use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
@@ -74,14 +75,13 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
 /// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reason: &[u8]) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    let crashed = change_slot(service, slot, Cause::Crash, &TraceId::NONE, |slot, now_ns| {
-        slot.crash(key, instance, reason, now_ns)
-    })
-    .await?;
-    match crashed {
-        Crashed::Unclaimed => request_auction(service, &key.process_guid, key.index).await,
-        Crashed::Gone | Crashed::Waits => Ok(()),
-    }
+    let lock = service.lock_key(slot.0).await;
+    let (changed, _) = change_locked(service, slot, |slot, now_ns| slot.crash(key, instance, reason, now_ns)).await?;
+    let is_restarted = changed.as_ref().is_some_and(ChangedSlot::begins_to_wait);
+    announce(service, changed, Cause::Crash, &TraceId::NONE);
+    drop(lock);
+    // Also one that took another definition than the one that crashed.
+    if is_restarted { request_auction(service, &key.process_guid, key.index).await } else { Ok(()) }
 }
 
 /// The auctioneer could not place a waiting instance.

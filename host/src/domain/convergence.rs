@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bbs_proto::models::CellPresence;
 
-use super::{DomainError, Service};
+use super::{DomainError, Service, lrp_updates};
 pub use crate::metrics::{LrpCounts, TaskCounts};
 use crate::model::cell::CellSet;
 use lrps::Present;
@@ -44,7 +44,8 @@ pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> R
     let cells = cells.into_iter().flatten().map(|cell| (cell.cell_id.clone(), cell)).collect();
     let present = Present { set, cells };
     // Not try_join: one failing does not cancel the other.
-    let (lrps, tasks) = tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present));
+    let (lrps, tasks, ()) =
+        tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present), lrp_updates::prune(service));
     Ok(Counts { lrps: lrps?, tasks: tasks? })
 }
 

@@ -11,11 +11,16 @@ pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
 
+use super::actual_lrps::{ChangedSlot, announce, request_auctions};
+use super::lrp_updates::{self, Switched};
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::model::actual_lrp::ActualLrp;
-use crate::model::change::RecordChange;
-use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
+use crate::model::change::Cause;
+use crate::model::convergence::DesiredInstances;
+use crate::model::desired_lrp::{
+    DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
+};
 use crate::model::slot::Slot;
 use crate::model::tags::MetricTag;
 use crate::model::{ModificationTag, Text, TraceId};
@@ -31,54 +36,70 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     let store = service.store();
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
+    if lrp.scheduling.definition_id.is_empty() {
+        lrp.scheduling.definition_id = derived_id(&lrp.scheduling.process_guid);
+    }
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
     let lock = service.lock_key(&info.process_guid).await;
-    let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
-        Err(DomainError::Exists) => retry(|| insert(store, &lrp, Leftovers::Possible)).await?,
-        first => first?,
-    };
-    publish(service, None, Some(lrp), trace_id);
-    let mut created = instances::publish_created(service, first, trace_id);
+    let first = retry(|| insert(store, &lrp)).await?;
+    service.publish_desired_lrp(None, Some(lrp), trace_id);
+    for adopted in first.adopted {
+        announce(service, Some(adopted), Cause::Other, trace_id);
+    }
+    let mut created = instances::publish_created(service, first.created, trace_id);
     drop(lock);
     if info.instances > instances::BATCH_SIZE {
-        let more = instances::create(service, &info.process_guid, &info.domain, instances::BATCH_SIZE, trace_id).await;
+        let more = instances::create(service, &info.process_guid, instances::BATCH_SIZE, trace_id).await;
         created.extend(more);
     }
     if info.instances > 0 {
-        instances::request_auction(service, &info, created, trace_id).await;
+        request_auctions(service, &info, created, trace_id).await;
     }
     Ok(())
 }
 
-/// Whether actual LRPs of a new desired LRP may exist already. Usually none do; but an instance with a container remains
-/// when its desired LRP is removed.
-#[derive(Debug, Clone, Copy)]
-enum Leftovers {
-    /// Assumed absent: an existing one fails the insertion with `Exists`.
-    None,
-    /// Existing indices are skipped.
-    Possible,
+/// The first batch of the instances of a new desired LRP.
+#[derive(Debug, Default)]
+struct FirstInstances {
+    created: Vec<ActualLrp>,
+    adopted: Vec<ChangedSlot>,
 }
 
-/// Inserts the desired LRP with the first batch of its instances.
-async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
+/// Inserts the desired LRP with the first batch of its instances. Usually there are none yet; but a container remains when its
+/// desired LRP is removed, until its cell has stopped it.
+async fn insert(store: &Store, lrp: &DesiredLrp) -> Result<FirstInstances, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
+    let (remaining, are_complete) = writer.slots(&info.process_guid).await?;
+    let has_none = remaining.is_empty() && are_complete;
     let first = 0..info.instances.min(instances::BATCH_SIZE);
-    let created = match leftovers {
-        Leftovers::None => instances::insert_new(&mut writer, &info.process_guid, &info.domain, first).await?,
-        Leftovers::Possible => instances::insert(&mut writer, &info.process_guid, &info.domain, first).await?,
+    let desired = new_instances(info);
+    let adopted = instances::adopt(&mut writer, remaining, &info.definition_id).await?;
+    let created = match has_none {
+        true => instances::insert_new(&mut writer, &desired, first).await?,
+        false => instances::insert(&mut writer, &desired, first).await?,
     };
     writer.commit().await?;
-    Ok(created)
+    Ok(FirstInstances { created, adopted })
 }
 
-/// Applies an update, and creates or deletes instances to match.
+fn new_instances(info: &SchedulingInfo) -> DesiredInstances {
+    DesiredInstances {
+        process_guid: info.process_guid.clone(),
+        domain: info.domain.clone(),
+        instances: info.instances,
+        definition_id: info.definition_id.clone(),
+        ..DesiredInstances::default()
+    }
+}
+
+/// Applies an update, and creates or deletes instances to match. Another definition is rolled out in the background.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; errors of the store.
+/// `NotFound` if there is no such desired LRP; `UpdateInProgress` and `DefinitionExists` for an update with a definition;
+/// errors of the store.
 pub async fn update(
     service: &Service,
     process_guid: &[u8],
@@ -86,15 +107,19 @@ pub async fn update(
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
     let lock = service.lock_key(process_guid).await;
-    let Updated { before, after, surplus } = retry(|| change(service.store(), process_guid, update)).await?;
+    let Updated { before, after, surplus, switched } = retry(|| change(service.store(), process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
-    publish(service, Some(before.clone()), Some(after.clone()), trace_id);
+    service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
+    let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
     let running = instances::publish_removed(service, surplus, trace_id);
     let (old, new) = (before.scheduling.instances, after.scheduling.instances);
     drop(lock);
+    if let Some(begun) = begun {
+        lrp_updates::finish(service, &after, begun, trace_id).await;
+    }
     if new > old {
-        let created = instances::create(service, process_guid, &before.scheduling.domain, old, trace_id).await;
-        instances::request_auction(service, &after.scheduling, created, trace_id).await;
+        let created = instances::create(service, process_guid, old, trace_id).await;
+        request_auctions(service, &after.scheduling, created, trace_id).await;
     }
     stops::submit(service, running, trace_id);
     push::spawn(service, &before, &after, update, trace_id);
@@ -104,15 +129,26 @@ pub async fn update(
 /// The result of an update.
 struct Updated {
     before: DesiredLrp,
-    /// `None` if the updated record cannot be read.
+    /// `None` if the updated record cannot be read, or nothing was changed.
     after: Option<DesiredLrp>,
     surplus: BTreeMap<i32, Box<Slot>>,
+    /// `None` if the definition stays.
+    switched: Option<Switched>,
 }
 
 /// The transaction of an update, without the instances that it adds.
 async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<Updated, DomainError> {
     let mut writer = store.writer(process_guid).await?;
     let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let mut switched = None;
+    if let Some(definition) = &update.definition
+        && let Some(next) = lrp_updates::to_switch_to(&mut writer, &before, definition).await?
+    {
+        switched = Some(lrp_updates::switch(&mut writer, &before, next, false).await?.1);
+    }
+    if switched.is_none() && update.is_of_definition_alone() {
+        return Ok(Updated { before, after: None, surplus: BTreeMap::new(), switched });
+    }
     let run_info = update.image_credentials.as_ref().map(|(username, password)| {
         let mut run_info = before.run_info.clone();
         run_info.image_username.clone_from(username);
@@ -131,7 +167,7 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
         read => read?,
     };
     writer.commit().await?;
-    Ok(Updated { before, after, surplus })
+    Ok(Updated { before, after, surplus, switched })
 }
 
 /// Removes a desired LRP and its waiting instances; containers are stopped in the background.
@@ -149,23 +185,21 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
             read => Some(read?),
         };
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
+        writer.delete_definitions(process_guid).await?;
+        if before.as_ref().is_none_or(|before| !before.scheduling.previous_definition_id.is_empty()) {
+            writer.end_update(process_guid).await?;
+        }
         writer.commit().await?;
         Ok((before, slots))
     })
     .await?;
     if before.is_some() {
-        publish(service, before, None, trace_id);
+        service.publish_desired_lrp(before, None, trace_id);
     }
     let running = instances::publish_removed(service, slots, trace_id);
     drop(lock);
     stops::submit(service, running, trace_id);
     Ok(())
-}
-
-/// Publishes a committed change. The caller holds the key lock, so that events keep commit order.
-fn publish(service: &Service, before: Option<DesiredLrp>, after: Option<DesiredLrp>, trace_id: &TraceId) {
-    let (before, after) = (before.map(Box::new), after.map(Box::new));
-    service.events().publish(RecordChange::DesiredLrp { before, after, trace_id: trace_id.clone() });
 }
 
 /// Lists the desired LRPs of a page that match a filter.
@@ -189,21 +223,40 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
     Ok(lrp)
 }
 
-/// Lists the scheduling parts of a page that match a filter.
+/// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update is under way, with the
+/// current definition and then with the previous one.
 ///
 /// # Errors
 /// Errors of the store.
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
     let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
-    Ok(page.records(listed))
+    let infos = page.records(listed);
+    with_previous(&mut page.reader, infos).await
 }
 
-/// Reads the scheduling part of one desired LRP.
+/// Reads the scheduling parts of one desired LRP, as [`scheduling_infos`] lists them.
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
-    reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+pub async fn scheduling_infos_of(reader: &mut Reader, process_guid: &[u8]) -> Result<Vec<SchedulingInfo>, DomainError> {
+    let info = reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
+    with_previous(reader, vec![info]).await
+}
+
+/// Adds the parts of the previous definitions. Without an update under way, this reads nothing.
+async fn with_previous(reader: &mut Reader, infos: Vec<SchedulingInfo>) -> Result<Vec<SchedulingInfo>, DomainError> {
+    let updated = infos.iter().filter(|info| !info.previous_definition_id.is_empty());
+    let process_guids: Vec<_> = updated.map(|info| info.process_guid.clone()).collect();
+    if process_guids.is_empty() {
+        return Ok(infos);
+    }
+    let previous = reader.previous_definitions(&process_guids).await?;
+    let both = infos.into_iter().flat_map(|info| {
+        let before = previous.get(&info.process_guid).filter(|before| before.id == info.previous_definition_id);
+        let before = before.map(|before| info.with_definition(before.clone()));
+        [Some(info), before].into_iter().flatten()
+    });
+    Ok(both.collect())
 }
 
 /// Lists the routing parts of a page that match a filter.

@@ -7,10 +7,16 @@ use tokio::sync::watch;
 
 use super::desired_lrps::Stops;
 use super::key_locks::{KeyLock, KeyLocks};
+use super::lrp_updates;
 use super::tasks::Completions;
+use super::update_hints::UpdateHints;
 use crate::clients::Clients;
 use crate::events::Events;
 use crate::metrics::Measures;
+use crate::model::TraceId;
+use crate::model::change::RecordChange;
+use crate::model::desired_lrp::DesiredLrp;
+use crate::model::lrp_update::MaxInFlight;
 use crate::store::Store;
 
 /// A shared handle; clones are the same service.
@@ -25,6 +31,7 @@ struct Inner {
     key_locks: KeyLocks,
     completions: Completions,
     stops: Stops,
+    update_hints: UpdateHints,
     policy: Policy,
     measures: Measures,
     given_up: watch::Sender<bool>,
@@ -47,6 +54,12 @@ pub struct Policy {
     pub expire_completed_task: Duration,
     /// Records that convergence changes concurrently.
     pub convergence_workers: usize,
+    /// Instances of one LRP that an update replaces at the same time.
+    pub update_max_in_flight: MaxInFlight,
+    /// Archived definitions of one LRP.
+    pub definitions_kept: usize,
+    /// An archived definition that was last active longer ago is deleted.
+    pub definitions_max_age: Duration,
 }
 
 impl Default for Policy {
@@ -59,6 +72,9 @@ impl Default for Policy {
             expire_pending_task: Duration::from_secs(1800),
             expire_completed_task: Duration::from_secs(120),
             convergence_workers: 20,
+            update_max_in_flight: MaxInFlight::default(),
+            definitions_kept: 10,
+            definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
         }
     }
 }
@@ -67,8 +83,18 @@ impl Service {
     /// Assembles the service; nothing runs yet.
     pub fn new(store: Store, events: Events, clients: Clients, policy: Policy, measures: Measures) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
-        let (key_locks, stops, given_up) = (KeyLocks::default(), Stops::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { store, events, clients, key_locks, completions, stops, policy, measures, given_up }))
+        Self(Arc::new(Inner {
+            store,
+            events,
+            clients,
+            key_locks: KeyLocks::default(),
+            completions,
+            stops: Stops::default(),
+            update_hints: UpdateHints::new(lrp_updates::spawn),
+            policy,
+            measures,
+            given_up: watch::Sender::new(false),
+        }))
     }
 
     /// The records.
@@ -94,6 +120,10 @@ impl Service {
         &self.0.stops
     }
 
+    pub(super) fn update_hints(&self) -> &UpdateHints {
+        &self.0.update_hints
+    }
+
     /// The configured limits.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
@@ -107,6 +137,17 @@ impl Service {
     /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication of its events.
     pub async fn lock_key(&self, key: &[u8]) -> KeyLock {
         self.0.key_locks.lock(&self.0.store.lock_class(key)).await
+    }
+
+    /// Publishes a committed change of a desired LRP. The caller holds the key lock, so that events keep commit order.
+    pub(super) fn publish_desired_lrp(
+        &self,
+        before: Option<DesiredLrp>,
+        after: Option<DesiredLrp>,
+        trace_id: &TraceId,
+    ) {
+        let (before, after) = (before.map(Box::new), after.map(Box::new));
+        self.events().publish(RecordChange::DesiredLrp { before, after, trace_id: trace_id.clone() });
     }
 
     /// Reports that no call can succeed any more, so that the host stops and is restarted.

@@ -4,6 +4,7 @@ use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
 use crate::model::change::{Cause, RecordChange};
 use crate::model::desired_lrp::DesiredLrp;
+use crate::model::lrp_update::UpdateStatus;
 use crate::model::slot::Slot;
 use crate::model::task::Task;
 
@@ -12,6 +13,7 @@ use crate::model::task::Task;
 pub enum Event<'a> {
     DesiredLrpCreated { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
     DesiredLrpChanged { before: &'a DesiredLrp, after: &'a DesiredLrp, trace_id: &'a TraceId },
+    UpdateHalt { lrp: &'a DesiredLrp, status: &'a UpdateStatus },
     DesiredLrpRemoved { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
     InstanceCreated { lrp: &'a ActualLrp, trace_id: &'a TraceId },
     InstanceChanged { before: &'a ActualLrp, after: &'a ActualLrp, trace_id: &'a TraceId },
@@ -42,6 +44,7 @@ impl Event<'_> {
         match self {
             Self::DesiredLrpCreated { .. }
             | Self::DesiredLrpChanged { .. }
+            | Self::UpdateHalt { .. }
             | Self::DesiredLrpRemoved { .. }
             | Self::TaskCreated(_)
             | Self::TaskChanged { .. }
@@ -78,6 +81,7 @@ pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
             (Some(before), Some(after)) => vec![Event::DesiredLrpChanged { before, after, trace_id }],
             (Some(lrp), None) => vec![Event::DesiredLrpRemoved { lrp, trace_id }],
         },
+        RecordChange::UpdateHalt { lrp, status } => vec![Event::UpdateHalt { lrp, status }],
         RecordChange::Slot { before, after, cause, trace_id } => {
             let rows = pairs(before, after);
             let mut events: Vec<_> = rows.iter().flat_map(|row| of_row(*row, *cause, trace_id)).collect();

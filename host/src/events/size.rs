@@ -22,6 +22,7 @@ const COPIES: usize = 3;
 pub(super) fn bytes(change: &RecordChange) -> usize {
     match change {
         RecordChange::DesiredLrp { before, after, .. } => before.iter().chain(after).map(|lrp| desired_lrp(lrp)).sum(),
+        RecordChange::UpdateHalt { lrp, .. } => 2 * desired_lrp(lrp),
         RecordChange::Slot { before, after, .. } => slot(before) + slot(after),
         RecordChange::Task { before, after } => before.iter().chain(after).map(|record| task(record)).sum(),
     }

@@ -94,6 +94,8 @@ pub struct LrpCounts {
     pub present_cells: u64,
     /// Cells with instances that are not present.
     pub suspect_cells: u64,
+    /// Updates of desired LRPs that are halted, because a new instance fails. No metric of Diego's.
+    pub halted_updates: u64,
     /// Domains that have not expired; invalid UTF-8 is replaced.
     pub fresh_domains: Vec<String>,
     /// Instances that were auctioned. No metric of Diego's.

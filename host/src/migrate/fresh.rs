@@ -12,15 +12,15 @@ use crate::database::{Transaction, schema, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 
-/// Tables with this prefix hold nothing of clients: they are dropped even with rows, such as that of the health probe.
-const OWN_PREFIX: &str = "bbs_";
+/// The table of the health probe holds nothing of clients: it is dropped even with rows.
+const HEALTH_CHECK: &str = "bbs_health_check";
 /// State about earlier records: the modules that ran over them, their arguments, and their residue.
 const FORGOTTEN: [&str; 5] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE, QUARANTINE_PART];
 
 /// Refuses a table of the catalog that has rows: without a version, the host cannot know their layout.
 pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<(), MigrateError> {
     for table in layouts.table_names() {
-        if !table.starts_with(OWN_PREFIX) && state::exists(tx, table).await? {
+        if table != HEALTH_CHECK && state::exists(tx, table).await? {
             is_empty(tx, table).await?;
         }
     }
@@ -48,7 +48,7 @@ pub(super) async fn clear(
             if !state::exists(tx, &name).await? {
                 continue;
             }
-            if name == table && !table.starts_with(OWN_PREFIX) {
+            if name == table && table != HEALTH_CHECK {
                 is_empty(tx, table).await?;
             }
             if name == table || state::count(tx, &name).await? == 0 {

@@ -69,7 +69,7 @@ pub struct LrpKey {
 
 /// Identifies a container and its cell. Empty for an instance without a cell.
 /// The fields are those of Diego's `ActualLRPInstanceKey`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct InstanceKey {
     pub instance_guid: Text,
@@ -114,6 +114,11 @@ pub struct ActualLrp {
     /// Whether the instance may receive traffic.
     pub routable: bool,
     pub availability_zone: Text,
+    /// The definition of its desired LRP that the instance runs, or that it will run once a cell has claimed it.
+    pub definition_id: Text,
+    /// Whether its container may run another definition: the current one changed between the claim, after which a cell reads
+    /// the desired LRP, and the start; or the container was started by a cell that had not claimed the instance.
+    pub definition_uncertain: bool,
 }
 
 impl ActualLrp {
@@ -139,6 +144,7 @@ impl ActualLrp {
             &self.placement_error,
             &self.tag.epoch,
             &self.availability_zone,
+            &self.definition_id,
         ];
         let escaped =
             |text: &Text| text.len() + 5 * text.iter().filter(|byte| **byte < b' ' || b"<>&".contains(byte)).count();

@@ -3,15 +3,18 @@
 
 use super::TraceId;
 use super::desired_lrp::DesiredLrp;
+use super::lrp_update::UpdateStatus;
 use super::slot::Slot;
 use super::task::Task;
 
 /// A committed change; `None` before a creation and after a removal.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "the fields are the record before and after, and the cause")]
+#[allow(missing_docs, reason = "the fields are the record before and after, and what they do not show")]
 pub enum RecordChange {
     /// A desired LRP was created, updated or removed.
     DesiredLrp { before: Option<Box<DesiredLrp>>, after: Option<Box<DesiredLrp>>, trace_id: TraceId },
+    /// The update of a desired LRP was halted, or is not any more; its records are unchanged.
+    UpdateHalt { lrp: Box<DesiredLrp>, status: Box<UpdateStatus> },
     /// Rows of a slot changed; an absent row is `None` within the slot.
     Slot { before: Box<Slot>, after: Box<Slot>, cause: Cause, trace_id: TraceId },
     /// A task was created, changed state or was removed.

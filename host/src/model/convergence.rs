@@ -40,6 +40,8 @@ pub struct DesiredInstances {
     pub process_guid: Text,
     pub domain: Text,
     pub instances: i32,
+    /// Names the current definition.
+    pub definition_id: Text,
     /// Host names of the internal routes. `None` if unknown, which disables the comparison.
     pub hostnames: Option<Vec<Text>>,
     /// `None` if unknown, which disables the comparison.
@@ -119,6 +121,13 @@ impl ProcessRecords {
         let missing = missing.map(|index| (index, vec![SlotAction::Create]));
         let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
         found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
+    }
+
+    /// Whether a container runs, or may run, another definition than the current one.
+    pub fn has_old_containers(&self) -> bool {
+        let Some(wanted) = &self.wanted else { return false };
+        let rows = self.slots.values().flat_map(|slot| slot.rows());
+        rows.into_iter().any(|row| !row.waits() && row.is_old(&wanted.definition_id))
     }
 
     /// The updates that running containers have missed.

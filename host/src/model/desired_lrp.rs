@@ -1,7 +1,11 @@
 //! A desired LRP: what to run, and how many instances of it. Split into the parts that are read separately: scheduling,
 //! routing, and the whole.
 
+mod definition;
+
 use bbs_proto::models::DesiredLrpRunInfo;
+
+pub use definition::{ArchivedDefinition, Definition, derived_id};
 
 use super::routes::Routes;
 use super::tags::MetricTags;
@@ -32,6 +36,10 @@ pub struct SchedulingInfo {
     /// The drivers of the volumes, in the order of the mounts.
     pub volume_drivers: Vec<Text>,
     pub placement_tags: Vec<Text>,
+    /// Names the current definition, to which the resources and placement belong.
+    pub definition_id: Text,
+    /// Names the previous definition; empty unless an update is under way.
+    pub previous_definition_id: Text,
 }
 
 /// The part for routing traffic and metrics.
@@ -46,6 +54,8 @@ pub struct RoutingInfo {
     pub routes: Option<Routes>,
     pub tag: ModificationTag,
     pub metric_tags: MetricTags,
+    /// Names the current definition.
+    pub definition_id: Text,
 }
 
 /// A whole desired LRP.
@@ -72,6 +82,15 @@ pub struct DesiredLrpUpdate {
     pub metric_tags: Option<MetricTags>,
     /// User name and password, always together.
     pub image_credentials: Option<(Text, Text)>,
+    /// Replaces the whole current definition.
+    pub definition: Option<Definition>,
+}
+
+impl DesiredLrpUpdate {
+    /// Whether it has a definition and nothing else.
+    pub fn is_of_definition_alone(&self) -> bool {
+        self.definition.is_some() && Self { definition: None, ..self.clone() } == Self::default()
+    }
 }
 
 /// A filter of desired LRPs. All conditions hold; an empty one does not restrict.

@@ -43,6 +43,12 @@ pub fn crash_count(before: i32, ran_ns: Option<i64>) -> i32 {
     }
 }
 
+/// Whether a running instance with this crash count counts as working, although it may have crashed: with more than a few
+/// crashes only once a further crash would count as the first one.
+pub fn is_stable(crash_count: i32, since_ns: i64, now_ns: i64) -> bool {
+    crash_count < IMMEDIATE_RESTARTS || now_ns.saturating_sub(since_ns) > RESET_AFTER_NS
+}
+
 /// Whether an instance with this crash count restarts without a delay.
 pub fn is_at_once(crash_count: i32) -> bool {
     crash_count < IMMEDIATE_RESTARTS

@@ -2,6 +2,7 @@
 //! the events to publish follow from the slot before and after.
 
 mod evacuation;
+mod replacement;
 mod rules;
 mod transitions;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use super::actual_lrp::{ActualLrp, InstanceKey, Presence};
 
 pub use evacuation::{Desired, Evacuated, Replacement};
+pub use replacement::ReplacementPhase;
 pub use transitions::{Container, Crashed, Retired, Unclaim};
 
 /// Why a transition of a slot is rejected.

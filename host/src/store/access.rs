@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::StoreError;
 use super::lensed::Lenses;
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
 use crate::layout::manifest::DataVersion;
@@ -91,6 +92,22 @@ impl TableAccess {
         match &self.backend {
             Backend::Direct => database.look().await,
             Backend::Lensed(_) => database.read().await,
+        }
+    }
+
+    /// Whether the stored layout has a native table.
+    pub(super) fn holds(&self, table: &str) -> bool {
+        match &self.backend {
+            Backend::Direct => true,
+            Backend::Lensed(lenses) => lenses.holds(table),
+        }
+    }
+
+    /// Fails with [`StoreError::NotHeld`], naming a field of the request, unless the stored layout has a native table.
+    pub(super) fn require(&self, table: &str, field: &str) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Lensed(lenses) if !lenses.holds(table) => Err(lenses.not_held(field)),
+            Backend::Direct | Backend::Lensed(_) => Ok(()),
         }
     }
 

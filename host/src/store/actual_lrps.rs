@@ -38,9 +38,11 @@ const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[
     "metric_tags",
     "routable",
     "availability_zone",
+    "desired_lrp_definition_id",
+    "definition_uncertain",
 ]);
 
-/// The columns that convergence needs: placement and state, and for running instances their internal routes and metric tags.
+/// The columns that convergence needs: placement, state and definition, and for running instances their internal routes and metric tags.
 /// No other column is read or decrypted.
 const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "process_guid",
@@ -52,6 +54,8 @@ const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "since",
     "crash_count",
     "presence",
+    "desired_lrp_definition_id",
+    "definition_uncertain",
     "internal_routes",
     "metric_tags",
 ]);
@@ -127,6 +131,8 @@ fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         metric_tags: record.optional_json("metric_tags", tags::text_map_from_json)?,
         routable: record.flag("routable")?,
         availability_zone: record.text("availability_zone")?,
+        definition_id: record.text("desired_lrp_definition_id")?,
+        definition_uncertain: record.flag("definition_uncertain")?,
     })
 }
 
@@ -141,6 +147,8 @@ fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         since_ns: record.long("since")?,
         crash_count: record.number("crash_count")?,
         presence: record.number("presence")?,
+        definition_id: record.text("desired_lrp_definition_id")?,
+        definition_uncertain: record.flag("definition_uncertain")?,
         ..ActualLrp::default()
     };
     if (row.state(), row.presence()) == (Some(State::Running), Some(Presence::Ordinary)) {

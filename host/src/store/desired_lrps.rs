@@ -9,6 +9,7 @@ use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::convergence::DesiredInstances;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
+use crate::model::lrp_update::UpdateTarget;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::{Text, tags};
 
@@ -34,12 +35,14 @@ const SCHEDULING: Projection<SchedulingInfo> = TABLE.read(scheduling).columns(&[
     "modification_tag_index",
     "volume_placement",
     "placement_tags",
+    "definition_id",
+    "previous_definition_id",
 ]);
 
 const WHOLE: Projection<DesiredLrp> = TABLE.read(whole).columns(&WHOLE_COLUMNS);
-const WHOLE_COLUMNS: [&str; 17] = {
-    let mut columns =
-        ["run_info", "metric_tags", "update_strategy", "", "", "", "", "", "", "", "", "", "", "", "", "", ""];
+const WHOLE_COLUMNS: [&str; 19] = {
+    let mut columns = [""; 19];
+    [columns[0], columns[1], columns[2]] = ["run_info", "metric_tags", "update_strategy"];
     let mut at = 0;
     while at < SCHEDULING.columns.len() {
         columns[3 + at] = SCHEDULING.columns[at];
@@ -57,13 +60,23 @@ const ROUTING: Projection<RoutingInfo> = TABLE.read(routing).columns(&[
     "modification_tag_epoch",
     "modification_tag_index",
     "metric_tags",
+    "definition_id",
 ]);
 
 /// The columns that convergence compares instances with. A sealed column that cannot be read is `None`; the others still
 /// count, so that no instance is removed because the record of its desired LRP is damaged.
 const PARTS: Projection<DesiredInstances> =
-    TABLE.read(parts).columns(&["process_guid", "domain", "instances", "routes", "metric_tags"]);
-const NUMBERS: Projection<DesiredInstances> = TABLE.read(numbers).columns(&["process_guid", "domain", "instances"]);
+    TABLE.read(parts).columns(&["process_guid", "domain", "instances", "definition_id", "routes", "metric_tags"]);
+const TARGET: Projection<UpdateTarget> = TABLE.read(target).columns(&[
+    "process_guid",
+    "domain",
+    "instances",
+    "definition_id",
+    "previous_definition_id",
+    "update_strategy",
+]);
+const NUMBERS: Projection<DesiredInstances> =
+    TABLE.read(numbers).columns(&["process_guid", "domain", "instances", "definition_id"]);
 
 impl Reader {
     /// Lists desired LRPs.
@@ -118,6 +131,14 @@ impl Reader {
         self.get(&SCHEDULING, process_guid).await
     }
 
+    /// The current definition of a desired LRP and how its instances are replaced.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
+    pub async fn update_target(&mut self, process_guid: &[u8]) -> Result<Option<UpdateTarget>, StoreError> {
+        self.get(&TARGET, process_guid).await
+    }
+
     /// Lists the columns of desired LRPs that convergence needs.
     ///
     /// # Errors
@@ -136,15 +157,6 @@ impl Writer {
         self.get(&WHOLE, process_guid).await
     }
 
-    /// The desired number of instances, also of a record that is otherwise unreadable.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
-    pub async fn desired_instances(&mut self, process_guid: &[u8]) -> Result<Option<i32>, StoreError> {
-        let instances = TABLE.read(|record| record.number("instances")).columns(&[TABLE.key, "instances"]);
-        self.get(&instances, process_guid).await
-    }
-
     /// The desired number of instances and the number of the update strategy, also of a record that is otherwise
     /// unreadable.
     ///
@@ -155,7 +167,8 @@ impl Writer {
         self.get(&replacement.columns(&[TABLE.key, "instances", "update_strategy"]), process_guid).await
     }
 
-    /// The desired number of instances and the domain, locked until the transaction ends.
+    /// The desired number of instances, the domain and the current definition, also of a record that is otherwise unreadable;
+    /// locked until the transaction ends.
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
@@ -169,27 +182,69 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
-        let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
-        let values = vec![
-            ("run_info", message(&lrp.run_info)),
-            ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
+        let mut values = self.definition_columns(lrp)?;
+        values.extend([
             ("update_strategy", number(lrp.update_strategy)),
             ("process_guid", self.plain(TABLE, "process_guid", &info.process_guid)?),
             ("domain", self.plain(TABLE, "domain", &info.domain)?),
-            ("log_guid", self.plain(TABLE, "log_guid", &info.log_guid)?),
             ("annotation", self.plain(TABLE, "annotation", &info.annotation)?),
             ("instances", number(info.instances)),
+            ("routes", json(routes_to_json(info.routes.as_ref())?)),
+            ("modification_tag_epoch", self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?),
+            ("modification_tag_index", number(info.tag.index)),
+        ]);
+        self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails).await
+    }
+
+    /// The columns of the current definition.
+    fn definition_columns(&self, lrp: &DesiredLrp) -> Result<ColumnValues, StoreError> {
+        let info = &lrp.scheduling;
+        let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
+        Ok(vec![
+            ("run_info", message(&lrp.run_info)),
+            ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
+            ("log_guid", self.plain(TABLE, "log_guid", &info.log_guid)?),
             ("memory_mb", number(info.memory_mb)),
             ("disk_mb", number(info.disk_mb)),
             ("max_pids", number(info.max_pids)),
             ("rootfs", self.plain(TABLE, "rootfs", &info.root_fs)?),
-            ("routes", json(routes_to_json(info.routes.as_ref())?)),
-            ("modification_tag_epoch", self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?),
-            ("modification_tag_index", number(info.tag.index)),
             ("volume_placement", message(&placement)),
             ("placement_tags", self.plain(TABLE, "placement_tags", &tags::texts_to_json(&info.placement_tags))?),
-        ];
-        self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails).await
+            ("definition_id", self.plain(TABLE, "definition_id", &info.definition_id)?),
+        ])
+    }
+
+    /// Writes the current definition of a desired LRP, the id of the previous one, and the modification tag.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn switch_definition(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
+        let info = &lrp.scheduling;
+        let mut values = self.definition_columns(lrp)?;
+        values.extend([
+            ("previous_definition_id", self.plain(TABLE, "previous_definition_id", &info.previous_definition_id)?),
+            ("modification_tag_index", number(info.tag.index)),
+        ]);
+        self.update(TABLE, &info.process_guid, Filter::everything(), values).await.map(drop)
+    }
+
+    /// Ends the update of a desired LRP: it has no previous definition any more.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn forget_previous_definition(&mut self, process_guid: &[u8], tag_index: u32) -> Result<(), StoreError> {
+        let none = self.plain(TABLE, "previous_definition_id", b"")?;
+        let values = vec![("previous_definition_id", none), ("modification_tag_index", number(tag_index))];
+        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
+    }
+
+    /// The current definition of a desired LRP and how its instances are replaced, also of a record that is otherwise
+    /// unreadable; locked until the transaction ends.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn update_target(&mut self, process_guid: &[u8]) -> Result<Option<UpdateTarget>, StoreError> {
+        self.get(&TARGET, process_guid).await
     }
 
     /// Writes the fields of the update, and `run_info` if given.
@@ -271,6 +326,8 @@ fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
         tag: record.tag()?,
         volume_drivers: placement.driver_names,
         placement_tags,
+        definition_id: record.text("definition_id")?,
+        previous_definition_id: record.text("previous_definition_id")?,
     })
 }
 
@@ -283,6 +340,7 @@ fn routing(record: &Record<'_>) -> Result<RoutingInfo, RecordReadError> {
         routes: record.json("routes", Routes::from_json)?,
         tag: record.tag()?,
         metric_tags: record.optional_json("metric_tags", tags::metric_tags_from_json)?,
+        definition_id: record.text("definition_id")?,
     })
 }
 
@@ -291,7 +349,18 @@ fn numbers(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
         process_guid: record.text("process_guid")?,
         domain: record.text("domain")?,
         instances: record.number("instances")?,
+        definition_id: record.text("definition_id")?,
         ..DesiredInstances::default()
+    })
+}
+
+fn target(record: &Record<'_>) -> Result<UpdateTarget, RecordReadError> {
+    Ok(UpdateTarget {
+        domain: record.text("domain")?,
+        instances: record.number("instances")?,
+        definition_id: record.text("definition_id")?,
+        previous_definition_id: record.text("previous_definition_id")?,
+        update_strategy: record.number("update_strategy")?,
     })
 }
 

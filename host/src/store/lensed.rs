@@ -128,10 +128,20 @@ impl Lenses {
         self
     }
 
+    /// Whether the stored layout has a native table, under whatever name and in whatever form.
+    pub(super) fn holds(&self, table: &str) -> bool {
+        self.table_groups.iter().any(|group| group.native.contains(table) && !group.stored.is_empty())
+    }
+
+    /// The error for a field that the stored layout has no place for.
+    pub(super) fn not_held(&self, field: &str) -> StoreError {
+        StoreError::NotHeld { fields: field.to_owned(), version: self.version }
+    }
+
     /// The stored tables that hold the units of native tables.
     pub(super) fn stored(&self, tables: &[&str]) -> Vec<&str> {
-        let stored: BTreeSet<_> =
-            tables.iter().flat_map(|table| &self.table_groups[self.group(table)].stored).collect();
+        let held = tables.iter().filter(|table| self.holds(table));
+        let stored: BTreeSet<_> = held.flat_map(|table| &self.table_groups[self.group(table)].stored).collect();
         stored.into_iter().map(String::as_str).collect()
     }
 

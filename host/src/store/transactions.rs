@@ -19,7 +19,7 @@ use crate::rows::RowLock;
 /// leave it out.
 #[derive(Debug)]
 pub struct Reader {
-    access: OwnedRwLockReadGuard<TableAccess>,
+    pub(super) access: OwnedRwLockReadGuard<TableAccess>,
     session: Session,
 }
 

@@ -27,6 +27,7 @@ pub fn manifests() -> Vec<Manifest> {
         migration_1764949919_health_check::HealthCheck::manifest(),
         migration_1772581987_add_update_strategy_to_desired_lrp::AddUpdateStrategy::manifest(),
         migration_1795000000_record_version::RecordVersion::manifest(),
+        migration_1795000010_lrp_definitions::LrpDefinitions::manifest(),
     ]
 }
 

@@ -21,6 +21,8 @@ pub mod v0_10 {
     include!(concat!(env!("OUT_DIR"), "/v0_10.rs"));
 }
 
+mod definition;
+
 pub use prost;
 
 #[cfg(test)]

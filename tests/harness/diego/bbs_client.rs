@@ -2,6 +2,7 @@
 //! whatever address the host has by then. Owns what counts as an answer; interpreting it is the caller's.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub struct BbsClient {
     client: reqwest::Client,
     address: Arc<RwLock<SocketAddr>>,
+    /// Number of requests so far.
+    requests: Arc<AtomicU64>,
 }
 
 /// The error field of a response.
@@ -48,6 +51,7 @@ api_responses!(
     DesiredLrpResponse,
     DesiredLrpSchedulingInfosResponse,
     EvacuationResponse,
+    LrpDefinitionsResponse,
     RemoveEvacuatingActualLrpResponse,
     StartTaskResponse,
     TaskLifecycleResponse,
@@ -58,7 +62,12 @@ api_responses!(
 
 impl BbsClient {
     pub fn new(client: reqwest::Client, address: SocketAddr) -> Self {
-        Self { client, address: Arc::new(RwLock::new(address)) }
+        Self { client, address: Arc::new(RwLock::new(address)), requests: Arc::default() }
+    }
+
+    /// The number of requests of this client and its clones.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// Sets the host's address for all later calls and retries.
@@ -95,6 +104,7 @@ impl BbsClient {
     }
 
     async fn attempt<A: Message + Default>(&self, path: &str, body: Vec<u8>) -> Option<A> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let sent = self.client.post(self.url(path)).timeout(DEADLINE).body(body).send().await.ok()?;
         let sent = sent.error_for_status().ok()?;
         A::decode(sent.bytes().await.ok()?).ok()
@@ -136,6 +146,10 @@ fn is_final(refusal: Type) -> bool {
         | Type::RunningOnDifferentCell
         | Type::GuidGeneration
         | Type::Deserialize
-        | Type::LockCollision => true,
+        | Type::LockCollision
+        | Type::UpdateInProgress
+        | Type::NoUpdateInProgress
+        | Type::DefinitionNotFound
+        | Type::DefinitionExists => true,
     }
 }

@@ -32,13 +32,23 @@ struct Container {
     domain: Text,
     stage: Stage,
     known_by: KnownBy,
+    program: Text,
 }
+
+/// Programs, which are the paths of run actions. One that runs until it is stopped:
+pub const RUNS: &[u8] = b"/app";
+/// One that crashes before it is routable.
+pub const CRASHES: &[u8] = b"/crashes";
+/// One that runs and is never routable.
+pub const UNROUTABLE: &[u8] = b"/unroutable";
 
 /// The routes and tags under which other components know a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KnownBy {
     pub internal_routes: BTreeSet<Text>,
     pub metric_tags: BTreeMap<Text, Text>,
+    /// The definition that the container was started with.
+    pub definition: Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +66,8 @@ struct CellState {
     tasks: BTreeMap<Text, Stage>,
     is_present: bool,
     is_evacuating: bool,
+    /// The instance guids of the containers that crashed, or were on the cell when it failed or was disconnected.
+    faulted: BTreeSet<Text>,
     /// Number of containers created so far, for unique instance guids.
     created: u64,
 }
@@ -128,7 +140,12 @@ impl Cell {
 
     /// Cuts the cell off: it reaches no other component, none reaches it, its containers continue to run.
     pub fn disconnect(&self) {
-        self.inner.state().is_present = false;
+        {
+            let mut state = self.inner.state();
+            state.is_present = false;
+            let affected: Vec<_> = state.containers.keys().map(|key| key.instance_guid.clone()).collect();
+            state.faulted.extend(affected);
+        }
         self.inner.linked.send_replace(false);
         self.inner.faults.set(Behaviour::Slow);
         self.inner.locket.remove_presence(&self.inner.id);
@@ -182,6 +199,11 @@ impl Cell {
         self.inner.running()
     }
 
+    /// The instance guids of the containers that crashed, or were on the cell when it failed or was disconnected.
+    pub fn faulted(&self) -> BTreeSet<Text> {
+        self.inner.state().faulted.clone()
+    }
+
     /// All containers with their routes and tags.
     pub fn containers(&self) -> BTreeMap<ContainerKey, KnownBy> {
         let state = self.inner.state();
@@ -194,7 +216,12 @@ impl Cell {
         state.created += 1;
         let instance_guid = format!("{}-instance-{}", self.inner.id, state.created).into_bytes();
         let key = ContainerKey { process_guid: placed.process_guid, index: placed.index, instance_guid };
-        let container = Container { domain: placed.domain, stage: Stage::Starting, known_by: KnownBy::default() };
+        let container = Container {
+            domain: placed.domain,
+            stage: Stage::Starting,
+            known_by: KnownBy::default(),
+            program: Text::new(),
+        };
         state.containers.insert(key.clone(), container);
         tokio::spawn(Inner::run(Arc::clone(&self.inner), key));
     }
@@ -207,10 +234,7 @@ impl Cell {
 
     /// Crashes a container. Does nothing if it no longer runs.
     pub async fn crash(&self, key: &ContainerKey) {
-        if let Some(container) = self.inner.end(key) {
-            self.inner.report_crashed(key, &container).await;
-            self.inner.forget(key);
-        }
+        self.inner.crash(key).await;
     }
 }
 
@@ -287,6 +311,16 @@ impl Inner {
             return self.forget(&key);
         }
         self.announce(&key, Stage::Starting).await;
+        if self.container(&key).is_some_and(|container| container.program == CRASHES) {
+            self.crash(&key).await;
+        }
+    }
+
+    async fn crash(&self, key: &ContainerKey) {
+        let Some(container) = self.end(key) else { return };
+        self.state().faulted.insert(key.instance_guid.clone());
+        self.report_crashed(key, &container).await;
+        self.forget(key);
     }
 
     /// Reports to the host that a container runs, and removes the container if the host refuses it. A running container
@@ -314,7 +348,7 @@ impl Inner {
             actual_lrp_net_info: Some(net_info(&self.id)),
             actual_lrp_internal_routes: routes(container),
             metric_tags: tags(container),
-            routable: Some(true),
+            routable: Some(container.program == RUNS),
             availability_zone: b"z1".to_vec(),
         }
     }

@@ -10,12 +10,21 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bbs_client::BbsClient;
-use super::cell::{KnownBy, Text};
+use super::cell::{CRASHES, KnownBy, RUNS, Text, UNROUTABLE};
+use crate::harness::pause;
 
 const CLIENTS: u64 = 6;
 pub const DOMAIN: &[u8] = b"cf-apps";
-const MOST_INSTANCES: i32 = 3;
 const METRIC_TAG: &[u8] = b"build";
+
+/// What the clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// Desire, scale, change, redefine and remove LRPs of 0 to 3 instances.
+    Lifecycle,
+    /// Desire LRPs of 1 to 8 instances and redefine them, at a pace at which updates advance.
+    Updates,
+}
 
 /// The desired state of one process guid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +32,8 @@ pub struct Wanted {
     pub instances: i32,
     hostnames: BTreeSet<Text>,
     metric_tag: Text,
+    /// The current definition.
+    pub definition: Text,
 }
 
 /// Running clients. They end when it is dropped.
@@ -34,6 +45,7 @@ pub struct Controller {
 
 struct ControllerClient {
     bbs: BbsClient,
+    workload: Workload,
     random: Rng,
     /// Guids that were never desired.
     unused: Vec<String>,
@@ -43,7 +55,7 @@ struct ControllerClient {
 
 impl Controller {
     /// Starts clients that desire `lrps` LRPs in all over time.
-    pub fn start(bbs: &BbsClient, lrps: u64, seed: u64) -> Self {
+    pub fn start(bbs: &BbsClient, workload: Workload, lrps: u64, seed: u64) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, operations) = watch::channel(0);
         let mut clients = JoinSet::new();
@@ -51,6 +63,7 @@ impl Controller {
             let mine = (0..lrps).filter(|lrp| lrp % CLIENTS == number);
             let client = ControllerClient {
                 bbs: bbs.clone(),
+                workload,
                 random: Rng::with_seed(seed ^ (number << 32)),
                 unused: mine.map(|lrp| format!("process-{lrp}")).collect(),
                 removed: Vec::new(),
@@ -86,16 +99,35 @@ impl ControllerClient {
             self.operate().await;
             count.send_modify(|count| *count += 1);
         }
+        self.repair().await;
         self
     }
 
     async fn operate(&mut self) {
+        match self.workload {
+            Workload::Lifecycle => self.operate_lifecycle().await,
+            Workload::Updates => self.operate_updates().await,
+        }
+    }
+
+    async fn operate_updates(&mut self) {
+        pause().await;
+        if let Some(guid) = self.unused.pop() {
+            return self.desire(guid).await;
+        }
+        if let Some(guid) = self.random.choice(self.wanted.keys().cloned().collect::<Vec<_>>()) {
+            self.redefine(guid).await;
+        }
+    }
+
+    async fn operate_lifecycle(&mut self) {
         let known: Vec<_> = self.wanted.keys().cloned().collect();
         let unknown = if self.unused.is_empty() { &mut self.removed } else { &mut self.unused };
         match (self.random.choice(known), self.random.u8(..10)) {
             (Some(guid), 0) => self.remove(guid).await,
             (Some(guid), 1..=3) => self.scale(guid).await,
-            (Some(guid), 4..=6) => self.change(guid).await,
+            (Some(guid), 4) => self.change(guid).await,
+            (Some(guid), 5..=6) => self.redefine(guid).await,
             (_, _) => match unknown.pop() {
                 Some(guid) => self.desire(guid).await,
                 // All LRPs are desired, or this client has none because there are fewer LRPs than clients.
@@ -104,18 +136,26 @@ impl ControllerClient {
         }
     }
 
+    fn random_instances(&mut self) -> i32 {
+        match self.workload {
+            Workload::Lifecycle => self.random.i32(0..=3),
+            Workload::Updates => self.random.i32(1..=8),
+        }
+    }
+
     fn random_wanted(&mut self) -> Wanted {
         let hostnames = (0..self.random.usize(..3)).map(|_| format!("host-{}.internal", self.random.u8(..)).into());
         Wanted {
             hostnames: hostnames.collect(),
-            instances: self.random.i32(0..=MOST_INSTANCES),
+            instances: self.random_instances(),
             metric_tag: self.random.u32(..).to_string().into(),
+            definition: Text::new(),
         }
     }
 
     async fn desire(&mut self, guid: String) {
         let wanted = self.random_wanted();
-        let run = proto::RunAction { path: b"/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+        let run = proto::RunAction { path: RUNS.to_vec(), user: b"vcap".to_vec(), ..Default::default() };
         let lrp = proto::DesiredLrp {
             process_guid: guid.clone().into(),
             domain: DOMAIN.to_vec(),
@@ -130,11 +170,98 @@ impl ControllerClient {
         };
         let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
         self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
-        self.wanted.insert(guid, wanted);
+        self.wanted.insert(guid.clone(), wanted);
+        self.read_definition(&guid).await;
+    }
+
+    /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are never routable.
+    async fn redefine(&mut self, guid: String) {
+        match self.random.u8(..4) {
+            0 => self.cancel(&guid).await,
+            1 => self.roll_back(&guid).await,
+            _ => {
+                let program = self.random.choice([RUNS, RUNS, CRASHES, UNROUTABLE]).expect("programs");
+                self.update_definition(&guid, program).await;
+            }
+        }
+        self.read_definition(&guid).await;
+    }
+
+    async fn update_definition(&mut self, guid: &str, program: &[u8]) {
+        let run = proto::RunAction { path: program.to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+        let definition = proto::LrpDefinition {
+            root_fs: b"preloaded:cflinuxfs4".to_vec(),
+            memory_mb: 64,
+            disk_mb: 64,
+            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            metric_tags: self.wanted[guid].metric_tags(),
+            ..Default::default()
+        };
+        let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
+        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
+        self.allowed("/v1/desired_lrp/update", &request, &[Type::UpdateInProgress]).await;
+    }
+
+    async fn cancel(&mut self, guid: &str) {
+        let request = proto::CancelUpdateDesiredLrpRequest { process_guid: guid.into() };
+        self.allowed("/v1/desired_lrp/cancel_update", &request, &[Type::NoUpdateInProgress]).await;
+    }
+
+    async fn roll_back(&mut self, guid: &str) {
+        let request = proto::LrpDefinitionsRequest { process_guid: guid.into() };
+        let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
+            self.bbs.call("/v1/desired_lrp/definitions/list", &request).await;
+        assert_eq!(refusal, None, "{guid} is desired");
+        let Some(chosen) = self.random.choice(&answer.definitions) else { return };
+        let definition_id = chosen.definition.clone().unwrap_or_default().definition_id;
+        let request = proto::RollbackDesiredLrpRequest { process_guid: guid.into(), definition_id };
+        self.allowed("/v1/desired_lrp/rollback", &request, &[Type::UpdateInProgress, Type::DefinitionNotFound]).await;
+    }
+
+    async fn allowed(&self, path: &str, request: &impl bbs_proto::prost::Message, refusals: &[Type]) {
+        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>(path, request).await;
+        let is_allowed = answer.as_ref().err().is_none_or(|refusal| refusals.contains(&refusal.r#type()));
+        assert!(is_allowed, "{path}: {answer:?}");
+    }
+
+    /// The desired LRP. Only this client changes it.
+    async fn read(&self, guid: &str) -> proto::DesiredLrp {
+        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.into() };
+        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) =
+            self.bbs.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+        assert_eq!(refusal, None, "{guid} is desired");
+        answer.desired_lrp.expect("an answer without an error has the LRP")
+    }
+
+    async fn read_definition(&mut self, guid: &str) {
+        let lrp = self.read(guid).await;
+        let tag = lrp.metric_tags.into_iter().find(|entry| entry.key == METRIC_TAG);
+        let wanted = self.wanted.get_mut(guid).expect("it is wanted");
+        wanted.definition = lrp.definition_id;
+        wanted.metric_tag = tag.and_then(|tag| tag.value).unwrap_or_default().r#static;
+    }
+
+    /// Leads every LRP to a definition that runs.
+    async fn repair(&mut self) {
+        for guid in self.wanted.keys().cloned().collect::<Vec<_>>() {
+            loop {
+                let lrp = self.read(&guid).await;
+                let program = lrp.action.and_then(|action| action.run_action).unwrap_or_default().path;
+                if program != CRASHES && program != UNROUTABLE {
+                    break;
+                }
+                self.cancel(&guid).await;
+                self.update_definition(&guid, RUNS).await;
+                // The way back from a working definition does not end if that of before fails.
+                self.roll_back(&guid).await;
+                pause().await;
+            }
+            self.read_definition(&guid).await;
+        }
     }
 
     async fn scale(&mut self, guid: String) {
-        let instances = self.random.i32(0..=MOST_INSTANCES);
+        let instances = self.random_instances();
         let update = proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() };
         self.update(&guid, update).await;
         self.wanted.get_mut(&guid).expect("it is wanted").instances = instances;
@@ -142,7 +269,8 @@ impl ControllerClient {
 
     async fn change(&mut self, guid: String) {
         let instances = self.wanted[&guid].instances;
-        let wanted = Wanted { instances, ..self.random_wanted() };
+        let definition = self.wanted[&guid].definition.clone();
+        let wanted = Wanted { instances, definition, ..self.random_wanted() };
         let update = proto::DesiredLrpUpdate {
             routes: Some(wanted.routes()),
             metric_tags: wanted.metric_tags(),
@@ -178,7 +306,8 @@ impl Wanted {
     /// The expected routes and tags of each of its containers.
     pub fn known_by(&self) -> KnownBy {
         let metric_tags = BTreeMap::from([(METRIC_TAG.to_vec(), self.metric_tag.clone())]);
-        KnownBy { internal_routes: self.hostnames.clone(), metric_tags }
+        let definition = self.definition.clone();
+        KnownBy { internal_routes: self.hostnames.clone(), metric_tags, definition }
     }
 
     fn routes(&self) -> proto::ProtoRoutes {

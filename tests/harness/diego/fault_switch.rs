@@ -26,19 +26,25 @@ impl Behaviour {
 /// The behaviour of one component, which the test changes.
 pub struct FaultSwitch {
     behaviour: watch::Sender<Behaviour>,
+    requests: AtomicU64,
     /// Number of requests that were not carried out.
     failed: AtomicU64,
 }
 
 impl Default for FaultSwitch {
     fn default() -> Self {
-        Self { behaviour: watch::Sender::new(Behaviour::Sound), failed: AtomicU64::new(0) }
+        Self { behaviour: watch::Sender::new(Behaviour::Sound), requests: AtomicU64::new(0), failed: AtomicU64::new(0) }
     }
 }
 
 impl FaultSwitch {
     pub fn set(&self, behaviour: Behaviour) {
         self.behaviour.send_replace(behaviour);
+    }
+
+    /// Number of requests so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     pub fn failed(&self) -> u64 {
@@ -48,6 +54,7 @@ impl FaultSwitch {
     /// The answer to a request that is not carried out; `None` if the component is to process it.
     pub async fn intercept(&self) -> Option<Response> {
         let behaviour = *self.behaviour.borrow();
+        self.requests.fetch_add(1, Ordering::Relaxed);
         if behaviour != Behaviour::Sound {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }

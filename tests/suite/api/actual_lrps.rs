@@ -122,7 +122,7 @@ pub(crate) async fn published(server: &Server, subscription: &mut Subscription) 
                 found.push(format!("{} -> {}{crash}", text(before), text(after)));
             }
             RecordChange::DesiredLrp { before: None, after: None, .. } => return found,
-            RecordChange::DesiredLrp { .. } | RecordChange::Task { .. } => {}
+            RecordChange::DesiredLrp { .. } | RecordChange::UpdateHalt { .. } | RecordChange::Task { .. } => {}
         }
     }
 }
@@ -167,6 +167,7 @@ async fn repeated_claims_and_starts_change_an_instance_once(kind: Kind) {
         metric_tags: start(1, "a").metric_tags,
         routable: Some(true),
         availability_zone: b"z1".to_vec(),
+        desired_lrp_definition_id: waiting[1].desired_lrp_definition_id.clone(),
         ..Default::default()
     };
     assert_eq!(images(&server).await, [waiting[0].clone(), expected.clone()]);

@@ -45,7 +45,7 @@ async fn unknown_paths_are_answered_with_404(kind: Kind) {
         "/v1/desired_lrps/list.r4",
         "/v1/Ping",
         "/v1/tasks/desire.r1",
-        "/v1.1/nothing",
+        "/v1.2/nothing",
     ];
     for path in paths {
         let reply = server.post(path, []).await;
@@ -74,18 +74,18 @@ async fn chunked_body_above_the_limit_is_rejected() {
 on_each_layout!(without_translators_only_the_native_version_is_served);
 async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     let server = Server::empty(kind).await;
-    assert_eq!(server.post("/v1.1/ping", []).await.status, 200);
-    for version in ["0.9", "0.10", "1.0", "1.2", "2.0", "3.0"] {
+    assert_eq!(server.post("/v1.2/ping", []).await.status, 200);
+    for version in ["0.9", "0.10", "1.0", "1.1", "2.0", "3.0"] {
         let in_path = server.post(&format!("/v{version}/ping"), []).await;
         let in_header = server.send("POST", "/v1/ping", &[("x-diego-api-version", version)], vec![]).await;
         for reply in [in_path, in_header] {
             assert_eq!((reply.status, reply.header("content-type")), (406, "application/json"), "{version}");
             let body: Value = serde_json::from_slice(&reply.body).unwrap();
-            assert_eq!(body["supported"], serde_json::json!({ "min": "1.1", "max": "1.1" }));
+            assert_eq!(body["supported"], serde_json::json!({ "min": "1.2", "max": "1.2" }));
             assert_eq!(body["requested"], version);
             assert_eq!(
                 (reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")),
-                ("1.1", "1.1")
+                ("1.2", "1.2")
             );
         }
     }

@@ -179,8 +179,9 @@ async fn with_one_of_each(server: &Server, neighbours: &Neighbours) {
     for (name, presence) in [("evacuated", 1), ("suspect", 2)] {
         let copy = format!(
             "INSERT INTO actual_lrps (process_guid, instance_index, domain, state, net_info, modification_tag_epoch, \
-             modification_tag_index, instance_guid, cell_id, presence) SELECT process_guid, instance_index, domain, \
-             state, net_info, '{name}', 0, '{name}', cell_id, {presence} FROM actual_lrps WHERE instance_index = 4 AND presence = 0"
+             modification_tag_index, instance_guid, cell_id, presence, desired_lrp_definition_id) \
+             SELECT process_guid, instance_index, domain, state, net_info, '{name}', 0, '{name}', cell_id, {presence}, \
+             desired_lrp_definition_id FROM actual_lrps WHERE instance_index = 4 AND presence = 0"
         );
         server.sql(&copy).await;
     }
@@ -269,8 +270,8 @@ async fn removal_of_what_runs_takes_few_statements(kind: Kind) {
     neighbours.rep.take_requests();
     let before = server.database.statistics().queries;
     traced(&server, REMOVE, &removing()).await;
-    // `BEGIN`, the fence, `DELETE … RETURNING`, the instances, `COMMIT`. MySQL has no `RETURNING`.
-    let expected = if kind == Kind::Mysql { 6 } else { 5 };
+    // `BEGIN`, the fence, `DELETE … RETURNING`, the instances, the definitions, `COMMIT`. MySQL has no `RETURNING`.
+    let expected = if kind == Kind::Mysql { 7 } else { 6 };
     assert_eq!(server.database.statistics().queries - before, expected);
     assert_eq!(stopped(&neighbours, 1).await, ["a"]);
 }

@@ -21,7 +21,7 @@ const ANY: &str = "";
 /// Before every migration that transforms actual LRPs but the first.
 const EARLY: u64 = 1_529_530_809;
 /// The newest version of the default catalog.
-const NEWEST: u64 = 1_795_000_000;
+const NEWEST: u64 = 1_795_000_010;
 /// The oldest version whose columns hold the largest records.
 const EARLIEST_LONG: u64 = 1_674_146_125;
 /// Before all of them.

@@ -34,7 +34,7 @@ async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
     let mut flood = tokio::task::JoinSet::new();
     for _ in 0..64 {
         let server = Arc::clone(&server);
-        flood.spawn(async move { server.post("/v1.1-hostile/spins", []).await });
+        flood.spawn(async move { server.post("/v1.2-hostile/spins", []).await });
     }
     for at in 0..10 {
         assert_eq!(list_native(&server).await.len(), at);
@@ -43,7 +43,7 @@ async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
     let first = flood.join_next().await.unwrap().unwrap();
     assert_eq!((first.status, first.header("retry-after")), (503, "5"), "the native calls came first");
     flood.shutdown().await;
-    let reply = server.post("/v1.1-hostile/once", []).await;
+    let reply = server.post("/v1.2-hostile/once", []).await;
     assert!(reply.message::<proto::PingResponse>().available, "no place is taken by what has no client");
 }
 
@@ -78,7 +78,7 @@ async fn large_records_of_an_old_version_do_not_delay_its_lists() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_newer_versions_are_counted_for_the_whole_request() {
     let server = hostile(Kind::Sqlite).await;
-    let (kind, message) = server.post("/v1.1-hostile/forever", []).await.error();
+    let (kind, message) = server.post("/v1.2-hostile/forever", []).await.error();
     assert_eq!(kind, Type::UnknownError);
     for word in ["\"hostile\"", "called the next version more than 1000 times"] {
         assert!(message.contains(word), "{word:?} is not in {message:?}");

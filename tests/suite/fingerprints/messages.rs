@@ -2,12 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs::testing::modules::translate::ApiVersion;
 use protox::prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::methods::messages_of;
 use super::{FingerprintKind, Subject, fingerprint};
 use crate::harness::once::files_of;
 use crate::harness::workspace;
+
+/// Fields and values from this number on are this project's own, so that they never meet a number that Diego takes later.
+const FIRST_OF_OURS: u32 = 1000;
+
+/// The version of the API that has the first of them. Clients of earlier versions skip them.
+const WITH_OURS: ApiVersion = ApiVersion::new(1, 2);
+
+/// The numbers that clients of a version know.
+fn known_at(version: ApiVersion) -> u32 {
+    if version >= WITH_OURS { u32::MAX } else { FIRST_OF_OURS }
+}
 
 pub(super) fn descriptions() -> BTreeMap<Subject, String> {
     let pool = pool();
@@ -16,16 +28,17 @@ pub(super) fn descriptions() -> BTreeMap<Subject, String> {
         let roots = names.iter().map(|name| {
             pool.get_message_by_name(name).unwrap_or_else(|| panic!("{name} is not a message of sdk/proto/proto"))
         });
-        let found = reachable(roots.collect());
+        let below = known_at(version);
+        let found = reachable(roots.collect(), below);
         let mut insert = |kind, name: &str, description| {
             let subject = Subject { kind, version: version.to_string(), name: name.to_owned() };
             descriptions.insert(subject, description);
         };
         for message in &found.messages {
-            insert(FingerprintKind::Message, message.full_name(), described(message));
+            insert(FingerprintKind::Message, message.full_name(), described(message, below));
         }
         for enumeration in &found.enumerations {
-            insert(FingerprintKind::Enumeration, enumeration.full_name(), described_enumeration(enumeration));
+            insert(FingerprintKind::Enumeration, enumeration.full_name(), described_enumeration(enumeration, below));
         }
     }
     descriptions
@@ -52,14 +65,14 @@ struct Reachable {
 }
 
 /// The messages, those in their fields, and so on.
-fn reachable(roots: Vec<MessageDescriptor>) -> Reachable {
+fn reachable(roots: Vec<MessageDescriptor>, below: u32) -> Reachable {
     let (mut found, mut seen) = (Reachable::default(), BTreeSet::new());
     let mut open = roots;
     while let Some(message) = open.pop() {
         if !seen.insert(message.full_name().to_owned()) {
             continue;
         }
-        for field in message.fields() {
+        for field in message.fields().filter(|field| field.number() < below) {
             match field.kind() {
                 Kind::Message(inner) => open.push(inner),
                 Kind::Enum(enumeration) if seen.insert(enumeration.full_name().to_owned()) => {
@@ -73,9 +86,9 @@ fn reachable(roots: Vec<MessageDescriptor>) -> Reachable {
     found
 }
 
-fn described(message: &MessageDescriptor) -> String {
+fn described(message: &MessageDescriptor, below: u32) -> String {
     // In the order of their numbers, whatever their order in the file is.
-    message.fields().map(|field| described_field(&field)).collect()
+    message.fields().filter(|field| field.number() < below).map(|field| described_field(&field)).collect()
 }
 
 /// Without the packages of types, so that a message that moves keeps its fingerprint.
@@ -96,8 +109,9 @@ fn described_field(field: &FieldDescriptor) -> String {
     )
 }
 
-fn described_enumeration(enumeration: &EnumDescriptor) -> String {
-    enumeration.values().map(|value| format!("{} {}\n", value.number(), value.name())).collect()
+fn described_enumeration(enumeration: &EnumDescriptor, below: u32) -> String {
+    let values = enumeration.values().filter(|value| value.number().cast_unsigned() < below);
+    values.map(|value| format!("{} {}\n", value.number(), value.name())).collect()
 }
 
 /// Goal: a changed field or value is noticed, and a changed order or package is not.
@@ -112,7 +126,7 @@ fn each_property_of_a_message_changes_its_fingerprint() {
         std::fs::write(folder.path().join("m.proto"), text).unwrap();
         let mut compiler = protox::Compiler::new([folder.path()]).unwrap();
         let pool = resolved(compiler.open_file("m.proto").unwrap());
-        fingerprint(&described(&pool.get_message_by_name(&format!("{package}.M")).unwrap()))
+        fingerprint(&described(&pool.get_message_by_name(&format!("{package}.M")).unwrap(), u32::MAX))
     };
     let original = fingerprints("p", "string a = 1; repeated uint32 b = 2; E e = 3;");
     assert_eq!(fingerprints("q", "E e = 3; repeated uint32 b = 2; string a = 1;"), original);

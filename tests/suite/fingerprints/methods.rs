@@ -9,7 +9,7 @@ use bbs::testing::modules::translate::{AnswerForm, ApiVersion, Method, Translato
 use super::{FingerprintKind, Subject};
 use crate::harness::modules::translators;
 
-/// The name of a method, its request and its answers; an event stream answers with several messages. In the package
+/// The name of a method, without its revision unless that has other messages, its request and its answers; an event stream answers with several messages. In the package
 /// `models` unless another one is named. `-` is a request that is not read.
 const MESSAGES: &[(&str, &str, &[&str])] = &[
     ("ActualLRPGroups", "ActualLRPGroupsRequest", &["ActualLRPGroupsResponse"]),
@@ -19,6 +19,7 @@ const MESSAGES: &[(&str, &str, &[&str])] = &[
     ("ActualLRPsByProcessGuids", "ActualLRPsByProcessGuidsRequest", &["ActualLRPsByProcessGuidsResponse"]),
     ("CancelTask", "TaskGuidRequest", &["TaskLifecycleResponse"]),
     ("Cells", "-", &["CellsResponse"]),
+    ("CancelUpdateDesiredLRP", "CancelUpdateDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
     ("ClaimActualLRP", "ClaimActualLRPRequest", &["ActualLRPLifecycleResponse"]),
     ("CompleteTask", "CompleteTaskRequest", &["TaskLifecycleResponse"]),
     ("CrashActualLRP", "CrashActualLRPRequest", &["ActualLRPLifecycleResponse"]),
@@ -34,7 +35,13 @@ const MESSAGES: &[(&str, &str, &[&str])] = &[
         "DesiredLRPByProcessGuidRequest",
         &["DesiredLRPSchedulingInfoByProcessGuidResponse"],
     ),
+    (
+        "DesiredLRPSchedulingInfoByProcessGuid_r1",
+        "DesiredLRPByProcessGuidRequest",
+        &["DesiredLRPSchedulingInfosResponse"],
+    ),
     ("DesiredLRPSchedulingInfos", "DesiredLRPsRequest", &["DesiredLRPSchedulingInfosResponse"]),
+    ("DesiredLRPUpdateStatus", "DesiredLRPUpdateStatusRequest", &["DesiredLRPUpdateStatusResponse"]),
     ("DesiredLRPs", "DesiredLRPsRequest", &["DesiredLRPsResponse"]),
     ("Domains", "-", &["DomainsResponse"]),
     ("EvacuateClaimedActualLRP", "EvacuateClaimedActualLRPRequest", &["EvacuationResponse"]),
@@ -45,6 +52,7 @@ const MESSAGES: &[(&str, &str, &[&str])] = &[
     ("FailActualLRP", "FailActualLRPRequest", &["ActualLRPLifecycleResponse"]),
     ("FailTask", "FailTaskRequest", &["TaskLifecycleResponse"]),
     ("LRPInstanceEventStream", "EventsByCellId", INSTANCE_EVENTS),
+    ("LRPDefinitions", "LRPDefinitionsRequest", &["LRPDefinitionsResponse"]),
     ("ListDesiredLRPs_0_9", "v0_9.ListDesiredLRPsRequest", &["v0_9.ListDesiredLRPsResponse"]),
     ("ListImmutableDesiredLRPs", "v0_10.ListImmutableDesiredLRPsRequest", &["v0_10.ListImmutableDesiredLRPsResponse"]),
     ("ListMutableDesiredLRPs", "v0_10.ListMutableDesiredLRPsRequest", &["v0_10.ListMutableDesiredLRPsResponse"]),
@@ -56,6 +64,7 @@ const MESSAGES: &[(&str, &str, &[&str])] = &[
     ("RemoveEvacuatingActualLRP", "RemoveEvacuatingActualLRPRequest", &["RemoveEvacuatingActualLRPResponse"]),
     ("ResolvingTask", "TaskGuidRequest", &["TaskLifecycleResponse"]),
     ("RetireActualLRP", "RetireActualLRPRequest", &["ActualLRPLifecycleResponse"]),
+    ("RollbackDesiredLRP", "RollbackDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
     ("StartActualLRP", "StartActualLRPRequest", &["ActualLRPLifecycleResponse"]),
     ("StartTask", "StartTaskRequest", &["StartTaskResponse"]),
     ("TaskByGuid", "TaskByGuidRequest", &["TaskResponse"]),
@@ -125,8 +134,8 @@ fn described(method: &Method) -> String {
 
 /// The full names of the request, unless it is not read, and of the answers of a method.
 fn messages(method: &str) -> (Option<String>, Vec<String>) {
-    let unrevised = unrevised(method);
-    let (_, request, answers) = MESSAGES.iter().find(|(name, _, _)| *name == unrevised).unwrap_or_else(|| {
+    let named = |wanted: &str| MESSAGES.iter().find(|(name, _, _)| *name == wanted);
+    let (_, request, answers) = named(method).or_else(|| named(unrevised(method))).unwrap_or_else(|| {
         panic!("name the messages of {method} in `MESSAGES` of tests/suite/fingerprints/methods.rs")
     });
     let full = |name: &str| if name.contains('.') { name.to_owned() } else { format!("models.{name}") };
@@ -207,6 +216,8 @@ fn each_property_of_a_method_changes_its_fingerprint() {
 fn messages_are_named_for_existing_methods_only() {
     let versions = methods_by_version();
     let methods = || versions.values().flat_map(Methods::values);
-    let gone = MESSAGES.iter().filter(|(name, _, _)| !methods().any(|method| unrevised(&method.name) == *name));
+    let gone = MESSAGES
+        .iter()
+        .filter(|(name, _, _)| !methods().any(|method| method.name == *name || unrevised(&method.name) == *name));
     assert_eq!(gone.map(|(name, _, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }

@@ -244,7 +244,10 @@ async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
 on_each_database!(stop_before_the_rotation_completes_names_the_keys_to_keep);
 async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
     // Throttled so that the rotation does not complete within the test.
-    let installation = with_a_new_key(kind).await.set("migration_units_per_second", 1);
+    let installation = with_a_new_key(kind).await;
+    let installation = installation.set("active_key_label", BEFORE);
+    installation.succeed(&["migrate", "up"]);
+    let installation = installation.set("active_key_label", AFTER).set("migration_units_per_second", 1);
     let left = "the key rotation is not complete: keep these keys";
     let mut host = installation.serve();
     host.wait_for_line(|line| line.contains("re-sealing everything under the active key") && line.contains(BEFORE));

@@ -52,6 +52,7 @@ async fn groups_agree_with_diego(kind: Kind) {
     let ordered = |mut group: proto::ActualLrpGroup| {
         for row in [&mut group.instance, &mut group.evacuating].into_iter().flatten() {
             row.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
+            row.desired_lrp_definition_id.clear();
         }
         group
     };

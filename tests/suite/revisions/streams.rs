@@ -173,9 +173,9 @@ async fn failing(limits: Limits) -> Server {
 async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
     let server = failing(Limits { call_time: Duration::from_millis(100), ..Limits::default() }).await;
     let events = server.service.events();
-    for path in ["/v1.1-hostile/traps", "/v1.1-hostile/loops", "/v1.1-hostile/forges", "/v1.1-hostile/refuses"] {
+    for path in ["/v1.2-hostile/traps", "/v1.2-hostile/loops", "/v1.2-hostile/forges", "/v1.2-hostile/refuses"] {
         let (fails, too) = (EventStream::get(server.url(path), "").await, EventStream::get(server.url(path), "").await);
-        let same = EventStream::get(server.url("/v1.1-hostile/same"), "").await;
+        let same = EventStream::get(server.url("/v1.2-hostile/same"), "").await;
         let native = EventStream::open(server.url(TASKS), "").await;
         for result in [&b"first"[..], b"fail", b"last"] {
             events.publish(task(result));
@@ -203,7 +203,7 @@ async fn translation_for_a_subscriber_that_has_gone_ends() {
     let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
     let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
     let events = server.service.events();
-    let mut gone = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
+    let mut gone = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
     events.publish(task(b"first"));
     gone.next().await.unwrap();
     until(|| module.idle_instances() == 1).await;
@@ -211,7 +211,7 @@ async fn translation_for_a_subscriber_that_has_gone_ends() {
     until(|| module.idle_instances() == 0).await;
     drop(gone);
     until(|| events.subscribers() == 0).await;
-    let mut next = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
+    let mut next = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
     events.publish(task(b"second"));
     let created: proto::TaskCreatedEvent = next.next().await.expect("its event is translated").message();
     assert_eq!(created.task.unwrap().result, b"second");
@@ -220,7 +220,7 @@ async fn translation_for_a_subscriber_that_has_gone_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_translator_delays_neither_native_streams_nor_calls() {
     let server = failing(Limits { call_time: Duration::from_secs(20), instances: 2, ..Limits::default() }).await;
-    let _slow = EventStream::get(server.url("/v1.1-hostile/loops"), "").await;
+    let _slow = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
     let mut native = EventStream::open(server.url(TASKS), "").await;
     let began = Instant::now();
     for _ in 0..100 {
@@ -234,7 +234,7 @@ async fn slow_translator_delays_neither_native_streams_nor_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn translator_may_send_more_events_than_there_are() {
     let server = failing(Limits::default()).await;
-    let twice = EventStream::get(server.url("/v1.1-hostile/twice"), "").await;
+    let twice = EventStream::get(server.url("/v1.2-hostile/twice"), "").await;
     for number in 0..500 {
         server.service.events().publish(task(number.to_string().as_bytes()));
     }

@@ -15,16 +15,18 @@ use crate::harness::diego::cell::Cell;
 use crate::harness::diego::controller::{Controller, DOMAIN};
 use crate::harness::diego::emitter::Emitter;
 use crate::harness::diego::fault_switch::{Behaviour, FaultSwitch};
+use crate::harness::diego::installation;
 use crate::harness::diego::receiver::Receiver;
 use crate::harness::diego::trust::Trust;
-use crate::harness::host::Installation;
 use crate::harness::locket::Locket;
 use crate::harness::proxy::Proxy;
-use crate::harness::{modules, pause, until};
+use crate::harness::{pause, until};
 
 const CELLS: usize = 6;
 /// Base interval at which reps read all their rows; longer with many LRPs.
 const SYNC_INTERVAL: Duration = Duration::from_millis(300);
+/// After this time a rep ends with the containers that it still has.
+const EVACUATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
@@ -37,7 +39,7 @@ pub enum Fault {
     LoseCell,
     /// A cell is disconnected in both directions, and returns with its containers.
     DisconnectCell,
-    /// A cell is evacuated.
+    /// A cell is evacuated. It fails if that takes too long.
     Evacuate,
     /// The host is killed and started again.
     Kill,
@@ -135,8 +137,11 @@ impl Diego {
             Fault::Evacuate => {
                 let cell = self.any_cell();
                 cell.evacuate();
-                while cell.load() > 0 {
-                    pause().await;
+                let evacuated = until(|| cell.load() == 0);
+                if tokio::time::timeout(EVACUATION_TIMEOUT, evacuated).await.is_err() {
+                    cell.fail();
+                    self.wait_until_replaced(&cell).await;
+                    cell.reconnect();
                 }
                 cell.register();
             }
@@ -200,28 +205,4 @@ async fn while_behaving(switches: &[&FaultSwitch], behaviour: Behaviour, operati
     operations.await;
     until(|| failed() > before).await;
     switches.iter().for_each(|switch| switch.set(Behaviour::Sound));
-}
-
-/// A host that trusts the simulated components and is trusted by them, with short intervals and timeouts.
-fn installation(database: &TestDatabase, trust: &Trust, auctioneer: &Auctioneer, locket: &Locket) -> Installation {
-    let mut installation = Installation::on(database.clone(), &modules::modules());
-    let [ca_file, cert_file, key_file] = trust.files().map(|path| path.display().to_string());
-    for (ca, cert, key) in [
-        ("ca_file", "cert_file", "key_file"),
-        ("auctioneer_ca_cert", "auctioneer_client_cert", "auctioneer_client_key"),
-        ("rep_ca_cert", "rep_client_cert", "rep_client_key"),
-    ] {
-        installation = installation.set(ca, &*ca_file).set(cert, &*cert_file).set(key, &*key_file);
-    }
-    for (key, value) in locket.configuration().as_object().expect("an object of keys") {
-        installation = installation.set(key, value.clone());
-    }
-    installation
-        .set("auctioneer_address", auctioneer.url())
-        .set("auctioneer_require_tls", true)
-        .set("health_address", "127.0.0.1:0")
-        .set("communication_timeout", "1s")
-        .set("converge_repeat_interval", "1s")
-        .set("kick_task_duration", "2s")
-        .set("expire_completed_task_duration", "1h")
 }

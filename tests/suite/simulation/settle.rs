@@ -77,6 +77,13 @@ impl Diego {
         let desired = wanted.iter().flat_map(places).collect();
         let place = |row: &InstanceRow| (row.place.0.clone(), row.place.1, row.place.2, row.state.clone());
         compare(&mut found, "desired instances", &desired, "rows", &rows.iter().map(place).collect());
+        let defined = wanted.iter().filter(|(_, wanted)| wanted.instances > 0);
+        let defined = defined.map(|(guid, wanted)| (guid.clone(), wanted.definition.clone())).collect();
+        let named = lrps.iter().map(|lrp| {
+            let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
+            (guid, lrp.desired_lrp_definition_id.clone())
+        });
+        compare(&mut found, "current definitions", &defined, "definitions of instances", &named.collect());
 
         let running =
             |row: &InstanceRow| (row.cell_id.clone(), row.place.0.clone(), row.place.1, row.instance_guid.clone());

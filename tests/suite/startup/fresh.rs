@@ -28,7 +28,7 @@ async fn assert_initialised_again(installation: &Installation) {
     assert_eq!((&found["decision"], &found["pending"]), (&"serve".into(), &Value::Array(Vec::new())));
     assert_eq!((&found["residue"], &found["quarantined"]), (&0.into(), &0.into()));
     let ran: Vec<_> = found["history"].as_array().unwrap().iter().map(|ran| &ran["same_module"]).collect();
-    assert!(ran.len() == 20 && ran.iter().all(|same| **same == true), "{found}");
+    assert!(ran.len() == 21 && ran.iter().all(|same| **same == true), "{found}");
     let host = installation.serve();
     assert!(host.terminate().success());
     let opened = installation.database.open().await;

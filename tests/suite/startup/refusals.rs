@@ -29,7 +29,7 @@ const FOREIGN: [(&str, &str); 4] = [
     (r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#, "newer than the"),
     ("DELETE FROM configurations WHERE id = 'version'", "has rows in actual_lrps, desired_lrps, domains, tasks"),
     (
-        r#"UPDATE configurations SET value = '{"CurrentVersion":1795000000,"TargetVersion":5}' WHERE id = 'version'"#,
+        r#"UPDATE configurations SET value = '{"CurrentVersion":1795000010,"TargetVersion":5}' WHERE id = 'version'"#,
         "on its way down to 5",
     ),
     (r#"UPDATE configurations SET value = '{"CurrentVersion":1700000000}' WHERE id = 'version'"#, "1700000000"),
@@ -101,7 +101,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         (
             "pin_api_version",
             "3.0".into(),
-            "cannot pin the API to 3.0: this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1",
+            "cannot pin the API to 3.0: this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1, 1.2",
         ),
         ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
     ] {
@@ -122,14 +122,17 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         &["migrate", "plan", "--to", "7"],
     ] {
         let message = refused(&installation, arguments).await;
-        assert!(message.contains("no migration to 7") && message.contains("1772581987, 1795000000"), "{message}");
+        assert!(
+            message.contains("no migration to 7") && message.contains("1772581987, 1795000000, 1795000010"),
+            "{message}"
+        );
     }
     let holder = crate::lock::host(&original, "holder").serve();
     let other = crate::lock::host(&original, "other").set("pin_data_version", 7);
     assert_eq!(run(&other, &["serve"]).await.status.code(), Some(2), "it does not wait for the lock");
     assert!(holder.terminate().success());
     let message = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
-    assert!(message.contains("this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1"), "{message}");
+    assert!(message.contains("this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1, 1.2"), "{message}");
 }
 
 /// The setting is checked at the start, not when the host drains.

@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
     ("clock", &[]),
     ("events", &["model", "protobuf"]),
-    ("config", &["database", "files"]),
+    ("config", &["database", "files", "model"]),
     ("files", &[]),
     ("logs", &["clock", "config"]),
     ("metrics", &["database", "throttle", "progress"]),

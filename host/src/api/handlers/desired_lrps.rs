@@ -2,8 +2,8 @@
 
 use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::DesiredLrpChange;
-use crate::domain::desired_lrps;
 use crate::domain::validation::{self, Validate};
+use crate::domain::{desired_lrps, lrp_updates};
 use crate::model::desired_lrp::DesiredLrpFilter;
 
 /// Diego's BBS would panic.
@@ -32,10 +32,9 @@ pub(super) async fn routing_infos(page: &mut Page, call: HandlerCall<'_>) -> Res
 
 pub(super) async fn scheduling_info(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
-    let info = wire::scheduling_info_to(desired_lrps::scheduling_info(reader, &process_guid).await?);
-    let desired_lrp_scheduling_info = Some(info);
-    let answer = proto::DesiredLrpSchedulingInfoByProcessGuidResponse { error: None, desired_lrp_scheduling_info };
-    Ok(answer.encode_to_vec())
+    let infos = desired_lrps::scheduling_infos_of(reader, &process_guid).await?;
+    let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
+    Ok(proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec())
 }
 
 pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
@@ -63,6 +62,14 @@ pub(super) async fn change(
             check(service, &request, &request.process_guid)?;
             let update = request.update.ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
             desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
+        }
+        DesiredLrpChange::CancelUpdate => {
+            let process_guid = call.valid::<proto::CancelUpdateDesiredLrpRequest>()?.process_guid;
+            lrp_updates::cancel(service, &process_guid, call.trace_id).await?;
+        }
+        DesiredLrpChange::RollBack => {
+            let request: proto::RollbackDesiredLrpRequest = call.valid()?;
+            lrp_updates::roll_back(service, &request.process_guid, &request.definition_id, call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
             let process_guid = call.valid::<proto::RemoveDesiredLrpRequest>()?.process_guid;

@@ -2,6 +2,7 @@
 
 use prost::Message;
 
+use super::definitions::update_status_to;
 use super::{actual_lrp_to, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to};
 use crate::events::Event;
 use crate::model::actual_lrp::{ActualLrp, Presence};
@@ -20,7 +21,18 @@ pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
         }
         Event::DesiredLrpChanged { before, after, trace_id } => {
             let (before, after) = (desired(before), desired(after));
-            let message = proto::DesiredLrpChangedEvent { before, after, trace_id: trace(trace_id) };
+            let message =
+                proto::DesiredLrpChangedEvent { before, after, trace_id: trace(trace_id), update_status: None };
+            ("desired_lrp_changed", message.encode_to_vec())
+        }
+        // A subscriber of Diego's API sees a change without a difference, which it knows.
+        Event::UpdateHalt { lrp, status } => {
+            let message = proto::DesiredLrpChangedEvent {
+                before: desired(lrp),
+                after: desired(lrp),
+                update_status: Some(update_status_to(status.clone())),
+                ..Default::default()
+            };
             ("desired_lrp_changed", message.encode_to_vec())
         }
         Event::DesiredLrpRemoved { lrp, trace_id } => {
@@ -66,6 +78,10 @@ pub(in crate::api) fn changed_records_to(change: &RecordChange) -> Vec<ChangedRe
         RecordChange::DesiredLrp { before, after, .. } => {
             let encoded = |lrp: &Option<Box<DesiredLrp>>| Some(desired(lrp.as_deref()?)?.encode_to_vec());
             vec![ChangedRecord { message: "DesiredLRP", before: encoded(before), after: encoded(after) }]
+        }
+        RecordChange::UpdateHalt { lrp, .. } => {
+            let encoded = desired(lrp).map(|lrp| lrp.encode_to_vec());
+            vec![ChangedRecord { message: "DesiredLRP", before: encoded.clone(), after: encoded }]
         }
         RecordChange::Slot { before, after, .. } => {
             let encoded = |row: Option<&ActualLrp>| Some(actual(row?)?.encode_to_vec());

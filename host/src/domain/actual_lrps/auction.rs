@@ -1,20 +1,31 @@
-//! Requests the auction of one instance.
+//! Requests auctions of waiting instances. A failed request is only logged: convergence offers a waiting instance again.
 
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
+use crate::model::desired_lrp::SchedulingInfo;
 
-/// A failed request is only logged: convergence offers a waiting instance again.
+/// Requests the auction of one instance, with the resources of the current definition.
 pub(in crate::domain) async fn request_auction(
     service: &Service,
     process_guid: &[u8],
     index: i32,
 ) -> Result<(), DomainError> {
     let info = service.store().look().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
-    let starts = [LrpStart::of(&info, vec![index])];
-    if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, &TraceId::NONE).await {
-        let process_guid = String::from_utf8_lossy(process_guid);
-        tracing::error!(%process_guid, index, reason = %fault, "a waiting instance was not auctioned; convergence retries");
-    }
+    request_auctions(service, &info, vec![index], &TraceId::NONE).await;
     Ok(())
+}
+
+/// Requests the auction of several instances of a desired LRP at once.
+pub(in crate::domain) async fn request_auctions(
+    service: &Service,
+    info: &SchedulingInfo,
+    indices: Vec<i32>,
+    trace_id: &TraceId,
+) {
+    let starts = [LrpStart::of(info, indices)];
+    if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, trace_id).await {
+        let process_guid = String::from_utf8_lossy(&info.process_guid);
+        tracing::error!(%process_guid, reason = %fault, "waiting instances were not auctioned; convergence retries");
+    }
 }

@@ -4,7 +4,9 @@
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
+use crate::model::actual_lrp::State;
 use crate::model::change::{Cause, RecordChange};
+use crate::model::desired_lrp::derived_id;
 use crate::model::slot::{Slot, SlotError};
 use crate::store::{Store, Writer};
 
@@ -25,10 +27,19 @@ pub(in crate::domain) async fn change_slot<T: Send>(
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
     let lock = service.lock_key(slot.0).await;
-    let (changed, outcome) = retry(|| attempt(service.store(), slot, &step)).await?;
+    let (changed, outcome) = change_locked(service, slot, step).await?;
     announce(service, changed, cause, trace_id);
     drop(lock);
     Ok(outcome)
+}
+
+/// The same without the events. The caller holds the key lock, and publishes them before it releases it.
+pub(in crate::domain) async fn change_locked<T: Send>(
+    service: &Service,
+    slot: (&[u8], i32),
+    step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
+) -> Result<(Option<ChangedSlot>, T), DomainError> {
+    retry(|| attempt(service.store(), slot, &step)).await
 }
 
 async fn attempt<T>(
@@ -43,15 +54,31 @@ async fn attempt<T>(
     Ok((write(writer, before, after).await?, outcome))
 }
 
-/// Writes the difference and commits the transaction in which `before` was read; `None` if there is no difference.
+/// Names the definition of the instances that a step left waiting, or whose definition it did not know. Reads the desired
+/// LRP, which only such steps have to lock.
+async fn name_definition(writer: &mut Writer, before: &Slot, after: &mut Slot) -> Result<(), DomainError> {
+    if !after.needs_definition(before) {
+        return Ok(());
+    }
+    let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else { return Ok(()) };
+    let Some(wanted) = writer.wanted(&process_guid).await? else { return Ok(()) };
+    let is_only_one = !after.rows().any(|row| row.definition_uncertain)
+        || wanted.definition_id == derived_id(&process_guid) && !writer.has_other_definitions(&process_guid).await?;
+    after.name_definition(before, &wanted.definition_id, is_only_one, writer.now_ns());
+    Ok(())
+}
+
+/// Names the definitions of the instances, writes the difference, and commits the transaction in which `before` was read;
+/// `None` if there is no difference.
 pub(in crate::domain) async fn write(
     mut writer: Writer,
     before: Slot,
-    after: Slot,
+    mut after: Slot,
 ) -> Result<Option<ChangedSlot>, DomainError> {
     if before == after {
         return Ok(None);
     }
+    name_definition(&mut writer, &before, &mut after).await?;
     writer.put_slot(&before, &after).await?;
     writer.commit().await?;
     Ok(Some(ChangedSlot { before, after }))
@@ -60,13 +87,24 @@ pub(in crate::domain) async fn write(
 /// Publishes a committed change. The caller holds the key lock, so that events keep commit order.
 pub(in crate::domain) fn announce(service: &Service, changed: Option<ChangedSlot>, cause: Cause, trace_id: &TraceId) {
     let Some(ChangedSlot { before, after }) = changed else { return };
+    let process_guid = before.rows().chain(after.rows()).next().map(|row| row.process_guid.clone());
     let (before, after) = (Box::new(before), Box::new(after));
     service.events().publish(RecordChange::Slot { before, after, cause, trace_id: trace_id.clone() });
+    if let Some(process_guid) = process_guid {
+        service.update_hints().instance_changed(service, &process_guid);
+    }
 }
 
 impl ChangedSlot {
-    /// A change that is published before it is made.
-    pub(in crate::domain) fn ahead(before: Slot, after: Slot) -> Option<Self> {
+    /// A change that the caller makes; `None` if there is no difference.
+    pub(in crate::domain) fn of(before: Slot, after: Slot) -> Option<Self> {
         (before != after).then_some(Self { before, after })
+    }
+
+    /// Whether the instance waits for a cell now, and did not before.
+    pub(in crate::domain) fn begins_to_wait(&self) -> bool {
+        let is_unclaimed =
+            |slot: &Slot| slot.ordinary.as_ref().is_some_and(|row| row.state() == Some(State::Unclaimed));
+        is_unclaimed(&self.after) && !is_unclaimed(&self.before)
     }
 }

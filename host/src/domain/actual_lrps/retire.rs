@@ -49,13 +49,34 @@ async fn attempt(
         Retired::Removed => return Ok(Attempt::Done),
         Retired::HasContainer(row) => *row,
     };
-    let instance = row.instance_key();
+    stop_once(service, &row, trace_id, announced).await
+}
+
+/// Asks the cell of a container to stop it, once. Publishes its removal first; removes its row if the cell is gone.
+///
+/// # Errors
+/// `NotFound` if the cell is gone, and the row as well; `Client` if the cell did not take the request; errors of the store
+/// and of Locket.
+pub async fn stop(service: &Service, row: &ActualLrp, trace_id: &TraceId) -> Result<(), DomainError> {
+    match stop_once(service, row, trace_id, &mut None).await? {
+        Attempt::Done => Ok(()),
+        Attempt::Failed(fault) => Err(DomainError::Client(fault)),
+    }
+}
+
+async fn stop_once(
+    service: &Service,
+    row: &ActualLrp,
+    trace_id: &TraceId,
+    announced: &mut Option<ActualLrp>,
+) -> Result<Attempt, DomainError> {
+    let (slot, instance) = ((&row.process_guid[..], row.index), row.instance_key());
     let Some(cell) = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)? else {
         change_slot(service, slot, Cause::Other, trace_id, |slot, _| slot.remove(Some(&instance))).await?;
         return Ok(Attempt::Done);
     };
     if announced.as_ref().is_none_or(|row| row.instance_key() != instance) {
-        announce_removal(service, slot, &row, trace_id).await?;
+        announce_removal(service, slot, row, trace_id).await?;
         *announced = Some(row.clone());
     }
     match service.clients().reps.stop(&cell, &row.key(), &instance, trace_id).await {
@@ -76,7 +97,7 @@ async fn announce_removal(
     let before = service.store().look().await?.slot(process_guid, index).await?.slot;
     let mut after = before.clone();
     if after.remove(Some(&row.instance_key())).is_ok() {
-        announce(service, ChangedSlot::ahead(before, after), Cause::Other, trace_id);
+        announce(service, ChangedSlot::of(before, after), Cause::Other, trace_id);
     }
     drop(lock);
     Ok(())

@@ -40,6 +40,8 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     let fresh = fresh.into_iter().collect();
     let input = ConvergenceInput { now_ns, cells: &present.set, fresh: &fresh, known: &known };
     let mut work = LrpConvergence { service, input, present, starts: BTreeMap::new(), failed: 0 };
+    let updates = service.store().look().await?.updates(&Range::default()).await?.records;
+    updates.iter().for_each(|update| service.update_hints().begin(service, &update.process_guid));
     let mut after = None;
     loop {
         let (units, next) = page(service, after).await?;
@@ -54,7 +56,8 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     }
     let started = work.starts.values().map(|indices| indices.len() as u64).sum();
     request_auctions(service, work.starts).await?;
-    Ok(counter.end(&present.set, started, work.failed))
+    let counts = counter.end(&present.set, started, work.failed);
+    Ok(LrpCounts { halted_updates: service.update_hints().halted(), ..counts })
 }
 
 /// All records of the next process guids, and the key after which the page after them starts.
@@ -104,6 +107,9 @@ impl LrpConvergence<'_> {
         for (guid, unit) in units {
             counter.count(unit, &self.input);
             pushes.extend(unit.pushes(&self.input));
+            if unit.has_old_containers() {
+                self.service.update_hints().begin(self.service, guid);
+            }
             for (index, actions) in unit.decide(&self.input) {
                 counter.count_actions(&actions);
                 let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ops::Range;
 
-use crate::clients::auctioneer::LrpStart;
+use crate::domain::actual_lrps::ChangedSlot;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence, State};
+use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence};
 use crate::model::bounds::INSTANCES;
 use crate::model::change::{Cause, RecordChange};
-use crate::model::desired_lrp::SchedulingInfo;
+use crate::model::convergence::DesiredInstances;
 use crate::model::slot::Slot;
+use crate::model::{Text, TraceId};
 use crate::store::Writer;
 
 /// Instances created in one transaction; more would keep other writers out for too long.
@@ -22,27 +22,45 @@ pub(super) const BATCH_SIZE: i32 = 500;
 /// Inserts an instance at each of the indices that has none; returns the inserted ones.
 pub(super) async fn insert(
     writer: &mut Writer,
-    process_guid: &[u8],
-    domain: &[u8],
+    desired: &DesiredInstances,
     indices: Range<i32>,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     if indices.is_empty() {
         return Ok(Vec::new());
     }
-    let taken = writer.indices(process_guid).await?;
-    insert_new(writer, process_guid, domain, indices.filter(|index| !taken.contains(index))).await
+    let taken = writer.indices(&desired.process_guid).await?;
+    insert_new(writer, desired, indices.filter(|index| !taken.contains(index))).await
+}
+
+/// Makes the instances that remain of an earlier desired LRP instances of a definition. Those that ran another one are
+/// replaced.
+pub(super) async fn adopt(
+    writer: &mut Writer,
+    remaining: BTreeMap<i32, Box<Slot>>,
+    definition_id: &Text,
+) -> Result<Vec<ChangedSlot>, DomainError> {
+    let now_ns = writer.now_ns();
+    let mut adopted = Vec::new();
+    for before in remaining.into_values() {
+        let mut after = (*before).clone();
+        after.adopt_definition(definition_id, now_ns);
+        writer.put_slot(&before, &after).await?;
+        adopted.extend(ChangedSlot::of(*before, after));
+    }
+    Ok(adopted)
 }
 
 /// Inserts an instance at each of the indices; fails with `Exists` if one has an instance.
 pub(super) async fn insert_new(
     writer: &mut Writer,
-    process_guid: &[u8],
-    domain: &[u8],
+    desired: &DesiredInstances,
     indices: impl Iterator<Item = i32>,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
-    let key = |index| LrpKey { process_guid: process_guid.to_vec(), index, domain: domain.to_vec() };
-    let rows: Vec<_> = indices.map(|index| ActualLrp::unclaimed(&key(index), now_ns)).collect();
+    let DesiredInstances { process_guid, domain, definition_id, .. } = desired;
+    let key = |index| LrpKey { process_guid: process_guid.clone(), index, domain: domain.clone() };
+    let row = |index| ActualLrp { definition_id: definition_id.clone(), ..ActualLrp::unclaimed(&key(index), now_ns) };
+    let rows: Vec<_> = indices.map(row).collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
@@ -50,18 +68,12 @@ pub(super) async fn insert_new(
 /// Creates the instances from index `from` up to the desired number, and returns the created indices. Each batch takes the
 /// key lock and reads the desired number again, so that an update or removal in between is not undone. A failure is only
 /// logged: the desired LRP is stored, and convergence creates what is missing.
-pub(super) async fn create(
-    service: &Service,
-    process_guid: &[u8],
-    domain: &[u8],
-    from: i32,
-    trace_id: &TraceId,
-) -> Vec<i32> {
+pub(super) async fn create(service: &Service, process_guid: &[u8], from: i32, trace_id: &TraceId) -> Vec<i32> {
     let mut created = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next.take() {
         let _lock = service.lock_key(process_guid).await;
-        match retry(|| create_batch(service, process_guid, domain, from)).await {
+        match retry(|| create_batch(service, process_guid, from)).await {
             Ok(None) => {}
             Ok(Some((rows, until))) => {
                 created.extend(publish_created(service, rows, trace_id));
@@ -81,16 +93,15 @@ pub(super) async fn create(
 async fn create_batch(
     service: &Service,
     process_guid: &[u8],
-    domain: &[u8],
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer(process_guid).await?;
-    let desired = writer.desired_instances(process_guid).await?.unwrap_or(0);
-    let end = desired.min(INSTANCES).min(first.saturating_add(BATCH_SIZE));
+    let Some(desired) = writer.wanted(process_guid).await? else { return Ok(None) };
+    let end = desired.instances.min(INSTANCES).min(first.saturating_add(BATCH_SIZE));
     if first >= end {
         return Ok(None);
     }
-    let rows = insert(&mut writer, process_guid, domain, first..end).await?;
+    let rows = insert(&mut writer, &desired, first..end).await?;
     writer.commit().await?;
     Ok(Some((rows, end)))
 }
@@ -108,15 +119,6 @@ pub(super) fn publish_created(service: &Service, rows: Vec<ActualLrp>, trace_id:
     rows.into_iter().map(publish).collect()
 }
 
-/// Requests the auction of all of them at once. A failed request is only logged: convergence repeats it.
-pub(super) async fn request_auction(service: &Service, info: &SchedulingInfo, indices: Vec<i32>, trace_id: &TraceId) {
-    let starts = [LrpStart::of(info, indices)];
-    if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, trace_id).await {
-        let process_guid = String::from_utf8_lossy(&info.process_guid);
-        tracing::error!(%process_guid, reason = %fault, "instances were not auctioned; convergence retries");
-    }
-}
-
 /// Deletes the waiting instances from index `from` on; returns the slots as they were, also those with a container.
 pub(super) async fn delete_from(
     writer: &mut Writer,
@@ -126,7 +128,7 @@ pub(super) async fn delete_from(
     let (mut slots, all) = writer.slots(process_guid).await?;
     let slots = slots.split_off(&from);
     // The caller holds the key lock, so no further instance starts to wait in between.
-    if !all || slots.values().any(|slot| slot.ordinary.as_ref().is_some_and(waits)) {
+    if !all || slots.values().any(|slot| slot.ordinary.as_ref().is_some_and(ActualLrp::waits)) {
         writer.delete_waiting(process_guid, from).await?;
     }
     Ok(slots)
@@ -140,9 +142,12 @@ pub(super) fn publish_removed(
 ) -> Vec<ActualLrp> {
     let mut running = Vec::new();
     for slot in slots.into_values() {
-        let kept = slot.rows().filter(|row| !waits(row) && row.presence() != Some(Presence::Evacuating));
+        // An evacuating cell stops its containers itself, but not one that an update replaces.
+        let is_evacuated =
+            |row: &ActualLrp| row.presence() == Some(Presence::Evacuating) && !slot.is_replaced(&row.instance_key());
+        let kept = slot.rows().filter(|row| !row.waits() && !is_evacuated(row));
         running.extend(kept.cloned());
-        if slot.ordinary.as_ref().is_some_and(waits) {
+        if slot.ordinary.as_ref().is_some_and(ActualLrp::waits) {
             let mut after = slot.clone();
             after.ordinary = None;
             let trace_id = trace_id.clone();
@@ -150,8 +155,4 @@ pub(super) fn publish_removed(
         }
     }
     running
-}
-
-fn waits(row: &ActualLrp) -> bool {
-    matches!(row.state(), Some(State::Unclaimed | State::Crashed))
 }

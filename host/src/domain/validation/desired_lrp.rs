@@ -2,8 +2,9 @@
 //! the run information, with some fields checked twice.
 
 use bbs_proto::models::{
-    DesireLrpRequest, DesiredLrPsRequest, DesiredLrp, DesiredLrpByProcessGuidRequest, DesiredLrpUpdate,
-    EnvironmentVariable, LogRateLimit, RemoveDesiredLrpRequest, Sidecar, UpdateDesiredLrpRequest,
+    CancelUpdateDesiredLrpRequest, DesireLrpRequest, DesiredLrPsRequest, DesiredLrp, DesiredLrpByProcessGuidRequest,
+    DesiredLrpUpdate, DesiredLrpUpdateStatusRequest, EnvironmentVariable, LogRateLimit, LrpDefinition,
+    LrpDefinitionsRequest, RemoveDesiredLrpRequest, RollbackDesiredLrpRequest, Sidecar, UpdateDesiredLrpRequest,
 };
 
 use super::{Findings, Validate, actions, entries, image, url, volumes};
@@ -22,6 +23,31 @@ impl Validate for DesiredLrpByProcessGuidRequest {
 }
 
 impl Validate for RemoveDesiredLrpRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("process_guid", &self.process_guid);
+    }
+}
+
+impl Validate for CancelUpdateDesiredLrpRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("process_guid", &self.process_guid);
+    }
+}
+
+impl Validate for RollbackDesiredLrpRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("process_guid", &self.process_guid);
+        findings.required("definition_id", &self.definition_id);
+    }
+}
+
+impl Validate for LrpDefinitionsRequest {
+    fn validate(&self, findings: &mut Findings) {
+        findings.required("process_guid", &self.process_guid);
+    }
+}
+
+impl Validate for DesiredLrpUpdateStatusRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("process_guid", &self.process_guid);
     }
@@ -54,6 +80,26 @@ impl Validate for DesiredLrpUpdate {
         entries::metric_tags(&self.metric_tags, b"", findings);
         // An empty value is valid: it removes the credentials.
         image::credentials(self.image_username.is_some(), self.image_password.is_some(), findings);
+        if let Some(definition) = &self.lrp_definition {
+            let changes_a_part = !self.metric_tags.is_empty() || self.image_username.is_some();
+            if changes_a_part {
+                findings.add("Invalid field: lrp_definition, which has the metric tags and image credentials itself");
+            }
+            findings.within("lrp_definition", |findings| definition.validate(findings));
+        }
+    }
+}
+
+impl Validate for LrpDefinition {
+    fn validate(&self, findings: &mut Findings) {
+        let lrp = DesiredLrp::from(self);
+        findings.required("rootfs", &lrp.root_fs);
+        findings.invalid_if(!url::has_scheme(&lrp.root_fs), "rootfs");
+        findings.at_least(0, "memory_mb", lrp.memory_mb);
+        findings.at_least(0, "disk_mb", lrp.disk_mb);
+        findings.at_least(0, "max_pids", lrp.max_pids);
+        metric_tags(&lrp, findings);
+        run_info(&lrp, findings);
     }
 }
 
@@ -71,17 +117,21 @@ impl Validate for DesiredLrp {
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.len());
         findings.at_least(0, "max_pids", self.max_pids);
         entries::routes(self.routes.as_ref(), findings);
-        // An empty map and an absent one are the same on the wire, and an absent one is rejected.
-        findings.invalid_if(self.metric_tags.is_empty(), "metric_tags");
-        entries::metric_tags(&self.metric_tags, &self.metrics_guid, findings);
+        metric_tags(self, findings);
+        findings.required("domain", &self.domain);
+        findings.guid("process_guid", &self.process_guid);
         run_info(self, findings);
     }
 }
 
+fn metric_tags(lrp: &DesiredLrp, findings: &mut Findings) {
+    // An empty map and an absent one are the same on the wire, and an absent one is rejected.
+    findings.invalid_if(lrp.metric_tags.is_empty(), "metric_tags");
+    entries::metric_tags(&lrp.metric_tags, &lrp.metrics_guid, findings);
+}
+
 /// Validates the run information, which is stored encrypted, after the other fields.
 fn run_info(lrp: &DesiredLrp, findings: &mut Findings) {
-    findings.required("domain", &lrp.domain);
-    findings.guid("process_guid", &lrp.process_guid);
     volumes::files(&lrp.volume_mounted_files, findings);
     actions::optional("setup", lrp.setup.as_ref(), findings);
     actions::required("action", lrp.action.as_ref(), findings);

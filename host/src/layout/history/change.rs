@@ -12,8 +12,8 @@ use crate::layout::values::Encoding;
 /// [`OUR_PREFIX`].
 const FOREIGN_TABLES: [&str; 2] = ["configurations", "locks"];
 const OUR_PREFIX: &str = "bbs_";
-/// A table of Diego's that has the prefix of the host's own.
-const HEALTH_CHECK: &str = "bbs_health_check";
+/// Tables of the catalog that have the prefix of the host's own: one is Diego's, the others are the host's records.
+const OF_THE_CATALOG: [&str; 3] = ["bbs_health_check", "bbs_lrp_definitions", "bbs_lrp_updates"];
 const LONGEST_NAME: usize = 63;
 
 impl Layout {
@@ -317,7 +317,7 @@ fn absent(table: &Table, column: &str) -> Result<(), Problem> {
 }
 
 fn check_table_name(name: &str) -> Result<(), Problem> {
-    let ours = name.starts_with(OUR_PREFIX) && name != HEALTH_CHECK;
+    let ours = name.starts_with(OUR_PREFIX) && !OF_THE_CATALOG.contains(&name);
     if ours || FOREIGN_TABLES.contains(&name) {
         return Err(Problem::Name { name: name.to_owned() });
     }

@@ -163,8 +163,10 @@ fn reserved_and_malformed_names_are_rejected() {
             problem
         );
     }
-    let health = table("bbs_health_check", vec![column("guid")]);
-    before().apply(&manifest(vec![Change::CreateTable(health)])).expect("Diego's own name");
+    for name in ["bbs_health_check", "bbs_lrp_definitions", "bbs_lrp_updates"] {
+        let of_the_catalog = table(name, vec![column("guid")]);
+        before().apply(&manifest(vec![Change::CreateTable(of_the_catalog)])).expect("a name of the catalog");
+    }
     let longest = table(&"a".repeat(63), vec![column("guid")]);
     before().apply(&manifest(vec![Change::CreateTable(longest)])).expect("63 characters fit");
 }

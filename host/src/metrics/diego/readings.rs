@@ -169,6 +169,12 @@ fn lrps(converged: &Converged) -> Vec<MetricReading> {
         ),
         number("PresentCells", "present_cells", "Cells that are there", lrps.present_cells),
         number("SuspectCells", "suspect_cells", "Cells that have instances and are not there", lrps.suspect_cells),
+        number(
+            "HaltedLRPUpdates",
+            "halted_lrp_updates",
+            "Updates of desired LRPs that are halted because a new instance fails",
+            lrps.halted_updates,
+        ),
     ]);
     readings
 }

@@ -139,6 +139,7 @@ fn each_count_has_its_own_name() {
         suspect_claimed: 10,
         present_cells: 11,
         suspect_cells: 12,
+        halted_updates: 13,
         fresh_domains: Vec::new(),
         ..LrpCounts::default()
     };
@@ -159,6 +160,7 @@ fn each_count_has_its_own_name() {
         ("SuspectClaimedActualLRPs", "suspect_claimed_actual_lrps", 10),
         ("PresentCells", "present_cells", 11),
         ("SuspectCells", "suspect_cells", 12),
+        ("HaltedLRPUpdates", "halted_lrp_updates", 13),
         ("TasksPending", "tasks_pending", 21),
         ("TasksRunning", "tasks_running", 22),
         ("TasksCompleted", "tasks_completed", 23),

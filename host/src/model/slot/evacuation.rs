@@ -112,9 +112,19 @@ impl Slot {
                 self.put_evacuating(container, now_ns);
                 Evacuated::STAYS
             }
+            // The evacuating row has the container that this one replaces, which receives the traffic.
+            EvacuationStep::MoveToEvacuating(Presence::Ordinary)
+                if self.replaces_a_container() && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
+            {
+                self.unclaim(Unclaim::Any, now_ns)?;
+                Evacuated { keeps_container: false, needs_cell: true }
+            }
             EvacuationStep::MoveToEvacuating(presence) => {
-                let row = self.at(presence).ok_or(SlotError::NotFound)?;
-                self.put_evacuating(&Container::of(row), now_ns);
+                let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();
+                self.put_evacuating(&Container::of(&row), now_ns);
+                if let Some(evacuating) = &mut self.evacuating {
+                    evacuating.copy_definition(&row);
+                }
                 if presence == Presence::Suspect {
                     self.suspect = None;
                     return Ok(Evacuated::STAYS);
@@ -172,6 +182,9 @@ impl Situation {
             ordinary: match &slot.ordinary {
                 None => decide::Ordinary::Absent,
                 Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::SameContainer,
+                Some(row) if slot.replaces_a_container() && (row.state() != Some(State::Running) || !row.routable) => {
+                    decide::Ordinary::Pending
+                }
                 Some(row) if matches!(row.state(), Some(State::Running | State::Crashed)) => decide::Ordinary::Settled,
                 Some(_) => decide::Ordinary::Pending,
             },

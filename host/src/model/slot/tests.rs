@@ -2,6 +2,7 @@
 
 mod calls;
 mod evacuation;
+mod replacement;
 mod sequences;
 
 use super::*;
@@ -37,6 +38,7 @@ fn row(state: State, presence: Presence, name: &str) -> ActualLrp {
     let mut row = container(name).recorded(presence, BEFORE_NS);
     row.state = state.at_rest();
     row.tag = ModificationTag { epoch: format!("epoch-of-{name}").into(), index: 7 };
+    row.definition_uncertain = false;
     row.crash_count = 4;
     row.crash_reason = b"earlier".to_vec();
     row.placement_error = b"no room".to_vec();

@@ -48,6 +48,8 @@ impl Container {
             since_ns: now_ns,
             tag: ModificationTag::begin(),
             presence: presence as i32,
+            // Nothing records which definition it was started with.
+            definition_uncertain: true,
             ..ActualLrp::default()
         };
         self.describe(&mut row);
@@ -75,7 +77,7 @@ impl Container {
 /// The effect of a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crashed {
-    /// The container was suspect, and its row is removed.
+    /// The container was suspect or replaced, and its row is removed.
     Gone,
     /// The instance waits for a cell again.
     Unclaimed,
@@ -137,7 +139,8 @@ impl Slot {
     }
 
     /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its evacuating and suspect
-    /// containers.
+    /// containers, except one that an update replaces, which its cell is asked to stop. The heartbeat of that one changes
+    /// nothing. The definition of a container that did not claim the instance is uncertain.
     ///
     /// # Errors
     /// `CannotBeStarted` if another container runs.
@@ -145,17 +148,29 @@ impl Slot {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(&container.instance)) {
             return Ok(());
         }
+        if self.is_replaced(&container.instance) {
+            return Ok(());
+        }
         match &mut self.ordinary {
-            None => self.ordinary = Some(container.recorded(Presence::Ordinary, now_ns)),
+            None => {
+                let mut row = container.recorded(Presence::Ordinary, now_ns);
+                if let Some(known) = self.evacuating.as_ref().filter(|known| known.is_instance(&container.instance)) {
+                    row.copy_definition(known);
+                }
+                self.ordinary = Some(row);
+            }
             Some(row) if container.is_described_by(row) => {}
             Some(row) if rules::may_enter(row, &container.key, &container.instance, State::Running) => {
+                row.definition_uncertain |= !row.is_instance(&container.instance);
                 container.describe(row);
                 row.placement_error.clear();
                 row.enter(State::Running, now_ns);
             }
             Some(_) => return Err(SlotError::CannotBeStarted),
         }
-        self.evacuating = None;
+        if !self.replaces_a_container() {
+            self.evacuating = None;
+        }
         self.suspect = None;
         Ok(())
     }
@@ -173,6 +188,10 @@ impl Slot {
     ) -> Result<Crashed, SlotError> {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) {
             self.suspect = None;
+            return Ok(Crashed::Gone);
+        }
+        if self.is_replaced(instance) {
+            self.evacuating = None;
             return Ok(Crashed::Gone);
         }
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
@@ -248,11 +267,15 @@ impl Slot {
         Ok(())
     }
 
-    /// Removes the managed instance, whichever it is without an instance key.
+    /// Removes the managed instance, whichever it is without an instance key; or a container that an update replaces.
     ///
     /// # Errors
     /// `NotFound` if there is no such instance.
     pub fn remove(&mut self, instance: Option<&InstanceKey>) -> Result<(), SlotError> {
+        if instance.is_some_and(|instance| self.is_replaced(instance)) {
+            self.evacuating = None;
+            return Ok(());
+        }
         let is_meant = |row: &mut ActualLrp| instance.is_none_or(|instance| row.is_instance(instance));
         self.ordinary.take_if(is_meant).map(drop).ok_or(SlotError::NotFound)
     }

@@ -11,7 +11,7 @@ use crate::store::filter::Filter;
 use crate::store::{Reader, StoreError, Writer};
 
 /// The columns that hold text.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 13] = [
     "process_guid",
     "domain",
     "state",
@@ -24,6 +24,7 @@ const TEXTS: [&str; 12] = [
     "internal_routes",
     "metric_tags",
     "availability_zone",
+    "desired_lrp_definition_id",
 ];
 
 /// The readable rows of a slot.
@@ -195,6 +196,7 @@ fn unchanged(row: &ActualLrp) -> Filter {
 
 type TextOf = fn(&ActualLrp) -> &Text;
 type NumberOf = fn(&ActualLrp) -> i64;
+type FlagOf = fn(&ActualLrp) -> bool;
 
 /// Collects the columns of a row that differ from those stored.
 struct ChangedColumns<'a> {
@@ -206,7 +208,7 @@ struct ChangedColumns<'a> {
 
 impl<'a> ChangedColumns<'a> {
     fn texts(&mut self) -> Result<(), StoreError> {
-        let plain: [(&'static str, TextOf); 7] = [
+        let plain: [(&'static str, TextOf); 8] = [
             ("process_guid", |row| &row.process_guid),
             ("domain", |row| &row.domain),
             ("state", |row| &row.state),
@@ -214,6 +216,7 @@ impl<'a> ChangedColumns<'a> {
             ("cell_id", |row| &row.cell_id),
             ("modification_tag_epoch", |row| &row.tag.epoch),
             ("availability_zone", |row| &row.availability_zone),
+            ("desired_lrp_definition_id", |row| &row.definition_id),
         ];
         for (column, text) in plain {
             if let Some(text) = self.new_value(text) {
@@ -244,8 +247,13 @@ impl<'a> ChangedColumns<'a> {
                 self.values.push((column, number(now)));
             }
         }
-        if self.before.is_none_or(|before| before.routable != self.now.routable) {
-            self.values.push(("routable", ColumnValue::Flag(self.now.routable)));
+        let flags: [(&'static str, FlagOf); 2] =
+            [("routable", |row| row.routable), ("definition_uncertain", |row| row.definition_uncertain)];
+        for (column, flag) in flags {
+            let now = flag(self.now);
+            if self.before.is_none_or(|before| flag(before) != now) {
+                self.values.push((column, ColumnValue::Flag(now)));
+            }
         }
     }
 

@@ -12,7 +12,7 @@ pub struct Acme;
 
 impl Translator for Acme {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::side(ApiVersion::new(1, 1), "acme", "acme")
+        TranslatorManifest::side(ApiVersion::new(1, 2), "acme", "acme")
             .summary("Counts domains")
             .method("CountDomains", "domains/count")
             .hides("Cells_r1")

@@ -1,4 +1,4 @@
-//! API 1.1-hostile, a side shape of 1.1, which stands beside any line of translators: its event streams fail, once an
+//! API 1.2-hostile, a side shape of 1.2, which stands beside any line of translators: its event streams fail, once an
 //! event has the payload that says so, its list never ends, and its calls use what a chain has of stack and of calls.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
@@ -43,8 +43,8 @@ impl Guest for Hostile {
             answer: Answer::Message,
         };
         Manifest {
-            serves: ApiVersion { major: 1, minor: 1 },
-            onto: ApiVersion { major: 1, minor: 1 },
+            serves: ApiVersion { major: 1, minor: 2 },
+            onto: ApiVersion { major: 1, minor: 2 },
             side: Some("hostile".into()),
             name: "hostile".into(),
             summary: "Fails as the name of the method says.".into(),

@@ -11,7 +11,7 @@ use proto::error::Type;
 use proto::task;
 use serde::Deserialize;
 
-use super::{Container, ContainerKey, Inner, Stage, Text, lrp_key, net_info, routes, tags};
+use super::{Container, ContainerKey, Inner, RUNS, Stage, Text, lrp_key, net_info, routes, tags};
 
 #[derive(Deserialize)]
 struct Hostname {
@@ -119,7 +119,7 @@ impl Inner {
             actual_lrp_net_info: Some(net_info(&self.id)),
             actual_lrp_internal_routes: routes(&container),
             metric_tags: tags(&container),
-            routable: Some(true),
+            routable: Some(container.program == RUNS),
             availability_zone: b"z1".to_vec(),
         };
         let (answer, _, _): (proto::EvacuationResponse, _, _) =
@@ -178,6 +178,8 @@ impl Inner {
             container.known_by.internal_routes =
                 hostnames.into_iter().map(|found| found.hostname.into_bytes()).collect();
             container.known_by.metric_tags = known;
+            container.known_by.definition = desired.definition_id;
+            container.program = desired.action.and_then(|action| action.run_action).unwrap_or_default().path;
         }
         true
     }

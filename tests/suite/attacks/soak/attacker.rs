@@ -90,7 +90,7 @@ pub struct Attacker {
 /// What the errors of attacks name.
 const CAUSES: [&str; 7] = [
     "\"hostile\"",
-    "1.1-hostile",
+    "1.2-hostile",
     "bytes of memory",
     "ran longer",
     "Invalid field",
@@ -111,10 +111,10 @@ impl Attacker {
 
     pub async fn run(&self, attack: Attack) -> AttackEnd {
         match attack {
-            Attack::Spin => self.post("v1.1-hostile/spins", vec![]).await,
-            Attack::Forever => self.post("v1.1-hostile/forever", vec![]).await,
-            Attack::Grow => self.post("v1.1-hostile/grows", vec![]).await,
-            Attack::Explain => self.post("v1.1-hostile/explains", vec![]).await,
+            Attack::Spin => self.post("v1.2-hostile/spins", vec![]).await,
+            Attack::Forever => self.post("v1.2-hostile/forever", vec![]).await,
+            Attack::Grow => self.post("v1.2-hostile/grows", vec![]).await,
+            Attack::Explain => self.post("v1.2-hostile/explains", vec![]).await,
             Attack::Large => self.post("v0.9/desired_lrps/create", large()).await,
             Attack::Amplify => self.post("v1/desired_lrps/list.r3", [0x12, 0].repeat(2 * MIB)).await,
             Attack::Endless => self.send(b"POST /v1/ping HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n").await,

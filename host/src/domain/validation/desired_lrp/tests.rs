@@ -349,6 +349,7 @@ fn findings_of_an_update_come_in_diegos_order() {
         metric_tags: vec![tag("a", "")],
         image_username: Some(vec![]),
         image_password: None,
+        lrp_definition: None,
     };
     let names =
         ["process_guid", "instances", "annotation", "routes", "metric_tags", "static", "dynamic", "image_password"];

@@ -80,6 +80,7 @@ fn start_removes_evacuating_and_suspect_rows() {
             tag: ModificationTag { epoch: before.tag.epoch.clone(), index: 8 },
             crash_count: 4,
             crash_reason: b"earlier".to_vec(),
+            definition_uncertain: state == State::Unclaimed,
             ..container("mine").recorded(Presence::Ordinary, NOW_NS)
         };
         assert_eq!((started, result), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())), "{state:?}");

@@ -145,7 +145,8 @@ fn rolling_container_becomes_evacuating_and_its_instance_needs_a_cell() {
         assert_eq!(result, Ok(Evacuated { keeps_container: true, needs_cell: true }));
         let (mut expected, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
         let tag = evacuated.evacuating.as_ref().unwrap().tag.clone();
-        let old = ActualLrp { tag, ..container("mine").recorded(Presence::Evacuating, NOW_NS) };
+        let recorded = container("mine").recorded(Presence::Evacuating, NOW_NS);
+        let old = ActualLrp { tag, definition_uncertain: false, ..recorded };
         expected.evacuating = Some(old);
         assert_eq!(evacuated, expected, "{state:?}");
         assert_eq!(evacuated.evacuating.unwrap().crash_count, 0);

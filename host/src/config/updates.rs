@@ -1,0 +1,58 @@
+//! Keys of updates of desired LRPs to another definition, and of the archive of definitions. All are this project's own.
+
+use std::time::Duration;
+
+use super::ConfigError;
+use super::keys::Keys;
+use crate::model::lrp_update::MaxInFlight;
+
+/// Pace of updates, and size of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Updates {
+    /// Instances of one LRP that are replaced at the same time: a number, or a percentage.
+    pub max_in_flight: MaxInFlight,
+    /// Archived definitions of one LRP; 0 keeps none.
+    pub definitions_kept: usize,
+    /// An archived definition that was last active longer ago is deleted.
+    pub definitions_max_age: Duration,
+}
+
+impl Default for Updates {
+    fn default() -> Self {
+        Self {
+            max_in_flight: MaxInFlight::default(),
+            definitions_kept: 10,
+            definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
+        }
+    }
+}
+
+impl Updates {
+    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+        let default = Self::default();
+        Ok(Self {
+            max_in_flight: keys.take("update_max_in_flight")?.unwrap_or(default.max_in_flight),
+            definitions_kept: keys.take("definitions_kept")?.unwrap_or(default.definitions_kept),
+            definitions_max_age: keys.duration("definitions_max_age")?.unwrap_or(default.definitions_max_age),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn max_in_flight(json: &str) -> Result<MaxInFlight, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn most_instances_in_flight_are_a_number_or_a_percentage() {
+        assert_eq!(max_in_flight("3"), Ok(MaxInFlight::Instances(3)));
+        assert_eq!(max_in_flight("\"25%\""), Ok(MaxInFlight::Percent(25)));
+        for wrong in ["0", "-1", "\"3\"", "\"0%\"", "\"101%\"", "\"%\"", "\"-5%\"", "true", "1.5"] {
+            let message = max_in_flight(wrong).unwrap_err();
+            assert!(message.contains("a number of instances, or a percentage such as \"10%\""), "{wrong}: {message}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Updates of desired LRPs to another definition: begun by a client, cancelled, rolled back, and carried out instance by
+//! instance. The decisions about instances are the model's. Everything is derived from the records, so that another host
+//! continues after this one; only a hint of where there is work is kept in memory.
+
+mod advance;
+mod archive;
+mod switch;
+
+pub use archive::{DefinitionList, definitions};
+pub use switch::{cancel, roll_back};
+
+pub(super) use archive::prune;
+pub(super) use switch::{Switched, announce_all, finish, switch, to_switch_to};
+
+use super::{DomainError, Service};
+use crate::model::Text;
+use crate::model::actual_lrp::ActualLrpFilter;
+use crate::model::lrp_update::UpdateStatus;
+use crate::model::slot::Slot;
+use crate::store::{Range, Reader};
+
+/// Reads how far the update of a desired LRP is.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
+pub async fn status(reader: &mut Reader, process_guid: &[u8]) -> Result<UpdateStatus, DomainError> {
+    let target = reader.update_target(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let update = reader.lrp_update(process_guid).await?;
+    let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..ActualLrpFilter::default() };
+    let slots = Slot::by_index(reader.actual_lrps(&filter, &Range::default()).await?.records);
+    Ok(UpdateStatus::of(target, update, &slots, reader.now_ns()))
+}
+
+/// Starts a task that brings the instances of a desired LRP to its current definition.
+pub(super) fn spawn(service: Service, process_guid: Text) {
+    tokio::spawn(async move {
+        while service.update_hints().continues(&process_guid, run(&service, &process_guid).await) {}
+    });
+}
+
+/// Runs one step; returns whether the work is done. A failure is only logged: convergence continues the work.
+async fn run(service: &Service, process_guid: &[u8]) -> bool {
+    let _permit = service.update_hints().permit().await;
+    match advance::advance(service, process_guid).await {
+        Ok(is_done) => is_done,
+        Err(fault) => {
+            let process_guid = String::from_utf8_lossy(process_guid);
+            tracing::warn!(%process_guid, reason = %fault, "the update of a desired LRP did not advance; convergence continues it");
+            false
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! One step of the work on a desired LRP: the due actions of all its instances, in one transaction, and the end of its update
+//! when there are none left.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, stream};
+
+use super::archive::prune_definitions;
+use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
+use crate::domain::retry::retry;
+use crate::domain::{DomainError, Service};
+use crate::model::actual_lrp::{ActualLrp, LrpKey};
+use crate::model::change::{Cause, RecordChange};
+use crate::model::desired_lrp::DesiredLrp;
+use crate::model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget};
+use crate::model::slot::{Slot, SlotError};
+use crate::model::{ModificationTag, TraceId};
+use crate::store::Writer;
+
+/// Requests to cells at the same time.
+const REQUESTS: usize = 32;
+
+/// The result of a step.
+#[derive(Debug, Default)]
+struct UpdateStep {
+    is_done: bool,
+    /// Each in the order of publication.
+    changed: Vec<ChangedSlot>,
+    /// The indices of new instances.
+    starts: Vec<i32>,
+    /// Containers that their cells have to stop.
+    stops: Vec<ActualLrp>,
+    /// The desired LRP before and after the end of its update.
+    ended: Option<(DesiredLrp, DesiredLrp)>,
+    status: Option<UpdateStatus>,
+}
+
+/// Runs one step; whether all instances run the current definition.
+pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bool, DomainError> {
+    let lock = service.lock_key(process_guid).await;
+    let UpdateStep { is_done, changed, starts, stops, ended, status } =
+        retry(|| attempt(service, process_guid)).await?;
+    for changed in changed {
+        announce(service, Some(changed), Cause::Other, &TraceId::NONE);
+    }
+    if let Some((before, after)) = ended {
+        service.publish_desired_lrp(Some(before), Some(after), &TraceId::NONE);
+    }
+    drop(lock);
+    if let Some(status) = status {
+        report(service, process_guid, status).await;
+    }
+    if !starts.is_empty()
+        && let Some(info) = service.store().look().await?.scheduling_info(process_guid).await?
+    {
+        request_auctions(service, &info, starts, &TraceId::NONE).await;
+    }
+    let (hints, now_ns) = (service.update_hints(), service.store().now_ns());
+    let due = stops.into_iter().filter(|row| hints.may_ask(process_guid, &row.instance_key(), now_ns));
+    stream::iter(due).for_each_concurrent(REQUESTS, |row| stop_container(service, row)).await;
+    Ok(is_done)
+}
+
+/// A failure is only logged: the request is repeated.
+async fn stop_container(service: &Service, row: ActualLrp) {
+    match stop(service, &row, &TraceId::NONE).await {
+        Ok(()) | Err(DomainError::NotFound) => {}
+        Err(fault) => {
+            let process_guid = String::from_utf8_lossy(&row.process_guid);
+            tracing::warn!(%process_guid, row.index, reason = %fault, "a replaced container was not stopped; its cell is asked again");
+        }
+    }
+}
+
+/// Logs and publishes that an update is halted, or that it is not any more.
+async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
+    let halted = status.halt_of_update();
+    if !service.update_hints().set_halted(process_guid, halted.map(|halt| halt.index)) {
+        return;
+    }
+    let guid = String::from_utf8_lossy(process_guid);
+    match halted {
+        Some(halt) => {
+            let reason = String::from_utf8_lossy(&halt.reason);
+            tracing::warn!(
+                name: "lrp-update.halted", process_guid = %guid, index = halt.index, %reason,
+                "an update is halted, because a new instance fails; it goes on when the instance runs; cancel or correct it"
+            );
+        }
+        None => tracing::info!(name: "lrp-update.resumed", process_guid = %guid, "an update is not halted any more"),
+    }
+    if let Err(fault) = publish_halt(service, process_guid, status).await {
+        tracing::warn!(process_guid = %guid, reason = %fault, "subscribers were not notified of the halt");
+    }
+}
+
+async fn publish_halt(service: &Service, process_guid: &[u8], status: UpdateStatus) -> Result<(), DomainError> {
+    let _lock = service.lock_key(process_guid).await;
+    if let Some(lrp) = service.store().look().await?.desired_lrp(process_guid).await? {
+        let (lrp, status) = (Box::new(lrp), Box::new(status));
+        service.events().publish(RecordChange::UpdateHalt { lrp, status });
+    }
+    Ok(())
+}
+
+async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, DomainError> {
+    let mut writer = service.store().writer(process_guid).await?;
+    let Some(target) = writer.update_target(process_guid).await? else {
+        return Ok(UpdateStep { is_done: true, ..UpdateStep::default() });
+    };
+    let (slots, are_complete) = writer.slots(process_guid).await?;
+    let update = writer.lrp_update(process_guid).await?;
+    let lrp = target.at(writer.now_ns(), update.as_ref());
+    let due = lrp.due(&slots, service.policy().update_max_in_flight);
+    let mut step = UpdateStep { is_done: lrp.is_done(&slots), ..UpdateStep::default() };
+    for (index, action) in due {
+        apply(&mut writer, process_guid, &target, &slots, (index, action), &mut step).await?;
+    }
+    if step.is_done && are_complete && !target.previous_definition_id.is_empty() {
+        step.ended = Some(end(service, &mut writer, process_guid, &target).await?);
+    }
+    let update = update.filter(|_| step.ended.is_none());
+    step.status = Some(UpdateStatus::of(target, update, &slots, writer.now_ns()));
+    if step.ended.is_some() || !step.changed.is_empty() {
+        writer.commit().await?;
+    }
+    Ok(step)
+}
+
+async fn apply(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    target: &UpdateTarget,
+    slots: &BTreeMap<i32, Box<Slot>>,
+    (index, action): (i32, UpdateAction),
+    step: &mut UpdateStep,
+) -> Result<(), DomainError> {
+    let before = slots.get(&index).map_or_else(Slot::default, |slot| (**slot).clone());
+    let mut after = before.clone();
+    let (current, now_ns) = (&target.definition_id, writer.now_ns());
+    let mut waypoint = None;
+    let applied = match action {
+        UpdateAction::StopReplaced => {
+            step.stops.extend(before.evacuating);
+            return Ok(());
+        }
+        UpdateAction::StopFirst => {
+            step.stops.extend(before.ordinary);
+            return Ok(());
+        }
+        UpdateAction::Create => {
+            let key = LrpKey { process_guid: process_guid.to_vec(), index, domain: target.domain.clone() };
+            step.starts.push(index);
+            after.create_unclaimed(&key, now_ns).map(|()| after.take_definition(current, now_ns))
+        }
+        UpdateAction::Replace => {
+            step.starts.push(index);
+            after.begin_replacement(current, now_ns)
+        }
+        UpdateAction::Revert => {
+            waypoint = Some(Slot { ordinary: None, ..before.clone() });
+            after.revert_replacement(current, now_ns).map(|given_up| step.stops.extend(given_up))
+        }
+    };
+    match applied {
+        Ok(()) => {}
+        Err(SlotError::NotFound | SlotError::Exists) => return Ok(()),
+        Err(refusal) => return Err(refusal.into()),
+    }
+    writer.put_slot(&before, &after).await?;
+    match waypoint {
+        // To subscribers, the new instance ends before the old one is the managed one again.
+        Some(between) => {
+            step.changed.extend(ChangedSlot::of(before, between.clone()));
+            step.changed.extend(ChangedSlot::of(between, after));
+        }
+        None => step.changed.extend(ChangedSlot::of(before, after)),
+    }
+    Ok(())
+}
+
+/// Ends an update: the previous definition is archived.
+async fn end(
+    service: &Service,
+    writer: &mut Writer,
+    process_guid: &[u8],
+    target: &UpdateTarget,
+) -> Result<(DesiredLrp, DesiredLrp), DomainError> {
+    let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let mut after = before.clone();
+    let ModificationTag { index, .. } = &mut after.scheduling.tag;
+    *index = index.wrapping_add(1);
+    after.scheduling.previous_definition_id.clear();
+    writer.forget_previous_definition(process_guid, after.scheduling.tag.index).await?;
+    writer.archive_definition(process_guid, &target.previous_definition_id, writer.now_ns()).await?;
+    writer.end_update(process_guid).await?;
+    prune_definitions(writer, process_guid, service.policy()).await?;
+    Ok((before, after))
+}

@@ -1,0 +1,183 @@
+//! Where instances have to be replaced: the process guids that the host works on. Only a hint: after a restart, or a failed
+//! step, convergence finds them in the records.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::Service;
+use crate::model::Text;
+use crate::model::actual_lrp::InstanceKey;
+use crate::store::Key;
+
+/// Desired LRPs that are worked on at the same time.
+const CONCURRENT: usize = 20;
+
+/// The cell of a container that still runs is asked to stop it again after this time.
+const ASK_AGAIN_NS: u64 = 20_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct UpdateHints {
+    by_guid: Mutex<HashMap<Text, UpdateWork>>,
+    permits: Semaphore,
+    /// Starts a task that works on a process guid.
+    spawn: fn(Service, Text),
+    /// The last process guid whose archive was examined.
+    last_pruned: Mutex<Option<Key>>,
+}
+
+#[derive(Debug, Default)]
+struct UpdateWork {
+    state: WorkState,
+    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970.
+    asked: HashMap<InstanceKey, i64>,
+    /// The index of the instance that halts the update.
+    halted: Option<i32>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum WorkState {
+    /// Waits for a change of an instance.
+    #[default]
+    Idle,
+    /// A task works on it.
+    Running,
+    /// A task works on it, and something has changed since it began.
+    Stale,
+}
+
+impl UpdateHints {
+    pub(super) fn new(spawn: fn(Service, Text)) -> Self {
+        let (by_guid, permits) = (Mutex::default(), Semaphore::new(CONCURRENT));
+        Self { by_guid, permits, spawn, last_pruned: Mutex::default() }
+    }
+
+    fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
+        self.by_guid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a step of other desired LRPs to end, if there are too many.
+    pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
+        self.permits.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// Works on a process guid from now on.
+    pub(super) fn begin(&self, service: &Service, process_guid: &[u8]) {
+        if self.wake(process_guid, true) {
+            (self.spawn)(service.clone(), process_guid.to_vec());
+        }
+    }
+
+    /// Continues the work on a process guid, if there is any, because an instance has changed.
+    pub(super) fn instance_changed(&self, service: &Service, process_guid: &[u8]) {
+        if self.wake(process_guid, false) {
+            (self.spawn)(service.clone(), process_guid.to_vec());
+        }
+    }
+
+    /// Notes that there is work; whether the caller has to start a task.
+    fn wake(&self, process_guid: &[u8], begins: bool) -> bool {
+        let mut works = self.works();
+        if begins {
+            return works.entry(process_guid.to_vec()).or_default().wake();
+        }
+        works.get_mut(process_guid).is_some_and(UpdateWork::wake)
+    }
+
+    /// Ends a step; whether another one has to follow.
+    pub(super) fn continues(&self, process_guid: &[u8], is_done: bool) -> bool {
+        let mut works = self.works();
+        let Some(work) = works.get_mut(process_guid) else { return false };
+        match work.state {
+            WorkState::Stale => {
+                work.state = WorkState::Running;
+                return true;
+            }
+            WorkState::Idle | WorkState::Running if is_done => drop(works.remove(process_guid)),
+            WorkState::Idle | WorkState::Running => work.state = WorkState::Idle,
+        }
+        false
+    }
+
+    /// Whether the cell of a container is to be asked to stop it now: not if it was asked a short time ago.
+    pub(super) fn may_ask(&self, process_guid: &[u8], container: &InstanceKey, now_ns: i64) -> bool {
+        let mut works = self.works();
+        let Some(work) = works.get_mut(process_guid) else { return true };
+        work.asked.retain(|_, asked_ns| now_ns.abs_diff(*asked_ns) < ASK_AGAIN_NS);
+        let is_due = !work.asked.contains_key(container);
+        if is_due {
+            work.asked.insert(container.clone(), now_ns);
+        }
+        is_due
+    }
+
+    /// Notes the instance that halts an update; whether that is a change between a halted and an advancing update.
+    pub(super) fn set_halted(&self, process_guid: &[u8], halted: Option<i32>) -> bool {
+        let mut works = self.works();
+        let Some(work) = works.get_mut(process_guid) else { return false };
+        std::mem::replace(&mut work.halted, halted).is_some() != halted.is_some()
+    }
+
+    pub(super) fn last_pruned(&self) -> Option<Key> {
+        self.last_pruned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_last_pruned(&self, last: Option<Key>) {
+        *self.last_pruned.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    }
+
+    /// The number of updates that are halted.
+    pub(super) fn halted(&self) -> u64 {
+        self.works().values().filter(|work| work.halted.is_some()).count() as u64
+    }
+}
+
+impl UpdateWork {
+    fn wake(&mut self) -> bool {
+        let is_idle = self.state == WorkState::Idle;
+        self.state = if is_idle { WorkState::Running } else { WorkState::Stale };
+        is_idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_during_a_step_is_followed_by_another_step() {
+        let hints = UpdateHints::new(|_, _| {});
+        assert!(!hints.wake(b"app", false), "nothing is under way");
+        assert!(hints.wake(b"app", true));
+        assert!(!hints.wake(b"app", false), "the task looks again");
+        assert!(hints.continues(b"app", true), "it was done before the change");
+        assert!(!hints.continues(b"app", false));
+        assert!(hints.wake(b"app", false), "its task has ended");
+        assert!(!hints.continues(b"app", true));
+        assert!(!hints.wake(b"app", false), "the work is done");
+    }
+
+    #[test]
+    fn cell_is_asked_once_within_a_time() {
+        let hints = UpdateHints::new(|_, _| {});
+        hints.wake(b"app", true);
+        let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        assert!(hints.may_ask(b"app", &container("one"), 0));
+        assert!(!hints.may_ask(b"app", &container("one"), 19_999_999_999));
+        assert!(hints.may_ask(b"app", &container("two"), 0));
+        assert!(hints.may_ask(b"app", &container("one"), 20_000_000_000));
+        assert!(hints.may_ask(b"app", &container("one"), -1), "the clock went back");
+    }
+
+    #[test]
+    fn halt_is_reported_when_it_begins_and_ends() {
+        let hints = UpdateHints::new(|_, _| {});
+        hints.wake(b"app", true);
+        assert!(hints.set_halted(b"app", Some(1)));
+        assert_eq!(hints.halted(), 1);
+        assert!(!hints.set_halted(b"app", Some(2)));
+        assert!(hints.set_halted(b"app", None));
+        assert_eq!(hints.halted(), 0);
+    }
+}

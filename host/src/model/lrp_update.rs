@@ -1,0 +1,316 @@
+//! The update of a desired LRP to another definition: which of its instances are replaced next, how far it is, and when it is
+//! done. Pure: everything follows from the rows, so nothing is lost with the host.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models::desired_lrp::UpdateStrategy;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::Text;
+use super::actual_lrp::{ActualLrp, State};
+use super::bounds::INSTANCES;
+use super::slot::{Replacement, ReplacementPhase, Slot};
+
+/// An update under way.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpdateRecord {
+    /// Of the desired LRP.
+    pub process_guid: Text,
+    /// In nanoseconds since 1970.
+    pub started_at_ns: i64,
+    /// Whether it was cancelled, so that all instances return to the definition from before.
+    pub is_cancelled: bool,
+}
+
+/// The part of a desired LRP that its update depends on, as stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of `DesiredLrp`")]
+pub struct UpdateTarget {
+    pub domain: Text,
+    pub instances: i32,
+    pub definition_id: Text,
+    pub previous_definition_id: Text,
+    pub update_strategy: i32,
+}
+
+impl UpdateTarget {
+    /// The target at a time in nanoseconds since 1970, with its update, if one is under way.
+    pub fn at(&self, now_ns: i64, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
+        let recreates = self.update_strategy == UpdateStrategy::Recreate as i32;
+        let strategy = if recreates { Replacement::Recreate } else { Replacement::Rolling };
+        let is_cancelled = update.is_some_and(|update| update.is_cancelled);
+        UpdatedLrp { definition_id: &self.definition_id, instances: self.instances, strategy, is_cancelled, now_ns }
+    }
+}
+
+/// An [`UpdateTarget`] at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpdatedLrp<'a> {
+    /// The id of the current definition.
+    pub definition_id: &'a [u8],
+    /// The desired number of instances.
+    pub instances: i32,
+    /// How an instance is replaced.
+    pub strategy: Replacement,
+    /// Whether the instances return to the definition from before.
+    pub is_cancelled: bool,
+    /// In nanoseconds since 1970.
+    pub now_ns: i64,
+}
+
+/// Most instances of one LRP that are replaced at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxInFlight {
+    /// At least 1.
+    Instances(u32),
+    /// Of the desired number, rounded up.
+    Percent(u32),
+}
+
+impl Default for MaxInFlight {
+    fn default() -> Self {
+        Self::Percent(10)
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxInFlight {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum WrittenLimit {
+            Number(u32),
+            Text(String),
+        }
+        let expected = || D::Error::custom("expected a number of instances, or a percentage such as \"10%\"");
+        match WrittenLimit::deserialize(deserializer).map_err(|_| expected())? {
+            WrittenLimit::Number(instances) if instances > 0 => Ok(Self::Instances(instances)),
+            WrittenLimit::Text(text) => {
+                let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
+                percent.filter(|percent| (1..=100).contains(percent)).map(Self::Percent).ok_or_else(expected)
+            }
+            WrittenLimit::Number(_) => Err(expected()),
+        }
+    }
+}
+
+impl MaxInFlight {
+    fn of(self, instances: i32) -> usize {
+        let instances = usize::try_from(instances).unwrap_or(0);
+        let most = match self {
+            Self::Instances(most) => most as usize,
+            Self::Percent(percent) => instances.saturating_mul(percent as usize).div_ceil(100),
+        };
+        most.max(1)
+    }
+}
+
+/// An action that is due for a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UpdateAction {
+    /// A missing instance is created.
+    Create,
+    /// The cell of the replaced container is asked to stop it.
+    StopReplaced,
+    /// The old container becomes the managed one again.
+    Revert,
+    /// The old container is replaced by a new one.
+    Replace,
+    /// The cell of the old container is asked to stop it; a new one follows.
+    StopFirst,
+}
+
+/// How far an update is, in instances.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UpdateProgress {
+    /// Run the current definition.
+    pub current: usize,
+    /// Run another one, replaced or not.
+    pub old: usize,
+    /// Of the current definition, and not running or not routable yet.
+    pub pending: usize,
+    /// Of the current definition, and crashed too often or without a cell that takes them.
+    pub failing: usize,
+}
+
+impl UpdateProgress {
+    /// Whether no more instances are replaced until the failing ones run.
+    pub fn is_halted(self) -> bool {
+        self.failing > 0
+    }
+}
+
+/// Why no more instances are replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halt {
+    /// The lowest index of a failing instance.
+    pub index: i32,
+    /// In nanoseconds since 1970.
+    pub since_ns: i64,
+    /// The reason of its last crash, or why no cell takes it.
+    pub reason: Text,
+}
+
+/// The state of a desired LRP between its definitions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateStatus {
+    /// The definitions, and the desired number of instances.
+    pub target: UpdateTarget,
+    /// `None` if no update is under way.
+    pub update: Option<UpdateRecord>,
+    /// Instances by what they run.
+    pub progress: UpdateProgress,
+    /// Why no more instances are replaced.
+    pub halt: Option<Halt>,
+}
+
+impl UpdateStatus {
+    /// The status that follows from the rows, at a time in nanoseconds since 1970.
+    pub fn of(
+        target: UpdateTarget,
+        update: Option<UpdateRecord>,
+        slots: &BTreeMap<i32, Box<Slot>>,
+        now_ns: i64,
+    ) -> Self {
+        let lrp = target.at(now_ns, update.as_ref());
+        let (progress, halt) = (lrp.progress(slots), lrp.halt(slots));
+        Self { target, update, progress, halt }
+    }
+
+    /// Why the update under way is halted.
+    pub fn halt_of_update(&self) -> Option<&Halt> {
+        self.halt.as_ref().filter(|_| self.update.is_some())
+    }
+}
+
+impl UpdatedLrp<'_> {
+    /// The due actions of each index, lowest first.
+    pub fn due(&self, slots: &BTreeMap<i32, Box<Slot>>, most: MaxInFlight) -> Vec<(i32, UpdateAction)> {
+        let mut free = most.of(self.instances).saturating_sub(self.in_flight(slots));
+        if self.progress(slots).is_halted() {
+            free = 0;
+        }
+        let mut due = Vec::new();
+        for (index, slot) in slots {
+            let is_desired = *index < self.instances;
+            let action = match self.phase(slot) {
+                ReplacementPhase::Replaced => UpdateAction::StopReplaced,
+                // Nothing waits for the replacement of an instance that is not desired any more.
+                _ if !is_desired && self.has_old_evacuating(slot) => UpdateAction::StopReplaced,
+                ReplacementPhase::Pending | ReplacementPhase::Failing if self.has_dispensable_evacuating(slot) => {
+                    UpdateAction::StopReplaced
+                }
+                ReplacementPhase::Reverting => UpdateAction::Revert,
+                ReplacementPhase::Empty if is_desired => UpdateAction::Create,
+                ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => surplus_container(slot),
+                ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => UpdateAction::StopFirst,
+                ReplacementPhase::Old if is_desired && free > 0 => {
+                    free -= 1;
+                    match self.strategy {
+                        Replacement::Rolling => UpdateAction::Replace,
+                        Replacement::Recreate => UpdateAction::StopFirst,
+                    }
+                }
+                ReplacementPhase::Empty
+                | ReplacementPhase::Current
+                | ReplacementPhase::Pending
+                | ReplacementPhase::Failing
+                | ReplacementPhase::Old => continue,
+            };
+            due.push((*index, action));
+        }
+        let missing = (0..self.instances.min(INSTANCES)).filter(|index| !slots.contains_key(index));
+        due.extend(missing.map(|index| (index, UpdateAction::Create)));
+        due
+    }
+
+    /// Why the update is halted; none if it is not.
+    pub fn halt(&self, slots: &BTreeMap<i32, Box<Slot>>) -> Option<Halt> {
+        let mut desired = slots.range(..self.instances.max(0));
+        let (index, slot) = desired.find(|(_, slot)| self.phase(slot) == ReplacementPhase::Failing)?;
+        let row = slot.ordinary.as_ref()?;
+        let is_unplaced = row.state() == Some(State::Unclaimed) && !row.placement_error.is_empty();
+        let reason = if is_unplaced { &row.placement_error } else { &row.crash_reason };
+        Some(Halt { index: *index, since_ns: row.since_ns, reason: reason.clone() })
+    }
+
+    /// How far the update is.
+    pub fn progress(&self, slots: &BTreeMap<i32, Box<Slot>>) -> UpdateProgress {
+        let mut progress = UpdateProgress::default();
+        for index in 0..self.instances {
+            let phase = slots.get(&index).map_or(ReplacementPhase::Empty, |slot| self.phase(slot));
+            match phase {
+                ReplacementPhase::Current | ReplacementPhase::Replaced | ReplacementPhase::Reverting => {
+                    progress.current += 1
+                }
+                ReplacementPhase::Pending | ReplacementPhase::Empty => progress.pending += 1,
+                ReplacementPhase::Failing => progress.failing += 1,
+                ReplacementPhase::Old => {}
+            }
+        }
+        progress.old = slots.values().filter(|slot| self.has_old_container(slot)).count();
+        progress
+    }
+
+    /// Whether all desired instances run the current definition, and nothing runs another one. A cancelled update is done
+    /// even if instances of the definition from before fail, as they may have done before; another update may correct that.
+    pub fn is_done(&self, slots: &BTreeMap<i32, Box<Slot>>) -> bool {
+        let progress = self.progress(slots);
+        let instances = usize::try_from(self.instances).unwrap_or(0);
+        let all_run = || progress.current == instances && self.in_flight(slots) == 0;
+        progress.old == 0 && (self.is_cancelled || all_run())
+    }
+
+    fn in_flight(&self, slots: &BTreeMap<i32, Box<Slot>>) -> usize {
+        let is_in_flight = |slot: &Slot| match self.phase(slot) {
+            ReplacementPhase::Empty
+            | ReplacementPhase::Pending
+            | ReplacementPhase::Failing
+            | ReplacementPhase::Replaced
+            | ReplacementPhase::Reverting => true,
+            ReplacementPhase::Current | ReplacementPhase::Old => false,
+        };
+        let desired = slots.range(..self.instances.max(0));
+        let existing = desired.clone().count();
+        // A missing instance is about to be created.
+        let missing = usize::try_from(self.instances).unwrap_or(0).saturating_sub(existing);
+        desired.filter(|(_, slot)| is_in_flight(slot)).count() + missing
+    }
+
+    fn phase(&self, slot: &Slot) -> ReplacementPhase {
+        slot.phase(self.definition_id, self.now_ns)
+    }
+
+    /// Whether the managed container is one of a cancelled definition that receives no traffic, so that nothing is lost if
+    /// it stops before its successor runs.
+    fn is_dispensable(&self, slot: &Slot) -> bool {
+        self.is_cancelled && slot.ordinary.as_ref().is_some_and(|row| !row.routable)
+    }
+
+    /// As [`Self::is_dispensable`], for a container that is being replaced.
+    fn has_dispensable_evacuating(&self, slot: &Slot) -> bool {
+        self.is_cancelled && self.has_old_evacuating(slot) && slot.evacuating.as_ref().is_some_and(|row| !row.routable)
+    }
+
+    fn has_old_evacuating(&self, slot: &Slot) -> bool {
+        slot.evacuating.as_ref().is_some_and(|row| row.is_old(self.definition_id))
+    }
+
+    /// A suspect container counts: its cell may come back.
+    fn has_old_container(&self, slot: &Slot) -> bool {
+        slot.rows().any(|row: &ActualLrp| !row.waits() && row.is_old(self.definition_id))
+    }
+}
+
+/// Stops one of two containers of which the managed one is old, because there is no room for a third one: that which receives
+/// no traffic, or the evacuating one, whose cell may have been asked to stop it already.
+fn surplus_container(slot: &Slot) -> UpdateAction {
+    let is_routable = |row: &Option<ActualLrp>| row.as_ref().is_some_and(|row| row.routable);
+    match is_routable(&slot.evacuating) && !is_routable(&slot.ordinary) {
+        true => UpdateAction::StopFirst,
+        false => UpdateAction::StopReplaced,
+    }
+}
+
+#[cfg(test)]
+mod tests;

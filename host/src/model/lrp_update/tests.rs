@@ -1,0 +1,157 @@
+//! Which actions are due, how many at once, and when an update is done.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence, State};
+
+const OLD: &[u8] = b"version-1";
+const NEW: &[u8] = b"version-2";
+
+fn lrp(instances: i32) -> UpdatedLrp<'static> {
+    UpdatedLrp { definition_id: NEW, instances, strategy: Replacement::Rolling, is_cancelled: false, now_ns: 0 }
+}
+
+fn row(definition: &[u8], state: State, presence: Presence) -> ActualLrp {
+    let mut row = ActualLrp::unclaimed(&LrpKey::default(), 0);
+    row.state = state.at_rest();
+    row.presence = presence as i32;
+    row.routable = true;
+    row.definition_id = definition.to_vec();
+    row
+}
+
+fn slot(definition: &[u8], state: State) -> Box<Slot> {
+    Box::new(Slot { ordinary: Some(row(definition, state, Presence::Ordinary)), ..Slot::default() })
+}
+
+fn replaced(state: State) -> Box<Slot> {
+    let evacuating = Some(row(OLD, State::Running, Presence::Evacuating));
+    Box::new(Slot { evacuating, ..*slot(NEW, state) })
+}
+
+fn slots(slots: impl IntoIterator<Item = Box<Slot>>) -> BTreeMap<i32, Box<Slot>> {
+    (0..).zip(slots).collect()
+}
+
+fn old(instances: usize) -> BTreeMap<i32, Box<Slot>> {
+    slots(std::iter::repeat_with(|| slot(OLD, State::Running)).take(instances))
+}
+
+fn replaced_indices(due: &[(i32, UpdateAction)]) -> Vec<i32> {
+    due.iter().filter(|(_, action)| *action == UpdateAction::Replace).map(|(index, _)| *index).collect()
+}
+
+#[test]
+fn one_instance_or_a_tenth_of_them_is_replaced_at_once() {
+    for (instances, most) in [(1, 1), (2, 1), (10, 1), (11, 2), (20, 2), (21, 3)] {
+        let due = lrp(instances).due(&old(instances as usize), MaxInFlight::default());
+        assert_eq!(replaced_indices(&due), (0..most).collect::<Vec<_>>(), "{instances}");
+    }
+    let due = lrp(5).due(&old(5), MaxInFlight::Instances(3));
+    assert_eq!(replaced_indices(&due), [0, 1, 2]);
+}
+
+#[test]
+fn pending_and_missing_instances_count_as_in_flight() {
+    for pending in [slot(NEW, State::Unclaimed), slot(NEW, State::Claimed), replaced(State::Claimed)] {
+        let slots = slots([pending, slot(OLD, State::Running)]);
+        assert_eq!(lrp(2).due(&slots, MaxInFlight::Instances(1)), []);
+    }
+    let due = lrp(2).due(&old(1), MaxInFlight::Instances(1));
+    assert_eq!(due, [(1, UpdateAction::Create)], "one is missing");
+}
+
+#[test]
+fn replaced_container_is_stopped_before_the_next_replacement_begins() {
+    let slots = slots([replaced(State::Running), slot(OLD, State::Running)]);
+    let due = lrp(2).due(&slots, MaxInFlight::Instances(1));
+    assert_eq!(due, [(0, UpdateAction::StopReplaced)]);
+}
+
+#[test]
+fn failing_instance_halts_the_update() {
+    let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), replaced(State::Running)]);
+    let due = lrp(3).due(&slots, MaxInFlight::Instances(3));
+    assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
+    let progress = lrp(3).progress(&slots);
+    assert!(progress.is_halted());
+    assert_eq!(progress, UpdateProgress { current: 1, old: 2, pending: 0, failing: 1 });
+}
+
+#[test]
+fn instances_that_are_not_desired_are_not_replaced() {
+    let surplus = slots([slot(NEW, State::Running), slot(OLD, State::Running), replaced(State::Unclaimed)]);
+    let due = lrp(1).due(&surplus, MaxInFlight::Instances(3));
+    assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
+}
+
+#[test]
+fn recreated_instances_are_stopped_first() {
+    let lrp = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(2) };
+    assert_eq!(lrp.due(&old(2), MaxInFlight::Instances(1)), [(0, UpdateAction::StopFirst)]);
+}
+
+#[test]
+fn update_is_done_when_nothing_runs_another_definition() {
+    let current = || slot(NEW, State::Running);
+    assert!(lrp(0).is_done(&BTreeMap::new()));
+    assert!(lrp(2).is_done(&slots([current(), current()])));
+    for unfinished in [slot(OLD, State::Running), slot(NEW, State::Claimed), replaced(State::Running)] {
+        assert!(!lrp(2).is_done(&slots([current(), unfinished])));
+    }
+    assert!(!lrp(2).is_done(&slots([current()])), "one is missing");
+    assert!(!lrp(1).is_done(&slots([current(), slot(OLD, State::Running)])), "one is not stopped yet");
+}
+
+#[test]
+fn cancelled_update_is_done_when_nothing_runs_the_cancelled_definition() {
+    let lrp = UpdatedLrp { is_cancelled: true, ..lrp(2) };
+    for failing in [slot(NEW, State::Crashed), slot(NEW, State::Unclaimed)] {
+        assert!(lrp.is_done(&slots([slot(NEW, State::Running), failing])));
+    }
+    for unfinished in [slot(OLD, State::Running), replaced(State::Running), replaced(State::Crashed)] {
+        assert!(!lrp.is_done(&slots([slot(NEW, State::Running), unfinished])));
+    }
+}
+
+#[test]
+fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
+    let unroutable = |mut slot: Box<Slot>| {
+        for row in [&mut slot.ordinary, &mut slot.evacuating].into_iter().flatten() {
+            row.routable &= row.definition_id != OLD;
+        }
+        slot
+    };
+    let failing = || [replaced(State::Crashed), slot(OLD, State::Running)];
+    let cancelled = UpdatedLrp { is_cancelled: true, ..lrp(2) };
+    assert_eq!(cancelled.due(&slots(failing()), MaxInFlight::default()), []);
+    let unroutable = slots(failing().map(unroutable));
+    assert_eq!(lrp(2).due(&unroutable, MaxInFlight::default()), []);
+    let stopped = [(0, UpdateAction::StopReplaced), (1, UpdateAction::StopFirst)];
+    assert_eq!(cancelled.due(&unroutable, MaxInFlight::default()), stopped);
+}
+
+#[test]
+fn one_of_two_old_containers_is_stopped_and_the_other_one_keeps_receiving_traffic() {
+    let both_old = |is_routable: bool| {
+        let mut slot = replaced(State::Running);
+        for row in [&mut slot.ordinary, &mut slot.evacuating].into_iter().flatten() {
+            row.definition_uncertain = true;
+        }
+        slot.ordinary.as_mut().unwrap().routable = is_routable;
+        slots([slot])
+    };
+    assert_eq!(lrp(1).due(&both_old(true), MaxInFlight::default()), [(0, UpdateAction::StopReplaced)]);
+    assert_eq!(lrp(1).due(&both_old(false), MaxInFlight::default()), [(0, UpdateAction::StopFirst)]);
+}
+
+#[test]
+fn container_that_may_have_been_asked_to_stop_is_not_kept_by_a_cancellation() {
+    let lrp = UpdatedLrp { definition_id: OLD, is_cancelled: true, ..lrp(1) };
+    let up = slots([replaced(State::Running)]);
+    assert_eq!(lrp.due(&up, MaxInFlight::default()), [(0, UpdateAction::StopReplaced)]);
+    assert!(!lrp.is_done(&up));
+    let pending = slots([replaced(State::Claimed)]);
+    assert_eq!(lrp.due(&pending, MaxInFlight::default()), [(0, UpdateAction::Revert)]);
+}

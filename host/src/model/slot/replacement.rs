@@ -1,0 +1,213 @@
+//! Replacement of the container of a slot by one that runs the current definition of the desired LRP.
+//!
+//! As in an evacuation, the old container becomes the evacuating row, and a new instance waits for a cell. The old one's cell
+//! does not know about it: its calls about the container change nothing until it is asked to stop it, which happens once the
+//! new one runs and is routable.
+//!
+//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one.
+
+use super::{Slot, SlotError};
+use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
+use crate::model::{Text, restart};
+
+/// How far the replacement of a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplacementPhase {
+    /// There is no instance.
+    Empty,
+    /// The current definition runs, and nothing else does.
+    Current,
+    /// The current definition runs, and an old container still has to be stopped.
+    Replaced,
+    /// An instance of the current definition waits for a cell, or is started, or is not routable yet.
+    Pending,
+    /// An instance of the current definition crashed too often, also if it runs again, or finds no cell.
+    Failing,
+    /// An old container runs, and nothing replaces it.
+    Old,
+    /// The replacement was cancelled before the new instance was up: the container in the evacuating row runs the current
+    /// definition.
+    Reverting,
+}
+
+impl ActualLrp {
+    /// Whether the instance does not run the current definition, or may not.
+    pub fn is_old(&self, current: &[u8]) -> bool {
+        self.definition_id != current || self.definition_uncertain
+    }
+
+    /// Whether the instance runs, receives traffic, and does not crash again and again.
+    fn is_up(&self, now_ns: i64) -> bool {
+        self.state() == Some(State::Running)
+            && self.routable
+            && restart::is_stable(self.crash_count, self.since_ns, now_ns)
+    }
+
+    /// Takes the definition of another row of the same container.
+    pub(super) fn copy_definition(&mut self, from: &Self) {
+        self.definition_id.clone_from(&from.definition_id);
+        self.definition_uncertain = from.definition_uncertain;
+    }
+
+    /// Whether the instance has no container.
+    pub fn waits(&self) -> bool {
+        matches!(self.state(), Some(State::Unclaimed | State::Crashed))
+    }
+}
+
+impl Slot {
+    /// How far the slot is on its way to the current definition.
+    pub fn phase(&self, current: &[u8], now_ns: i64) -> ReplacementPhase {
+        let evacuating = self.evacuating.as_ref();
+        let Some(row) = &self.ordinary else { return ReplacementPhase::Empty };
+        let is_kept = evacuating.is_some_and(|evacuating| !evacuating.is_old(current));
+        // What had replaced the container: its cell may have been asked to stop it already, which cannot be undone.
+        if is_kept && row.is_old(current) && !row.is_up(now_ns) {
+            return ReplacementPhase::Reverting;
+        }
+        match row.state() {
+            Some(State::Running) if row.is_old(current) => ReplacementPhase::Old,
+            Some(State::Crashed) => ReplacementPhase::Failing,
+            Some(State::Unclaimed) if !row.placement_error.is_empty() => ReplacementPhase::Failing,
+            Some(State::Unclaimed | State::Claimed) if !restart::is_at_once(row.crash_count) => {
+                ReplacementPhase::Failing
+            }
+            Some(State::Unclaimed | State::Claimed) => ReplacementPhase::Pending,
+            Some(State::Running) if !restart::is_stable(row.crash_count, row.since_ns, now_ns) => {
+                ReplacementPhase::Failing
+            }
+            Some(State::Running) if !row.routable => ReplacementPhase::Pending,
+            Some(State::Running) if evacuating.is_some_and(|row| row.is_old(current)) => ReplacementPhase::Replaced,
+            Some(State::Running) => ReplacementPhase::Current,
+            // An instance in an unknown state may be running.
+            None => ReplacementPhase::Old,
+        }
+    }
+
+    /// Whether the container was replaced, or is being replaced, by one of another definition.
+    pub fn is_replaced(&self, instance: &InstanceKey) -> bool {
+        let Some(row) = self.evacuating.as_ref().filter(|row| row.is_instance(instance)) else { return false };
+        self.ordinary.as_ref().is_some_and(|new| row.is_old(&new.definition_id))
+    }
+
+    /// Whether the evacuating row has a container that the managed instance replaces because of its definition.
+    pub(super) fn replaces_a_container(&self) -> bool {
+        let new = self.ordinary.as_ref();
+        new.is_some_and(|new| self.evacuating.as_ref().is_some_and(|old| old.is_old(&new.definition_id)))
+    }
+
+    /// Adapts the rows to a new current definition. What waits takes it at once, and a container in the evacuating row that
+    /// runs it becomes the managed one again. What was claimed may run either definition, because its cell reads the desired
+    /// LRP after the claim. Returns the instance that was to replace the container, if its cell has to stop one.
+    pub fn switch_definition(&mut self, current: &Text, now_ns: i64) -> Option<ActualLrp> {
+        let given_up = self.revert_replacement(current, now_ns).ok().flatten();
+        self.take_definition(current, now_ns);
+        for row in [&mut self.ordinary, &mut self.suspect].into_iter().flatten() {
+            if row.state() == Some(State::Claimed) && !row.definition_uncertain {
+                row.definition_uncertain = true;
+                row.changed(now_ns);
+            }
+        }
+        given_up
+    }
+
+    /// Whether a step from `before` left an instance whose definition is not named yet, or may not be the named one.
+    pub fn needs_definition(&self, before: &Self) -> bool {
+        let waits = |slot: &Self| slot.ordinary.as_ref().is_some_and(ActualLrp::waits);
+        let is_new = |presence| {
+            let was_uncertain = before.at(presence).is_some_and(|row| row.definition_uncertain);
+            self.at(presence)
+                .is_some_and(|row| row.definition_id.is_empty() || row.definition_uncertain && !was_uncertain)
+        };
+        waits(self) && !waits(before) || Presence::ALL.into_iter().any(is_new)
+    }
+
+    /// Names the definition of the instances that a step from `before` left. If the desired LRP never had another one, it is
+    /// certain.
+    pub fn name_definition(&mut self, before: &Self, current: &Text, is_only_one: bool, now_ns: i64) {
+        self.take_definition(current, now_ns);
+        for presence in Presence::ALL {
+            let then = before.at(presence);
+            let was_uncertain = then.is_some_and(|row| row.definition_uncertain);
+            let Some(row) = self.at_mut(presence) else { continue };
+            if row.definition_id.is_empty() {
+                row.definition_id.clone_from(current);
+            }
+            row.definition_uncertain &= was_uncertain || !is_only_one;
+            // A row that the step itself left as it was, or moved to another presence.
+            if before.rows().any(|then| then.tag == row.tag && then.definition_id != row.definition_id) {
+                row.tag.index = row.tag.index.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Makes a waiting instance one of the current definition. Its crashes were those of another definition.
+    pub fn take_definition(&mut self, current: &Text, now_ns: i64) {
+        let Some(row) = self.ordinary.as_mut().filter(|row| row.waits()) else { return };
+        let is_new = row.definition_id.is_empty();
+        row.definition_uncertain = false;
+        if row.definition_id == *current {
+            return;
+        }
+        row.definition_id.clone_from(current);
+        if is_new {
+            return;
+        }
+        row.placement_error.clear();
+        row.crash_count = 0;
+        row.crash_reason.clear();
+        row.enter(State::Unclaimed, now_ns);
+    }
+
+    /// Makes the instances ones of a definition; it is uncertain for containers that were claimed for another one. Does
+    /// not change since when they are in their states.
+    pub fn adopt_definition(&mut self, current: &Text, now_ns: i64) {
+        for presence in Presence::ALL {
+            let Some(row) = self.at_mut(presence).as_mut().filter(|row| row.definition_id != *current) else {
+                continue;
+            };
+            if !row.waits() {
+                row.definition_id.clone_from(current);
+                row.definition_uncertain = true;
+            }
+            row.tag.index = row.tag.index.wrapping_add(1);
+        }
+        self.take_definition(current, now_ns);
+    }
+
+    /// Begins to replace the old container: it becomes the evacuating row, and a new instance waits for a cell.
+    ///
+    /// # Errors
+    /// `NotFound` unless an old container runs; `Exists` if there is an evacuating container, whose cell has to give it up first.
+    pub fn begin_replacement(&mut self, current: &Text, now_ns: i64) -> Result<(), SlotError> {
+        if self.phase(current, now_ns) != ReplacementPhase::Old {
+            return Err(SlotError::NotFound);
+        }
+        if self.evacuating.is_some() {
+            return Err(SlotError::Exists);
+        }
+        let mut old = self.ordinary.take().ok_or(SlotError::NotFound)?;
+        let mut new = ActualLrp::unclaimed(&old.key(), now_ns);
+        new.definition_id.clone_from(current);
+        old.presence = Presence::Evacuating as i32;
+        old.changed(now_ns);
+        (self.evacuating, self.ordinary) = (Some(old), Some(new));
+        Ok(())
+    }
+
+    /// Makes the container in the evacuating row the managed one again, because its definition is the current one. Returns the
+    /// instance that was to replace it, if its cell has to stop a container.
+    ///
+    /// # Errors
+    /// `NotFound` unless the slot reverts.
+    pub fn revert_replacement(&mut self, current: &Text, now_ns: i64) -> Result<Option<ActualLrp>, SlotError> {
+        if self.phase(current, now_ns) != ReplacementPhase::Reverting {
+            return Err(SlotError::NotFound);
+        }
+        let mut kept = self.evacuating.take().ok_or(SlotError::NotFound)?;
+        kept.presence = Presence::Ordinary as i32;
+        kept.changed(now_ns);
+        let given_up = self.ordinary.replace(kept);
+        Ok(given_up.filter(|row| !row.waits()))
+    }
+}

@@ -1,0 +1,148 @@
+//! The phases of a replacement, and its transitions in each of them.
+
+use super::*;
+
+const OLD: &[u8] = b"version-1";
+const NEW: &[u8] = b"version-2";
+const OTHER: &[u8] = b"version-3";
+
+fn of(definition: &[u8], state: State, presence: Presence, name: &str) -> ActualLrp {
+    let mut row = row(state, presence, name);
+    row.definition_id = definition.to_vec();
+    row.placement_error.clear();
+    row.crash_count = 0;
+    row
+}
+
+fn ordinary_of(definition: &[u8], state: State) -> Slot {
+    Slot { ordinary: Some(of(definition, state, Presence::Ordinary, "mine")), ..Slot::default() }
+}
+
+/// The container of one definition, and an instance of another one that replaces it.
+fn replaced(old: &[u8], new: &[u8], state: State) -> Slot {
+    Slot { evacuating: Some(of(old, State::Running, Presence::Evacuating, "old")), ..ordinary_of(new, state) }
+}
+
+#[test]
+fn phase_follows_from_the_rows() {
+    assert_eq!(Slot::default().phase(NEW, NOW_NS), ReplacementPhase::Empty);
+    for (state, phase) in [
+        (State::Unclaimed, ReplacementPhase::Pending),
+        (State::Claimed, ReplacementPhase::Pending),
+        (State::Running, ReplacementPhase::Current),
+        (State::Crashed, ReplacementPhase::Failing),
+    ] {
+        assert_eq!(ordinary_of(NEW, state).phase(NEW, NOW_NS), phase, "{state:?}");
+    }
+    assert_eq!(ordinary_of(OLD, State::Running).phase(NEW, NOW_NS), ReplacementPhase::Old);
+    assert_eq!(replaced(OLD, NEW, State::Running).phase(NEW, NOW_NS), ReplacementPhase::Replaced);
+    assert_eq!(
+        replaced(NEW, NEW, State::Running).phase(NEW, NOW_NS),
+        ReplacementPhase::Current,
+        "a cell's own evacuation"
+    );
+    for state in [State::Unclaimed, State::Claimed, State::Crashed] {
+        let phase = replaced(NEW, OLD, state).phase(NEW, NOW_NS);
+        assert_eq!(phase, ReplacementPhase::Reverting, "{state:?}");
+    }
+    let up = replaced(NEW, OLD, State::Running);
+    assert_eq!(up.phase(NEW, NOW_NS), ReplacementPhase::Old, "the container in the evacuating row may be stopping");
+    for change in [|row: &mut ActualLrp| row.routable = false, |row: &mut ActualLrp| row.crash_count = 3] {
+        let mut reverting = up.clone();
+        change(reverting.ordinary.as_mut().unwrap());
+        assert_eq!(reverting.phase(NEW, NOW_NS), ReplacementPhase::Reverting);
+    }
+}
+
+#[test]
+fn instance_that_is_not_routable_or_placed_or_certain_is_not_current() {
+    let with = |state, change: fn(&mut ActualLrp)| {
+        let mut slot = ordinary_of(NEW, state);
+        change(slot.ordinary.as_mut().unwrap());
+        slot.phase(NEW, NOW_NS)
+    };
+    assert_eq!(with(State::Running, |row| row.routable = false), ReplacementPhase::Pending);
+    assert_eq!(with(State::Unclaimed, |row| row.placement_error = b"no room".to_vec()), ReplacementPhase::Failing);
+    assert_eq!(with(State::Unclaimed, |row| row.crash_count = 3), ReplacementPhase::Failing);
+    assert_eq!(with(State::Running, |row| row.crash_count = 3), ReplacementPhase::Failing);
+    assert_eq!(with(State::Running, |row| (row.crash_count, row.since_ns) = (3, 0)), ReplacementPhase::Current);
+    assert_eq!(with(State::Running, |row| row.definition_uncertain = true), ReplacementPhase::Old);
+    assert_eq!(with(State::Running, |row| row.state = b"LATER".to_vec()), ReplacementPhase::Old);
+}
+
+#[test]
+fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncertain() {
+    for state in [State::Unclaimed, State::Crashed] {
+        let (slot, ()) = after(&ordinary_of(OLD, state), |slot| drop(slot.switch_definition(&NEW.to_vec(), NOW_NS)));
+        let row = slot.ordinary.unwrap();
+        assert_eq!(
+            (&row.definition_id[..], row.state(), row.crash_count),
+            (NEW, Some(State::Unclaimed), 0),
+            "{state:?}"
+        );
+        assert_eq!((row.since_ns, row.tag.index), (NOW_NS, 8));
+    }
+    for definition in [OLD, NEW] {
+        let (slot, ()) =
+            after(&ordinary_of(definition, State::Claimed), |slot| drop(slot.switch_definition(&NEW.to_vec(), NOW_NS)));
+        let row = slot.ordinary.unwrap();
+        assert_eq!((&row.definition_id[..], row.definition_uncertain), (definition, true));
+    }
+    let running = replaced(OLD, NEW, State::Running);
+    let (slot, ()) = after(&running, |slot| drop(slot.switch_definition(&OTHER.to_vec(), NOW_NS)));
+    assert_eq!(slot, running, "what runs is what was claimed");
+}
+
+#[test]
+fn instance_of_the_current_definition_keeps_its_crashes() {
+    let waiting = ordinary_of(NEW, State::Crashed);
+    let (slot, ()) = after(&waiting, |slot| slot.take_definition(&NEW.to_vec(), NOW_NS));
+    assert_eq!(slot, waiting);
+}
+
+#[test]
+fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
+    let (slot, began) = after(&ordinary_of(OLD, State::Running), |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS));
+    assert_eq!(began, Ok(()));
+    let (old, new) = (slot.evacuating.clone().unwrap(), slot.ordinary.clone().unwrap());
+    assert_eq!(
+        (old.presence(), old.state(), &old.definition_id[..]),
+        (Some(Presence::Evacuating), Some(State::Running), OLD)
+    );
+    assert_eq!((new.state(), &new.definition_id[..], new.crash_count), (Some(State::Unclaimed), NEW, 0));
+    assert!(slot.is_replaced(&instance("mine")) && !slot.is_replaced(&instance("other")));
+    assert_eq!(slot.phase(NEW, NOW_NS), ReplacementPhase::Pending);
+}
+
+#[test]
+fn only_an_old_container_that_runs_is_replaced() {
+    for state in [State::Unclaimed, State::Claimed, State::Crashed] {
+        rejected(&ordinary_of(OLD, state), SlotError::NotFound, |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS));
+    }
+    rejected(&ordinary_of(NEW, State::Running), SlotError::NotFound, |slot| {
+        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
+    });
+    rejected(&replaced(OLD, OLD, State::Running), SlotError::Exists, |slot| {
+        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
+    });
+}
+
+#[test]
+fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
+    for state in State::ALL {
+        let mut pending = replaced(NEW, OLD, state);
+        pending.ordinary.as_mut().unwrap().routable = false;
+        let (slot, given_up) = after(&pending, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
+        let has_container = matches!(state, State::Claimed | State::Running);
+        assert_eq!(given_up.unwrap().is_some(), has_container, "{state:?}");
+        let row = slot.ordinary.as_ref().unwrap();
+        assert_eq!((row.presence(), &row.definition_id[..]), (Some(Presence::Ordinary), NEW));
+        assert_eq!(
+            (slot.evacuating.is_none(), slot.phase(NEW, NOW_NS)),
+            (true, ReplacementPhase::Current),
+            "{state:?}"
+        );
+    }
+    let up = replaced(NEW, OLD, State::Running);
+    rejected(&up, SlotError::NotFound, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
+}

@@ -1,0 +1,323 @@
+//! The tables `bbs_lrp_definitions`, the definitions of desired LRPs that are not the current one, and `bbs_lrp_updates`, the
+//! updates under way. A stored layout of an older version has neither: then there are no such records, and none can be
+//! written.
+
+use std::collections::BTreeMap;
+
+use bbs_proto::models::VolumePlacement;
+
+use super::column_values::{ColumnValue, Conflict, json, message, number};
+use super::filter::Filter;
+use super::page::{Listed, Range};
+use super::record::{Record, RecordReadError};
+use super::{EntityTable, Reader, StoreError, Writer};
+use crate::model::desired_lrp::{ArchivedDefinition, Definition};
+use crate::model::lrp_update::UpdateRecord;
+use crate::model::{Text, tags};
+use crate::store::record::Projection;
+
+const DEFINITIONS: EntityTable = EntityTable {
+    name: "bbs_lrp_definitions",
+    key: "process_guid",
+    primary_key: &["process_guid", "definition_id"],
+    heavy: &["run_info", "metric_tags"],
+};
+
+const UPDATES: EntityTable =
+    EntityTable { name: "bbs_lrp_updates", key: "process_guid", primary_key: &["process_guid"], heavy: &[] };
+
+/// The time at which the previous definition was last active: it still is.
+const IS_PREVIOUS: i64 = 0;
+
+const WHOLE: Projection<ArchivedDefinition> = DEFINITIONS.read(archived).columns(&[
+    "process_guid",
+    "definition_id",
+    "log_guid",
+    "memory_mb",
+    "disk_mb",
+    "max_pids",
+    "rootfs",
+    "volume_placement",
+    "placement_tags",
+    "metric_tags",
+    "run_info",
+    "last_active_at",
+]);
+
+/// The scheduling part, without the run information.
+const RESOURCES: Projection<(Text, Definition)> =
+    DEFINITIONS.read(|record| Ok((record.text("process_guid")?, resources(record)?))).columns(&[
+        "process_guid",
+        "definition_id",
+        "log_guid",
+        "memory_mb",
+        "disk_mb",
+        "max_pids",
+        "rootfs",
+        "volume_placement",
+        "placement_tags",
+        "last_active_at",
+    ]);
+
+const AGES: Projection<DefinitionAge> =
+    DEFINITIONS.read(age).columns(&["process_guid", "definition_id", "last_active_at"]);
+
+const UPDATE: Projection<UpdateRecord> = UPDATES.read(update).columns(&["process_guid", "started_at", "cancelled"]);
+
+/// When a definition was last active.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionAge {
+    /// Of the desired LRP.
+    pub process_guid: Text,
+    /// Of the definition.
+    pub id: Text,
+    /// In nanoseconds since 1970; `None` while it is the previous one.
+    pub last_active_ns: Option<i64>,
+}
+
+impl Reader {
+    /// The definitions of a process guid that are not the current one.
+    ///
+    /// # Errors
+    /// The database fails, or a record is damaged ([`StoreError::Unreadable`]).
+    pub async fn definitions(&mut self, process_guid: &[u8]) -> Result<Vec<ArchivedDefinition>, StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(Vec::new());
+        }
+        self.rows(&WHOLE, process_guid, Filter::everything()).await?.into_iter().collect()
+    }
+
+    /// The resources of the previous definitions of some process guids; does not decrypt the run information.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
+    pub async fn previous_definitions(
+        &mut self,
+        process_guids: &[Text],
+    ) -> Result<BTreeMap<Text, Definition>, StoreError> {
+        if process_guids.is_empty() || !self.access.holds(DEFINITIONS.name) {
+            return Ok(BTreeMap::new());
+        }
+        let previous = Filter::everything().one_of(DEFINITIONS.key, process_guids).is("last_active_at", IS_PREVIOUS);
+        Ok(self.list(&RESOURCES, &previous, &Range::default()).await?.records.into_iter().collect())
+    }
+
+    /// The ages of the definitions in a range.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
+    pub async fn definition_ages(&mut self, range: &Range) -> Result<Listed<DefinitionAge>, StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(Listed { records: Vec::new(), last: None });
+        }
+        self.list(&AGES, &Filter::everything(), range).await
+    }
+
+    /// The updates under way in a range.
+    ///
+    /// # Errors
+    /// The database fails. Unreadable records are left out.
+    pub async fn updates(&mut self, range: &Range) -> Result<Listed<UpdateRecord>, StoreError> {
+        if !self.access.holds(UPDATES.name) {
+            return Ok(Listed { records: Vec::new(), last: None });
+        }
+        self.list(&UPDATE, &Filter::everything(), range).await
+    }
+
+    /// The update of a process guid.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
+    pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
+        if !self.access.holds(UPDATES.name) {
+            return Ok(None);
+        }
+        self.get(&UPDATE, process_guid).await
+    }
+}
+
+impl Writer {
+    /// A definition that is not the current one.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
+    pub async fn definition(
+        &mut self,
+        process_guid: &[u8],
+        id: &[u8],
+    ) -> Result<Option<ArchivedDefinition>, StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(None);
+        }
+        let filter = Filter::everything().equals("definition_id", id);
+        self.rows(&WHOLE, process_guid, filter).await?.into_iter().next().transpose()
+    }
+
+    /// The ages of the definitions of a process guid.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
+    pub async fn definition_ages(&mut self, process_guid: &[u8]) -> Result<Vec<DefinitionAge>, StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(Vec::new());
+        }
+        self.rows(&AGES, process_guid, Filter::everything()).await?.into_iter().collect()
+    }
+
+    /// Whether a process guid has, or had, definitions besides the current one.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn has_other_definitions(&mut self, process_guid: &[u8]) -> Result<bool, StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(false);
+        }
+        let ids = DEFINITIONS.read(|_| Ok(())).columns(&["process_guid"]);
+        Ok(!self.rows(&ids, process_guid, Filter::everything()).await?.is_empty())
+    }
+
+    /// Stores a definition, in place of one of the same id.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::NotHeld`] if the stored layout has no place for definitions.
+    pub async fn put_definition(
+        &mut self,
+        process_guid: &[u8],
+        definition: &Definition,
+        last_active_ns: Option<i64>,
+    ) -> Result<(), StoreError> {
+        self.access.require(DEFINITIONS.name, "lrp_definition")?;
+        self.delete_definition(process_guid, &definition.id).await?;
+        let placement = VolumePlacement { driver_names: definition.volume_drivers.clone() };
+        let plain = |column, text: &[u8]| self.plain(DEFINITIONS, column, text);
+        let values = vec![
+            ("process_guid", plain("process_guid", process_guid)?),
+            ("definition_id", plain("definition_id", &definition.id)?),
+            ("log_guid", plain("log_guid", &definition.log_guid)?),
+            ("memory_mb", number(definition.memory_mb)),
+            ("disk_mb", number(definition.disk_mb)),
+            ("max_pids", number(definition.max_pids)),
+            ("rootfs", plain("rootfs", &definition.root_fs)?),
+            ("volume_placement", message(&placement)),
+            ("placement_tags", plain("placement_tags", &tags::texts_to_json(&definition.placement_tags))?),
+            ("metric_tags", json(tags::metric_tags_to_json(&definition.metric_tags))),
+            ("run_info", message(&definition.run_info)),
+            ("created_at", number(definition.run_info.created_at)),
+            ("last_active_at", number(last_active_ns.unwrap_or(IS_PREVIOUS))),
+        ];
+        self.insert(DEFINITIONS, process_guid, vec![values], Conflict::Fails).await
+    }
+
+    /// Sets when a definition was last active.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn archive_definition(
+        &mut self,
+        process_guid: &[u8],
+        id: &[u8],
+        last_active_ns: i64,
+    ) -> Result<(), StoreError> {
+        let values = vec![("last_active_at", number(last_active_ns))];
+        let filter = Filter::everything().equals("definition_id", id);
+        self.update(DEFINITIONS, process_guid, filter, values).await.map(drop)
+    }
+
+    /// Deletes a definition.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn delete_definition(&mut self, process_guid: &[u8], id: &[u8]) -> Result<(), StoreError> {
+        let filter = Filter::everything().equals("definition_id", id);
+        self.delete(DEFINITIONS, process_guid, filter).await.map(drop)
+    }
+
+    /// Deletes all definitions of a process guid that are not the current one.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn delete_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
+        if !self.access.holds(DEFINITIONS.name) {
+            return Ok(());
+        }
+        self.delete(DEFINITIONS, process_guid, Filter::everything()).await.map(drop)
+    }
+
+    /// The update of a process guid.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
+        if !self.access.holds(UPDATES.name) {
+            return Ok(None);
+        }
+        self.get(&UPDATE, process_guid).await
+    }
+
+    /// Stores the update of a process guid, in place of an earlier one.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::NotHeld`] if the stored layout has no place for updates.
+    pub async fn put_update(&mut self, update: &UpdateRecord) -> Result<(), StoreError> {
+        self.access.require(UPDATES.name, "lrp_definition")?;
+        self.end_update(&update.process_guid).await?;
+        let values = vec![
+            ("process_guid", self.plain(UPDATES, "process_guid", &update.process_guid)?),
+            ("started_at", number(update.started_at_ns)),
+            ("cancelled", ColumnValue::Flag(update.is_cancelled)),
+        ];
+        self.insert(UPDATES, &update.process_guid, vec![values], Conflict::Fails).await
+    }
+
+    /// Deletes the update of a process guid.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn end_update(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
+        self.delete(UPDATES, process_guid, Filter::everything()).await.map(drop)
+    }
+}
+
+fn archived(record: &Record<'_>) -> Result<ArchivedDefinition, RecordReadError> {
+    let definition = Definition {
+        metric_tags: record.optional_json("metric_tags", tags::metric_tags_from_json)?,
+        run_info: record.message("run_info")?,
+        ..resources(record)?
+    };
+    Ok(ArchivedDefinition { definition, last_active_ns: last_active_ns(record)? })
+}
+
+fn last_active_ns(record: &Record<'_>) -> Result<Option<i64>, RecordReadError> {
+    Ok(Some(record.long("last_active_at")?).filter(|time| *time != IS_PREVIOUS))
+}
+
+fn resources(record: &Record<'_>) -> Result<Definition, RecordReadError> {
+    let placement: VolumePlacement = record.message("volume_placement")?;
+    Ok(Definition {
+        id: record.text("definition_id")?,
+        log_guid: record.text("log_guid")?,
+        memory_mb: record.number("memory_mb")?,
+        disk_mb: record.number("disk_mb")?,
+        max_pids: record.number("max_pids")?,
+        root_fs: record.text("rootfs")?,
+        volume_drivers: placement.driver_names,
+        placement_tags: record.plain_json("placement_tags", tags::texts_from_json)?,
+        ..Definition::default()
+    })
+}
+
+fn age(record: &Record<'_>) -> Result<DefinitionAge, RecordReadError> {
+    Ok(DefinitionAge {
+        process_guid: record.text("process_guid")?,
+        id: record.text("definition_id")?,
+        last_active_ns: last_active_ns(record)?,
+    })
+}
+
+fn update(record: &Record<'_>) -> Result<UpdateRecord, RecordReadError> {
+    Ok(UpdateRecord {
+        process_guid: record.text("process_guid")?,
+        started_at_ns: record.long("started_at")?,
+        is_cancelled: record.flag("cancelled")?,
+    })
+}

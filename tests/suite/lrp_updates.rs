@@ -1,0 +1,176 @@
+//! Definitions of desired LRPs over HTTP on a real database: updates, cancellations and rollbacks, instance by instance, with
+//! the calls of cells made by the tests. No cell is present, so a replaced container is removed as soon as it is to be
+//! stopped. `tests/definitions.tsv` names the test of each sentence of the specification.
+
+mod archive;
+mod calls;
+mod down;
+mod events;
+mod instances;
+mod pinned;
+mod sentences;
+mod sequences;
+
+use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
+use bbs_proto::prost::Message;
+
+use crate::api::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, images, start};
+use crate::api::{desire, get, lrp, tag};
+use crate::harness::database::Kind;
+use crate::harness::modules::translators;
+use crate::harness::server::{Options, Server};
+
+const UPDATE: &str = "/v1/desired_lrp/update";
+const CANCEL: &str = "/v1/desired_lrp/cancel_update";
+const ROLLBACK: &str = "/v1/desired_lrp/rollback";
+
+/// A server with a desired LRP of this many instances, which runs version-1 in the containers `old-0`, `old-1` and so on.
+async fn running(kind: Kind, instances: i32) -> Server {
+    running_with(Options { kind, ..Options::default() }, instances).await
+}
+
+async fn running_with(options: Options, instances: i32) -> Server {
+    let server = Server::start(Options { translators: translators(), ..options }).await;
+    desire(&server, proto::DesiredLrp { instances, ..version_1() }).await;
+    for index in 0..instances {
+        start_new(&server, index, &format!("old-{index}")).await;
+    }
+    server
+}
+
+fn version_1() -> proto::DesiredLrp {
+    proto::DesiredLrp { definition_id: b"version-1".to_vec(), memory_mb: 64, ..lrp("guid") }
+}
+
+/// The smallest definition that validation accepts.
+fn definition(id: &str) -> proto::LrpDefinition {
+    proto::LrpDefinition {
+        root_fs: b"preloaded:cflinuxfs4".to_vec(),
+        action: lrp("").action,
+        metric_tags: vec![tag("source_id", "source")],
+        memory_mb: 128,
+        definition_id: id.into(),
+        ..Default::default()
+    }
+}
+
+fn to(definition: proto::LrpDefinition) -> proto::DesiredLrpUpdate {
+    proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() }
+}
+
+/// Makes a call about the desired LRP and returns its error.
+async fn error_of(server: &Server, path: &str, request: &impl Message) -> Option<Type> {
+    let answer: proto::DesiredLrpLifecycleResponse = server.call(path, request).await.message();
+    answer.error.map(|error| error.r#type())
+}
+
+async fn update(server: &Server, update: proto::DesiredLrpUpdate) -> Option<Type> {
+    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
+    error_of(server, UPDATE, &request).await
+}
+
+async fn update_to(server: &Server, id: &str) {
+    assert_eq!(update(server, to(definition(id))).await, None);
+}
+
+async fn cancel(server: &Server) -> Option<Type> {
+    error_of(server, CANCEL, &proto::CancelUpdateDesiredLrpRequest { process_guid: b"guid".to_vec() }).await
+}
+
+async fn roll_back(server: &Server, id: &str) -> Option<Type> {
+    let request = proto::RollbackDesiredLrpRequest { process_guid: b"guid".to_vec(), definition_id: id.into() };
+    error_of(server, ROLLBACK, &request).await
+}
+
+async fn status(server: &Server) -> proto::DesiredLrpUpdateStatus {
+    let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
+    let answer: proto::DesiredLrpUpdateStatusResponse =
+        server.call("/v1/desired_lrp/update_status", &request).await.message();
+    assert_eq!(answer.error, None);
+    answer.status.expect("an answer without an error has the status")
+}
+
+async fn claim_new(server: &Server, index: i32, name: &str) {
+    assert_eq!(call_error(server, CLAIM, &claim(index, name)).await, None);
+}
+
+/// A cell claims an instance and starts it.
+async fn start_new(server: &Server, index: i32, name: &str) {
+    claim_new(server, index, name).await;
+    assert_eq!(call_error(server, START, &start(index, name)).await, None);
+}
+
+async fn start_new_unroutable(server: &Server, index: i32, name: &str) {
+    claim_new(server, index, name).await;
+    let request = proto::StartActualLrpRequest { routable: Some(false), ..start(index, name) };
+    assert_eq!(call_error(server, START, &request).await, None);
+}
+
+/// A cell claims an instance, whose container crashes.
+async fn crash_new(server: &Server, index: i32, name: &str) {
+    claim_new(server, index, name).await;
+    assert_eq!(call_error(server, CRASH, &crash(index, name)).await, None);
+}
+
+/// A container crashes, as do its two successors.
+async fn crash_three_times(server: &Server, index: i32, name: &str) {
+    assert_eq!(call_error(server, CRASH, &crash(index, name)).await, None);
+    crash_new(server, index, name).await;
+    crash_new(server, index, name).await;
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The ids of the current and the previous definition.
+async fn ids(server: &Server) -> (String, String) {
+    let lrp = get(server, "guid").await;
+    (text(&lrp.definition_id), text(&lrp.previous_definition_id))
+}
+
+/// All rows, formatted as index, presence, state, container and definition.
+async fn rows(server: &Server) -> Vec<String> {
+    let row = |lrp: proto::ActualLrp| {
+        let (index, presence) = (lrp.actual_lrp_key.unwrap_or_default().index, lrp.presence);
+        let container = text(&lrp.actual_lrp_instance_key.unwrap_or_default().instance_guid);
+        format!("{index}/{presence} {} {container} {}", text(&lrp.state), text(&lrp.desired_lrp_definition_id))
+    };
+    images(server).await.into_iter().map(row).collect()
+}
+
+/// Waits until there are exactly these rows.
+#[track_caller]
+fn until_rows<'a>(server: &'a Server, expected: &'a [&'a str]) -> impl Future<Output = ()> + 'a {
+    let caller = std::panic::Location::caller();
+    async move {
+        let mut found = Vec::new();
+        for _ in 0..600 {
+            found = rows(server).await;
+            if found == expected {
+                return;
+            }
+            crate::harness::pause().await;
+        }
+        panic!("{caller}: {found:#?} instead of {expected:#?}");
+    }
+}
+
+/// Waits until no update is under way.
+async fn until_done(server: &Server) {
+    for _ in 0..600 {
+        if ids(server).await.1.is_empty() {
+            return;
+        }
+        crate::harness::pause().await;
+    }
+    panic!("the update does not end: {:?} {:#?}", status(server).await, rows(server).await);
+}
+
+/// Leaves the work in the background time to do what it must not do.
+async fn settle() {
+    for _ in 0..30 {
+        crate::harness::pause().await;
+    }
+}

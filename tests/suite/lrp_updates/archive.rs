@@ -1,0 +1,112 @@
+//! The archive of definitions: rolled back to, listed and pruned.
+
+use std::time::Duration;
+
+use bbs::testing::domain::{Policy, convergence};
+
+use super::*;
+use crate::harness::layouts::on_each_layout;
+use crate::harness::server::NOW_NS;
+
+async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
+    let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
+    let answer: proto::LrpDefinitionsResponse =
+        server.call("/v1/desired_lrp/definitions/list", &request).await.message();
+    assert_eq!(answer.error, None);
+    let part = |archived: proto::ArchivedLrpDefinition| {
+        let definition = archived.definition.unwrap_or_default();
+        assert!(archived.created_at >= NOW_NS, "{definition:?}");
+        (text(&definition.definition_id), definition.memory_mb, archived.last_active_at == 0)
+    };
+    answer.definitions.into_iter().map(part).collect()
+}
+
+/// Updates an LRP without instances, so that each update ends at once.
+async fn after_updates(server: &Server, ids: &[&str]) {
+    for (at, id) in (1..).zip(ids) {
+        server.clock.set(NOW_NS + at * 1_000_000_000);
+        update_to(server, id).await;
+        until_done(server).await;
+    }
+}
+
+on_each_layout!(definitions_are_listed_with_their_content_the_last_active_first);
+async fn definitions_are_listed_with_their_content_the_last_active_first(kind: Kind) {
+    let server = running(kind, 0).await;
+    assert_eq!(definitions(&server).await, [("version-1".into(), 64, true)]);
+    after_updates(&server, &["version-2", "version-3"]).await;
+    let expected = [("version-3".into(), 128, true), ("version-2".into(), 128, false), ("version-1".into(), 64, false)];
+    assert_eq!(definitions(&server).await, expected);
+}
+
+on_each_layout!(rollback_restores_an_archived_definition);
+async fn rollback_restores_an_archived_definition(kind: Kind) {
+    let server = running(kind, 0).await;
+    let first = get(&server, "guid").await;
+    after_updates(&server, &["version-2", "version-3"]).await;
+    server.clock.set(NOW_NS + 3 * 1_000_000_000);
+    assert_eq!(roll_back(&server, "version-1").await, None);
+    until_done(&server).await;
+    let now = get(&server, "guid").await;
+    assert_eq!(proto::LrpDefinition::from(&now), proto::LrpDefinition::from(&first));
+    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    assert_eq!(listed, ["version-1", "version-3", "version-2"]);
+}
+
+on_each_layout!(rollback_to_the_current_definition_changes_nothing);
+async fn rollback_to_the_current_definition_changes_nothing(kind: Kind) {
+    let server = running(kind, 1).await;
+    let before = (get(&server, "guid").await, rows(&server).await);
+    assert_eq!(roll_back(&server, "version-1").await, None);
+    assert_eq!(roll_back(&server, "version-0").await, Some(Type::DefinitionNotFound));
+    assert_eq!((get(&server, "guid").await, rows(&server).await), before);
+}
+
+on_each_layout!(id_with_other_content_is_refused_and_with_the_same_content_changes_nothing);
+async fn id_with_other_content_is_refused_and_with_the_same_content_changes_nothing(kind: Kind) {
+    let server = running(kind, 0).await;
+    after_updates(&server, &["version-2"]).await;
+    let before = get(&server, "guid").await;
+    update_to(&server, "version-2").await;
+    assert_eq!(get(&server, "guid").await, before);
+    let other = |id| proto::LrpDefinition { disk_mb: 9, ..definition(id) };
+    assert_eq!(update(&server, to(other("version-2"))).await, Some(Type::DefinitionExists));
+    assert_eq!(update(&server, to(other("version-1"))).await, Some(Type::DefinitionExists));
+    assert_eq!(get(&server, "guid").await, before);
+    // An update to an archived definition with its own content is a rollback.
+    let first = proto::LrpDefinition { memory_mb: 64, ..definition("version-1") };
+    assert_eq!(update(&server, to(first)).await, None);
+    until_done(&server).await;
+    assert_eq!(get(&server, "guid").await.memory_mb, 64);
+}
+
+on_each_layout!(last_definitions_are_kept);
+async fn last_definitions_are_kept(kind: Kind) {
+    let policy = Policy { definitions_kept: 2, ..Policy::default() };
+    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+    after_updates(&server, &["version-2", "version-3", "version-4"]).await;
+    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    assert_eq!(listed, ["version-4", "version-3", "version-2"]);
+    assert_eq!(roll_back(&server, "version-1").await, Some(Type::DefinitionNotFound));
+}
+
+on_each_layout!(convergence_prunes_definitions_that_are_too_old);
+async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
+    let policy = Policy { definitions_max_age: Duration::from_secs(100), ..Policy::default() };
+    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+    after_updates(&server, &["version-2", "version-3"]).await;
+    server.clock.set(NOW_NS + 101_500_000_000);
+    convergence::run(&server.service).await.unwrap();
+    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    assert_eq!(listed, ["version-3", "version-2"]);
+}
+
+on_each_layout!(removal_deletes_the_archive);
+async fn removal_deletes_the_archive(kind: Kind) {
+    let server = running(kind, 0).await;
+    after_updates(&server, &["version-2"]).await;
+    let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+    assert_eq!(error_of(&server, "/v1/desired_lrp/remove", &request).await, None);
+    desire(&server, proto::DesiredLrp { instances: 0, ..version_1() }).await;
+    assert_eq!(definitions(&server).await, [("version-1".into(), 64, true)]);
+}

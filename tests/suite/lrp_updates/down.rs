@@ -1,0 +1,83 @@
+//! The migration that adds definitions, up and down: the rows stay, and an update under way continues.
+
+use crate::api::actual_lrps::{CLAIM, REMOVE, START, claim, remove, start};
+use crate::harness::database::{TestDatabase, on_each_database};
+use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
+use crate::harness::stored::Stored;
+
+use super::*;
+
+const DEFINITIONS: u64 = 1_795_000_010;
+const BEFORE: u64 = 1_795_000_000;
+
+on_each_database!(fixture_is_equal_after_the_migration_up_and_down);
+async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    let diegos = stored.rows(VERSION).await;
+    stored.up(BEFORE).await.unwrap();
+    let before = stored.rows(BEFORE).await;
+    stored.up(DEFINITIONS).await.unwrap();
+    let with_definitions = stored.rows(DEFINITIONS).await;
+    assert!(with_definitions["desired_lrps"].iter().all(|row| row["definition_id"].len() == 36));
+    stored.down(BEFORE).await.unwrap();
+    assert_eq!(stored.rows(BEFORE).await, before);
+    stored.down(VERSION).await.unwrap();
+    assert_eq!(stored.rows(VERSION).await, diegos);
+    stored.up(DEFINITIONS).await.unwrap();
+    assert_eq!(stored.rows(DEFINITIONS).await, with_definitions);
+}
+
+async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
+    let response =
+        crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec()).send().await.unwrap();
+    A::decode(response.bytes().await.unwrap()).unwrap()
+}
+
+async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
+    let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
+    call::<proto::DesiredLrpUpdateStatusResponse>(host, "/v1/desired_lrp/update_status", &request).await.status.unwrap()
+}
+
+async fn desired(host: &Host) -> proto::DesiredLrp {
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    let path = "/v1/desired_lrps/get_by_process_guid.r3";
+    call::<proto::DesiredLrpResponse>(host, path, &request).await.desired_lrp.unwrap()
+}
+
+on_each_database!(update_under_way_continues_after_a_migration_down_and_up);
+async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let host = installation.serve();
+    let request = proto::DesireLrpRequest { desired_lrp: Some(proto::DesiredLrp { instances: 1, ..version_1() }) };
+    call::<proto::DesiredLrpLifecycleResponse>(&host, "/v1/desired_lrp/desire.r2", &request).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
+    let update = Some(to(definition("version-2")));
+    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update };
+    call::<proto::DesiredLrpLifecycleResponse>(&host, UPDATE, &request).await;
+    while status_of(&host).await.waiting == 0 {
+        crate::harness::pause().await;
+    }
+    let (before, known) = (status_of(&host).await, desired(&host).await);
+    assert!(host.terminate().success());
+
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let rows = stored.rows(VERSION).await;
+    assert_eq!(rows["desired_lrps"][0]["memory_mb"], "128", "Diego finds the current definition");
+    assert_eq!(rows["actual_lrps"].len(), 2);
+    installation.succeed(&["migrate", "up"]);
+    let host = installation.serve();
+    assert_eq!((status_of(&host).await, desired(&host).await), (before, known));
+    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "new-0")).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "new-0")).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, REMOVE, &remove(0, Some("old-0"))).await;
+    while status_of(&host).await.started_at != 0 {
+        crate::harness::pause().await;
+    }
+    assert!(host.terminate().success());
+}

@@ -1,0 +1,90 @@
+//! Events during an update, as subscribers receive them.
+
+use super::*;
+use crate::harness::event_stream::{EventStream, INSTANCES};
+use crate::harness::layouts::on_each_layout;
+
+on_each_layout!(subscriber_learns_of_a_halt_and_its_end);
+async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
+    let server = running(kind, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    for name in ["new-0", "new-1", "new-2"] {
+        crash_new(&server, 0, name).await;
+    }
+    let halted = status_event(&mut stream).await;
+    assert_eq!((halted.failing, &halted.halt_reason[..]), (1, &b"it crashed"[..]));
+    assert_eq!(halted, status(&server).await);
+    assert_eq!(cancel(&server).await, None);
+    let resumed = status_event(&mut stream).await;
+    assert_eq!((resumed.failing, &resumed.halt_reason[..]), (0, &b""[..]));
+}
+
+/// The status of the next event that has one.
+async fn status_event(stream: &mut EventStream) -> proto::DesiredLrpUpdateStatus {
+    loop {
+        let event = stream.next().await.expect("the stream is open");
+        if event.name != "desired_lrp_changed" {
+            continue;
+        }
+        let event: proto::DesiredLrpChangedEvent = event.message();
+        if let Some(status) = event.update_status {
+            assert_eq!(event.before, event.after);
+            return status;
+        }
+    }
+}
+
+on_each_layout!(subscriber_learns_of_the_new_instance_before_the_old_one_is_removed);
+async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kind: Kind) {
+    let server = running(kind, 1).await;
+    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    start_new(&server, 0, "new-0").await;
+    until_done(&server).await;
+    let described = |lrp: Option<proto::ActualLrp>| {
+        let lrp = lrp.unwrap_or_default();
+        let container = text(&lrp.actual_lrp_instance_key.unwrap_or_default().instance_guid);
+        format!("{} {container} {}", text(&lrp.state), text(&lrp.desired_lrp_definition_id))
+    };
+    let mut seen = Vec::new();
+    loop {
+        let event = stream.next().await.expect("the stream is open");
+        let line = match event.name.as_str() {
+            "desired_lrp_changed" => {
+                let lrp = event.message::<proto::DesiredLrpChangedEvent>().after.unwrap_or_default();
+                format!("desired {} {}", text(&lrp.definition_id), text(&lrp.previous_definition_id))
+            }
+            "actual_lrp_instance_created" => {
+                format!("created {}", described(event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp))
+            }
+            "actual_lrp_instance_removed" => {
+                format!("removed {}", described(event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp))
+            }
+            "actual_lrp_instance_changed" => {
+                let changed = event.message::<proto::ActualLrpInstanceChangedEvent>();
+                let container = text(&changed.actual_lrp_instance_key.unwrap_or_default().instance_guid);
+                let after = changed.after.unwrap_or_default();
+                format!("changed {} {container} {}", text(&after.state), after.presence)
+            }
+            other => other.to_owned(),
+        };
+        let is_last = line == "desired version-2 ";
+        seen.push(line);
+        if is_last {
+            break;
+        }
+    }
+    let expected = [
+        "desired version-2 version-1",
+        "changed RUNNING old-0 1",
+        "created UNCLAIMED  version-2",
+        "changed CLAIMED new-0 0",
+        "changed RUNNING new-0 0",
+        "removed RUNNING old-0 version-1",
+        "desired version-2 ",
+    ];
+    assert_eq!(seen, expected);
+}
