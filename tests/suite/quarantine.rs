@@ -307,6 +307,38 @@ async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
     assert_eq!(stored.rows(SPLIT).await, before);
 }
 
+on_each_database!(unit_is_put_back_beside_the_tables_that_were_not_in_quarantine);
+async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    fixture::write_to(&installation.database).await;
+    let older = "1698182853";
+    installation.succeed(&["migrate", "down", "--to", older]);
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let instances = "SELECT process_guid FROM actual_lrps ORDER BY process_guid";
+    let guid = texts(&stored.context.database, instances).await.swap_remove(0);
+    let lost = Keyring::new([("key-lost", "another passphrase")], "key-lost").unwrap();
+    let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'");
+    let run_info = texts(&stored.context.database, &query).await.swap_remove(0);
+    let run_info = fixture::keyring().open(Sealing::Enveloped, run_info.as_bytes()).unwrap();
+    let sealed = String::from_utf8(lost.seal(Sealing::Enveloped, &run_info)).unwrap();
+    stored.execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'")).await;
+
+    // No migration up to here joins the two tables.
+    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine", "--to", "1795000000"]);
+    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["1 desired_lrps", "does not open"]);
+    installation.succeed(&["migrate", "up"]);
+    let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-lost": "another passphrase"});
+    let installation = installation.set("encryption_keys", keys);
+    installation.succeed(&["migrate", "quarantine", "retry"]);
+    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    let ids = format!(
+        "SELECT definition_id FROM desired_lrps WHERE process_guid = '{guid}' UNION ALL \
+         SELECT desired_lrp_definition_id FROM actual_lrps WHERE process_guid = '{guid}'"
+    );
+    let ids = texts(&stored.context.database, &ids).await;
+    assert!(ids.len() > 1 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
 on_each_database!(partial_runs_report_progress_and_completion);
 async fn partial_runs_report_progress_and_completion(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);
