@@ -4,8 +4,9 @@
 //!
 //! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
-//! - `BBS_BENCH_PARTS`: of `table,records,chain,upward`, by default the first three; `upward` doubles the rows until the
-//!   disk or [`PATIENCE`] is exhausted
+//! - `BBS_BENCH_PARTS`: of `table,records,chain,definitions,upward`, by default all but the last; `definitions` fills the
+//!   ids of definitions, with an instance of each desired LRP; `upward` doubles the rows until the disk or [`PATIENCE`] is
+//!   exhausted
 //! - `BBS_BENCH_BATCH_MB`: bytes per batch, in MiB (the host's default)
 //! - `TMPDIR`: the folder of the databases
 
@@ -32,12 +33,14 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const SPACE: u64 = 5;
 const CHAIN_ROWS: u64 = 20_000;
 const LONGEST_CHAIN: u64 = 10;
+/// The version before that with definitions.
+const BEFORE_DEFINITIONS: u64 = 1_795_000_000;
 
 #[tokio::main]
 async fn main() {
     let rows: u64 = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
     let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let parts = chosen("BBS_BENCH_PARTS", "table,records,chain");
+    let parts = chosen("BBS_BENCH_PARTS", "table,records,chain,definitions");
     let catalog = BenchCatalog::load();
     for kind in kinds() {
         let server = BenchServer::new(kind);
@@ -48,8 +51,11 @@ async fn main() {
                 }
                 "records" => records(&server, &catalog, rows).await,
                 "chain" => chain(&server, &catalog, rows.min(CHAIN_ROWS)).await,
+                "definitions" => definitions(&server, &catalog, rows).await,
                 "upward" => upward(&server, &catalog, rows).await,
-                other => panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain and upward"),
+                other => {
+                    panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain, definitions and upward")
+                }
             }
         }
     }
@@ -127,6 +133,19 @@ fn draw_records(kind: Kind, part: &str, measured: &[(u64, Measured)]) {
     let title = format!("Migrating desired LRPs of 4.7 KB on {}", kind.name());
     let path = draw(&format!("{}-{part}.svg", kind.name()), &title, "records", "seconds", &lines);
     println!("{}", path.display());
+}
+
+async fn definitions(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
+    let subject = Subject::fill_with_instances(server, catalog, rows, BEFORE_DEFINITIONS).await;
+    let mut own = subject.insert_select(catalog).await;
+    let filled = subject.migrate(catalog, &[], &[catalog.newest]).await;
+    own = own.min(subject.insert_select(catalog).await);
+    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    println!("{kind}, {rows} desired LRPs with an instance each: ids of definitions");
+    println!("  INSERT … SELECT    {:8.2} s", s(&own));
+    println!("  without verify     {:8.2} s   {:.2} x", s(&filled.copying), ratio(filled.copying, own));
+    println!("  with verify        {:8.2} s   {:.2} x", s(&filled.whole), ratio(filled.whole, own));
+    println!("  peak memory        {:8} MB (bound 256)", filled.peak_memory_mb);
 }
 
 /// Doubles the rows until the disk or [`PATIENCE`] is exhausted.

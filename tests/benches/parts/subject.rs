@@ -18,6 +18,7 @@ use crate::harness::stored::Stored;
 use crate::harness::{fixture, modules};
 
 const TABLE: &str = "desired_lrps";
+const INSTANCES: &str = "actual_lrps";
 const POSTGRES: &[&str] =
     &["-c", "fsync=on", "-c", "full_page_writes=on", "-c", "shared_buffers=512MB", "-c", "max_wal_size=1GB"];
 const MARIADB: &[&str] = &[
@@ -111,10 +112,14 @@ impl BenchServer {
     }
 }
 
-/// A database at the newest version with `rows` desired LRPs.
+/// A database with `rows` desired LRPs.
 pub struct Subject {
     pub database: TestDatabase,
     pub rows: u64,
+    /// Of its data.
+    version: u64,
+    /// The tables with rows.
+    tables: &'static [&'static str],
 }
 
 /// Durations of a migration.
@@ -129,15 +134,33 @@ pub struct MigrationTimes {
 }
 
 impl Subject {
-    /// Creates a database with copies of the fixture's rows under random keys.
+    /// Creates a database at the newest version with copies of the fixture's rows under random keys.
     pub async fn fill(server: &BenchServer, catalog: &BenchCatalog, rows: u64) -> Self {
+        Self::fill_at(server, catalog, rows, catalog.newest, &[TABLE]).await
+    }
+
+    /// The same at another version, with an instance of each desired LRP.
+    pub async fn fill_with_instances(server: &BenchServer, catalog: &BenchCatalog, rows: u64, version: u64) -> Self {
+        Self::fill_at(server, catalog, rows, version, &[TABLE, INSTANCES]).await
+    }
+
+    async fn fill_at(
+        server: &BenchServer,
+        catalog: &BenchCatalog,
+        rows: u64,
+        version: u64,
+        tables: &'static [&'static str],
+    ) -> Self {
         let database = server.database();
         fixture::write_to(&database).await;
         let stored = Stored::open(&database, catalog.base.clone()).await;
-        stored.up(catalog.newest).await.expect("the fixture migrates");
-        let layout = stored.layout(catalog.newest);
-        let columns = layout.tables[TABLE].columns.iter().map(|column| column.name.as_str());
-        let others = columns.filter(|name| *name != "process_guid").collect::<Vec<_>>().join(", ");
+        stored.up(version).await.expect("the fixture migrates");
+        let layout = stored.layout(version);
+        let others = |table: &str| {
+            let columns = layout.tables[table].columns.iter().map(|column| column.name.as_str());
+            columns.filter(|name| *name != "process_guid").collect::<Vec<_>>().join(", ")
+        };
+        let [others, others_of_instances] = [TABLE, INSTANCES].map(others);
         let key = match stored.context.database.dialect() {
             Dialect::Sqlite => "lower(hex(randomblob(16)))",
             Dialect::Postgres => "md5(random()::text || clock_timestamp()::text || process_guid)",
@@ -149,9 +172,11 @@ impl Subject {
             tx.commit().await.expect("a commit");
             done.unwrap_or_else(|error| panic!("{statement}: {error}"))
         };
-        for table in ["actual_lrps", "tasks"] {
-            run(format!("DELETE FROM {table}")).await;
-        }
+        run("DELETE FROM tasks".to_owned()).await;
+        // The first one is the template of all.
+        let first = "SELECT MIN(process_guid) FROM actual_lrps WHERE instance_index = 0 AND presence = 0";
+        run(format!("DELETE FROM {INSTANCES} WHERE instance_index <> 0 OR presence <> 0")).await;
+        run(format!("DELETE FROM {INSTANCES} WHERE process_guid <> (SELECT * FROM ({first}) AS x)")).await;
         let mut filled = fixture::rows(TABLE).len() as u64;
         if rows < filled {
             run(format!(
@@ -168,25 +193,41 @@ impl Subject {
             ))
             .await;
         }
-        match stored.context.database.dialect() {
-            Dialect::Sqlite => {}
-            Dialect::Postgres => drop(run(format!("ANALYZE {TABLE}")).await),
-            Dialect::Mysql => drop(run(format!("ANALYZE TABLE {TABLE}")).await),
+        if tables.contains(&INSTANCES) {
+            run(format!("UPDATE {INSTANCES} SET process_guid = 'template'")).await;
+            run(format!(
+                "INSERT INTO {INSTANCES} (process_guid, {others_of_instances}) SELECT guid, {others_of_instances} \
+                 FROM {INSTANCES} CROSS JOIN (SELECT process_guid AS guid FROM {TABLE}) AS guids"
+            ))
+            .await;
+            run(format!("DELETE FROM {INSTANCES} WHERE process_guid = 'template'")).await;
+        } else {
+            run(format!("DELETE FROM {INSTANCES}")).await;
+        }
+        for table in tables {
+            match stored.context.database.dialect() {
+                Dialect::Sqlite => {}
+                Dialect::Postgres => drop(run(format!("ANALYZE {table}")).await),
+                Dialect::Mysql => drop(run(format!("ANALYZE TABLE {table}")).await),
+            }
         }
         stored.context.database.close().await;
-        Self { database, rows }
+        Self { database, rows, version, tables }
     }
 
-    /// Copies the table with the database's own `INSERT … SELECT`: the lower bound of a migration's time.
+    /// Copies the tables with the database's own `INSERT … SELECT`: the lower bound of a migration's time.
     pub async fn insert_select(&self, catalog: &BenchCatalog) -> Duration {
         let copy = self.database.copy();
         let stored = Stored::open(&copy, catalog.base.clone()).await;
-        let table = stored.layout(catalog.newest).tables[TABLE].clone();
         let dialect = stored.context.database.dialect();
-        let mut statements =
-            vec![schema::create_table(dialect, &table, "copy"), format!("INSERT INTO copy SELECT * FROM {TABLE}")];
-        let renamed = |index: &Index| Index { name: format!("copy_{}", index.name), ..index.clone() };
-        statements.extend(table.indexes.iter().map(|index| schema::create_index(dialect, "copy", &renamed(index))));
+        let mut statements = Vec::new();
+        for name in self.tables {
+            let (table, copy) = (stored.layout(self.version).tables[*name].clone(), format!("copy_of_{name}"));
+            statements.push(schema::create_table(dialect, &table, &copy));
+            statements.push(format!("INSERT INTO {copy} SELECT * FROM {name}"));
+            let renamed = |index: &Index| Index { name: format!("copy_{}", index.name), ..index.clone() };
+            statements.extend(table.indexes.iter().map(|index| schema::create_index(dialect, &copy, &renamed(index))));
+        }
         let began = Instant::now();
         let mut tx = stored.context.database.write().await.expect("a writer");
         for statement in statements {
