@@ -116,6 +116,11 @@ fn run_action() -> Option<proto::Action> {
     Some(proto::Action { run_action: Some(run), ..Default::default() })
 }
 
+fn metric_tags() -> Vec<proto::MetricTagEntry> {
+    let value = proto::MetricTagValue { r#static: b"app".to_vec(), ..Default::default() };
+    vec![proto::MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) }]
+}
+
 async fn desire(client: &BbsClient, guid: Vec<u8>, instances: usize) {
     let lrp = proto::DesiredLrp {
         process_guid: guid,
@@ -124,6 +129,7 @@ async fn desire(client: &BbsClient, guid: Vec<u8>, instances: usize) {
         instances: i32::try_from(instances).expect("few instances"),
         memory_mb: 64,
         action: run_action(),
+        metric_tags: metric_tags(),
         ..Default::default()
     };
     let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
@@ -136,6 +142,7 @@ async fn update(client: &BbsClient, guid: Vec<u8>) {
         root_fs: b"preloaded:cflinuxfs4".to_vec(),
         memory_mb: 128,
         action: run_action(),
+        metric_tags: metric_tags(),
         ..Default::default()
     };
     let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
