@@ -6,7 +6,7 @@ use bbs_sdk::{Manifest, Table};
 
 use super::manifests;
 
-/// Diego's schema after its last migration, as documented, with this project's column.
+/// Diego's schema after its last migration, as documented, with this project's columns and tables.
 const TABLES: &str = "
 domains: domain -
   domain                 varchar(255) not-null
@@ -31,6 +31,8 @@ desired_lrps: process_guid partition process_guid
   metric_tags            mediumtext   null     sealed
   update_strategy        int          not-null default 0
   record_version         bigint       null
+  definition_id          varchar(255) null
+  previous_definition_id varchar(255) null
   index desired_lrps_domain_idx domain
 actual_lrps: process_guid,instance_index,presence partition process_guid
   process_guid           varchar(255) not-null
@@ -54,6 +56,8 @@ actual_lrps: process_guid,instance_index,presence partition process_guid
   routable               bool         null     default false
   availability_zone      varchar(255) not-null default ''
   record_version         bigint       null
+  desired_lrp_definition_id varchar(255) null
+  definition_uncertain   bool         null
   index actual_lrps_domain_idx domain
   index actual_lrps_cell_id_idx cell_id
   index actual_lrps_since_idx since
@@ -80,6 +84,25 @@ tasks: guid partition guid
   index tasks_updated_at_idx updated_at
   index tasks_created_at_idx created_at
   index tasks_first_completed_at_idx first_completed_at
+bbs_lrp_definitions: process_guid,definition_id partition process_guid
+  process_guid           varchar(255) not-null
+  definition_id          varchar(255) not-null
+  log_guid               varchar(255) not-null
+  memory_mb              int          not-null
+  disk_mb                int          not-null
+  max_pids               int          not-null
+  rootfs                 varchar(1024) not-null
+  volume_placement       mediumtext   not-null enveloped
+  placement_tags         text         null
+  metric_tags            mediumtext   null     sealed
+  run_info               longtext     not-null enveloped
+  created_at             bigint       not-null
+  last_active_at         bigint       not-null default 0
+  index bbs_lrp_definitions_last_active_at_idx last_active_at
+bbs_lrp_updates: process_guid partition process_guid
+  process_guid           varchar(255) not-null
+  started_at             bigint       not-null
+  cancelled              bool         not-null default false
 bbs_health_check: id -
   id                     int          not-null
   time                   bigint       not-null
@@ -182,7 +205,7 @@ fn first_version_has_the_original_column_sizes() {
 #[test]
 fn versions_ascend_and_match_the_catalog() {
     let manifests = manifests();
-    assert_eq!(manifests.len(), 20);
+    assert_eq!(manifests.len(), 21);
     assert!(manifests.windows(2).all(|pair| pair[0].version < pair[1].version));
     let catalog = include_str!("../../catalog.toml").lines().filter_map(|line| line.strip_prefix("crate = \"data/"));
     let listed: Vec<_> = catalog.map(|line| line.trim_end_matches('"').to_owned()).collect();
@@ -191,12 +214,12 @@ fn versions_ascend_and_match_the_catalog() {
 }
 
 #[test]
-fn only_the_first_is_irreversible_and_only_three_transform_rows() {
+fn only_the_first_is_irreversible_and_only_four_transform_rows() {
     let manifests = manifests();
     let irreversible: Vec<_> = manifests.iter().filter(|manifest| !manifest.reversible).map(|m| m.version).collect();
     assert_eq!(irreversible, [1_461_790_966]);
     let touches = manifests.iter().filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty());
     let touches: Vec<_> = touches.map(|manifest| (manifest.name.as_str(), manifest.leaves_residue)).collect();
-    let named = ["add-presence-to-actual-lrp", "add-routable-to-actual-lrps", "split-metric-tags"];
+    let named = ["add-presence-to-actual-lrp", "add-routable-to-actual-lrps", "split-metric-tags", "lrp-definitions"];
     assert_eq!(touches, named.map(|name| (name, true)));
 }
