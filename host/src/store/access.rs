@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::StoreError;
 use super::lensed::Lenses;
+use super::{EntityTable, StoreError};
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
@@ -95,18 +95,18 @@ impl TableAccess {
         }
     }
 
-    /// Whether the stored layout has a native table.
-    pub(super) fn holds(&self, table: &str) -> bool {
+    /// What carries out the operations on a native table; `None` if the stored layout does not have it. Then it is empty.
+    pub(super) fn backend_of(&self, table: EntityTable) -> Option<&Backend> {
         match &self.backend {
-            Backend::Direct => true,
-            Backend::Lensed(lenses) => lenses.holds(table),
+            Backend::Lensed(lenses) if !lenses.holds(table.name) => None,
+            backend => Some(backend),
         }
     }
 
     /// Fails with [`StoreError::NotHeld`], naming a field of the request, unless the stored layout has a native table.
-    pub(super) fn require(&self, table: &str, field: &str) -> Result<(), StoreError> {
+    pub(super) fn require(&self, table: EntityTable, field: &str) -> Result<(), StoreError> {
         match &self.backend {
-            Backend::Lensed(lenses) if !lenses.holds(table) => Err(lenses.not_held(field)),
+            Backend::Lensed(lenses) if !lenses.holds(table.name) => Err(lenses.not_held(field)),
             Backend::Direct | Backend::Lensed(_) => Ok(()),
         }
     }

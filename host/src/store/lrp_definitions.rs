@@ -81,9 +81,6 @@ impl Reader {
     /// # Errors
     /// The database fails, or a record is damaged ([`StoreError::Unreadable`]).
     pub async fn definitions(&mut self, process_guid: &[u8]) -> Result<Vec<ArchivedDefinition>, StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(Vec::new());
-        }
         self.rows(&WHOLE, process_guid, Filter::everything()).await?.into_iter().collect()
     }
 
@@ -95,7 +92,7 @@ impl Reader {
         &mut self,
         process_guids: &[Text],
     ) -> Result<BTreeMap<Text, Definition>, StoreError> {
-        if process_guids.is_empty() || !self.access.holds(DEFINITIONS.name) {
+        if process_guids.is_empty() {
             return Ok(BTreeMap::new());
         }
         let previous = Filter::everything().one_of(DEFINITIONS.key, process_guids).is("last_active_at", IS_PREVIOUS);
@@ -107,9 +104,6 @@ impl Reader {
     /// # Errors
     /// The database fails. Unreadable records are left out.
     pub async fn definition_ages(&mut self, range: &Range) -> Result<Listed<DefinitionAge>, StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(Listed { records: Vec::new(), last: None });
-        }
         self.list(&AGES, &Filter::everything(), range).await
     }
 
@@ -118,9 +112,6 @@ impl Reader {
     /// # Errors
     /// The database fails. Unreadable records are left out.
     pub async fn updates(&mut self, range: &Range) -> Result<Listed<UpdateRecord>, StoreError> {
-        if !self.access.holds(UPDATES.name) {
-            return Ok(Listed { records: Vec::new(), last: None });
-        }
         self.list(&UPDATE, &Filter::everything(), range).await
     }
 
@@ -129,9 +120,6 @@ impl Reader {
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
     pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
-        if !self.access.holds(UPDATES.name) {
-            return Ok(None);
-        }
         self.get(&UPDATE, process_guid).await
     }
 }
@@ -146,9 +134,6 @@ impl Writer {
         process_guid: &[u8],
         id: &[u8],
     ) -> Result<Option<ArchivedDefinition>, StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(None);
-        }
         let filter = Filter::everything().equals("definition_id", id);
         self.rows(&WHOLE, process_guid, filter).await?.into_iter().next().transpose()
     }
@@ -158,22 +143,7 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn definition_ages(&mut self, process_guid: &[u8]) -> Result<Vec<DefinitionAge>, StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(Vec::new());
-        }
         self.rows(&AGES, process_guid, Filter::everything()).await?.into_iter().collect()
-    }
-
-    /// Whether a process guid has, or had, definitions besides the current one.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
-    pub async fn has_other_definitions(&mut self, process_guid: &[u8]) -> Result<bool, StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(false);
-        }
-        let ids = DEFINITIONS.read(|_| Ok(())).columns(&["process_guid"]);
-        Ok(!self.rows(&ids, process_guid, Filter::everything()).await?.is_empty())
     }
 
     /// Stores a definition, in place of one of the same id.
@@ -186,7 +156,7 @@ impl Writer {
         definition: &Definition,
         last_active_ns: Option<i64>,
     ) -> Result<(), StoreError> {
-        self.access.require(DEFINITIONS.name, "lrp_definition")?;
+        self.access.require(DEFINITIONS, "lrp_definition")?;
         self.delete_definition(process_guid, &definition.id).await?;
         let placement = VolumePlacement { driver_names: definition.volume_drivers.clone() };
         let plain = |column, text: &[u8]| self.plain(DEFINITIONS, column, text);
@@ -237,9 +207,6 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn delete_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
-        if !self.access.holds(DEFINITIONS.name) {
-            return Ok(());
-        }
         self.delete(DEFINITIONS, process_guid, Filter::everything()).await.map(drop)
     }
 
@@ -248,9 +215,6 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
-        if !self.access.holds(UPDATES.name) {
-            return Ok(None);
-        }
         self.get(&UPDATE, process_guid).await
     }
 
@@ -259,7 +223,7 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`]; [`StoreError::NotHeld`] if the stored layout has no place for updates.
     pub async fn put_update(&mut self, update: &UpdateRecord) -> Result<(), StoreError> {
-        self.access.require(UPDATES.name, "lrp_definition")?;
+        self.access.require(UPDATES, "lrp_definition")?;
         self.end_update(&update.process_guid).await?;
         let values = vec![
             ("process_guid", self.plain(UPDATES, "process_guid", &update.process_guid)?),

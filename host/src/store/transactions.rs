@@ -65,9 +65,10 @@ impl Reader {
         filter: &Filter,
         range: &Range,
     ) -> Result<Listed<T>, StoreError> {
-        match &self.access.backend {
-            Backend::Direct => direct::list(&mut self.session, projection, filter, range).await,
-            Backend::Lensed(lenses) => lenses.list(&mut self.session, projection, filter, range).await,
+        match self.access.backend_of(projection.table) {
+            None => Ok(Listed { records: Vec::new(), last: None }),
+            Some(Backend::Direct) => direct::list(&mut self.session, projection, filter, range).await,
+            Some(Backend::Lensed(lenses)) => lenses.list(&mut self.session, projection, filter, range).await,
         }
     }
 
@@ -79,17 +80,21 @@ impl Reader {
         filter: Filter,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let filter = filter.equals(projection.table.key, key);
-        match &self.access.backend {
-            Backend::Direct => direct::records(&mut self.session, projection, &filter, "get records").await,
-            Backend::Lensed(lenses) => lenses.records(&mut self.session, projection, &filter, &Range::default()).await,
+        match self.access.backend_of(projection.table) {
+            None => Ok(Vec::new()),
+            Some(Backend::Direct) => direct::records(&mut self.session, projection, &filter, "get records").await,
+            Some(Backend::Lensed(lenses)) => {
+                lenses.records(&mut self.session, projection, &filter, &Range::default()).await
+            }
         }
     }
 
     /// The record of a unit.
     pub(super) async fn get<T>(&mut self, projection: &Projection<T>, key: &[u8]) -> Result<Option<T>, StoreError> {
-        match &self.access.backend {
-            Backend::Direct => direct::get(&mut self.session, projection, key, RowLock::None).await,
-            Backend::Lensed(lenses) => lenses.get(&mut self.session, projection, key).await,
+        match self.access.backend_of(projection.table) {
+            None => Ok(None),
+            Some(Backend::Direct) => direct::get(&mut self.session, projection, key, RowLock::None).await,
+            Some(Backend::Lensed(lenses)) => lenses.get(&mut self.session, projection, key).await,
         }
     }
 }
@@ -154,9 +159,10 @@ impl Writer {
 
     /// Reads a record in order to change it. It is locked until the transaction ends.
     pub(super) async fn get<T>(&mut self, projection: &Projection<T>, key: &[u8]) -> Result<Option<T>, StoreError> {
-        match &self.access.backend {
-            Backend::Direct => direct::get(&mut self.session, projection, key, RowLock::Exclusive).await,
-            Backend::Lensed(lenses) => self.units.get(lenses, &mut self.session, projection, key).await,
+        match self.access.backend_of(projection.table) {
+            None => Ok(None),
+            Some(Backend::Direct) => direct::get(&mut self.session, projection, key, RowLock::Exclusive).await,
+            Some(Backend::Lensed(lenses)) => self.units.get(lenses, &mut self.session, projection, key).await,
         }
     }
 
@@ -170,11 +176,12 @@ impl Writer {
         filter: Filter,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let (session, what) = (&mut self.session, "get records to change them");
-        match &self.access.backend {
-            Backend::Direct => {
+        match self.access.backend_of(projection.table) {
+            None => Ok(Vec::new()),
+            Some(Backend::Direct) => {
                 direct::records(session, projection, &filter.equals(projection.table.key, key), what).await
             }
-            Backend::Lensed(lenses) => self.units.rows(lenses, session, projection, key, &filter).await,
+            Some(Backend::Lensed(lenses)) => self.units.rows(lenses, session, projection, key, &filter).await,
         }
     }
 
@@ -230,9 +237,10 @@ impl Writer {
     pub(super) async fn delete(&mut self, table: EntityTable, key: &[u8], filter: Filter) -> Result<u64, StoreError> {
         self.touch(table, key);
         let residue_places = self.access.residue_places(table.name);
-        match &self.access.backend {
-            Backend::Direct => direct::delete(&mut self.session.tx, table, residue_places, key, filter).await,
-            Backend::Lensed(lenses) => self.units.delete(lenses, &mut self.session, (table, key), &filter).await,
+        match self.access.backend_of(table) {
+            None => Ok(0),
+            Some(Backend::Direct) => direct::delete(&mut self.session.tx, table, residue_places, key, filter).await,
+            Some(Backend::Lensed(lenses)) => self.units.delete(lenses, &mut self.session, (table, key), &filter).await,
         }
     }
 
