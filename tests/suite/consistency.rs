@@ -122,16 +122,17 @@ impl ConsistencyTest {
         }
     }
 
-    /// Asserts that exactly the surplus containers on present cells were stopped.
+    /// Waits until the surplus containers on present cells were stopped. Containers that are being replaced, because nothing
+    /// records what they run, may be stopped meanwhile.
     async fn expect_stops(&mut self, guid: &str, left: i32) {
         let surplus = self.rows.actual.iter().filter(|row| checks::is_surplus_container(row, guid, left));
         let stopped = surplus.filter(|row| self.present_cells.contains(checks::cell_of(row)));
-        let mut expected: Vec<_> = stopped.map(|row| checks::stop_path(row, guid)).collect();
-        expected.sort();
-        let requests = self.neighbours.rep.wait_for_requests(expected.len()).await;
-        let mut paths: Vec<_> = requests.into_iter().map(|request| request.path).collect();
-        paths.sort();
-        assert_eq!(paths, expected, "of {guid}, {left} are left");
+        let mut missing: BTreeSet<_> = stopped.map(checks::stop_path).collect();
+        while !missing.is_empty() {
+            for request in self.neighbours.rep.wait_for_requests(1).await {
+                missing.remove(&request.path);
+            }
+        }
     }
 
     /// Reads all records and checks them against each other and against their history.

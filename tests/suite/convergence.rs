@@ -7,6 +7,7 @@ use bbs::testing::domain::convergence::{self, LrpCounts};
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 
+use crate::api::actual_lrps as lrps;
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::neighbours::Neighbours;
@@ -50,18 +51,25 @@ impl ConvergenceTest {
         self.server.texts(ROWS).await
     }
 
+    /// Claims an instance and starts it, as its cell does.
     async fn start(&self, index: i32, cell: &str) {
-        let request = proto::StartActualLrpRequest {
+        let instance_guid = format!("on-{cell}-{index}").into();
+        let claim = proto::ClaimActualLrpRequest {
+            process_guid: b"p".to_vec(),
+            index,
+            actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey { instance_guid, cell_id: cell.into() }),
+        };
+        let start = proto::StartActualLrpRequest {
             actual_lrp_key: Some(proto::ActualLrpKey { process_guid: b"p".into(), index, domain: b"domain".to_vec() }),
-            actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey {
-                instance_guid: format!("on-{cell}-{index}").into(),
-                cell_id: cell.into(),
-            }),
+            actual_lrp_instance_key: claim.actual_lrp_instance_key.clone(),
             actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() }),
             ..Default::default()
         };
-        let reply = self.server.call("/v1/actual_lrps/start.r1", &request).await;
-        assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
+        for reply in
+            [self.server.call(lrps::CLAIM, &claim).await, self.server.call("/v1/actual_lrps/start.r1", &start).await]
+        {
+            assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
+        }
     }
 
     async fn keep_fresh(&self, ttl: u32) {

@@ -78,6 +78,11 @@ async fn cancel(server: &Server) -> Option<Type> {
     error_of(server, CANCEL, &proto::CancelUpdateDesiredLrpRequest { process_guid: b"guid".to_vec() }).await
 }
 
+async fn remove_lrp(server: &Server) -> Option<Type> {
+    let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+    error_of(server, "/v1/desired_lrp/remove", &request).await
+}
+
 async fn roll_back(server: &Server, id: &str) -> Option<Type> {
     let request = proto::RollbackDesiredLrpRequest { process_guid: b"guid".to_vec(), definition_id: id.into() };
     error_of(server, ROLLBACK, &request).await

@@ -325,24 +325,22 @@ async fn removal_deletes_only_the_named_instance(kind: Kind) {
 on_each_layout!(suspect_container_keeps_its_row_until_another_runs);
 async fn suspect_container_keeps_its_row_until_another_runs(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
-    call_error(&server, START, &start(0, "lost")).await;
-    server.sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0").await;
-    call_error(&server, START, &start(0, "old")).await;
+    assert_eq!(call_error(&server, CLAIM, &claim(0, "old")).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "old")).await, None);
     server
         .sql(
             "UPDATE actual_lrps SET presence = 1 WHERE instance_index = 0 AND presence = 0; \
              UPDATE actual_lrps SET instance_index = 0 WHERE instance_index = 1",
         )
         .await;
-    // The start of `old` removed the suspect container; add it again.
-    let expected = ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0"];
+    let expected = ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/2"];
     assert_eq!(rows(&server).await, expected);
     call_error(&server, START, &proto::StartActualLrpRequest { actual_lrp_key: key(9), ..start(9, "lost") }).await;
     server.sql("UPDATE actual_lrps SET presence = 2, instance_index = 0 WHERE instance_index = 9").await;
     let mut subscription = subscribe(&server);
     assert_eq!(call_error(&server, CLAIM, &claim(0, "lost")).await, None);
     assert_eq!(call_error(&server, START, &start(0, "lost")).await, None);
-    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/0", "0/2/RUNNING/lost/0"]);
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "0/1/RUNNING/old/2", "0/2/RUNNING/lost/0"]);
     assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
     assert_eq!(call_error(&server, START, &start(0, "new")).await, None);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/new/1"]);

@@ -124,9 +124,11 @@ pub(super) fn is_surplus_container(row: &proto::ActualLrp, guid: &str, left: i32
     is_surplus && row.presence() != Presence::Evacuating && has_container(row)
 }
 
-pub(super) fn stop_path(row: &proto::ActualLrp, guid: &str) -> String {
-    let key = row.actual_lrp_instance_key.as_ref().expect("a container has a name");
-    format!("/v1/lrps/{guid}/instances/{}/stop", String::from_utf8_lossy(&key.instance_guid))
+pub(super) fn stop_path(row: &proto::ActualLrp) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let guid = text(&row.actual_lrp_key.as_ref().expect("every row has a key").process_guid);
+    let instance = text(&row.actual_lrp_instance_key.as_ref().expect("a container has a name").instance_guid);
+    format!("/v1/lrps/{guid}/instances/{instance}/stop")
 }
 
 /// Asserts that no row without a container is left of `guid` from index `left` on.

@@ -60,6 +60,7 @@ async fn place(test: &mut ConsistencyTest, run: usize, asked: &[ReceivedRequest]
                 let (guid, domain) = (text("process_guid"), text("domain"));
                 let instance = format!("run-{run}-{guid}-{index}");
                 let container = ContainerRef { guid, index, domain, instance, cell: cell.to_owned() };
+                InstanceCall::Claim.make(test, &container).await;
                 InstanceCall::Start.make(test, &container).await;
             }
         }
@@ -71,7 +72,7 @@ async fn stop(test: &ConsistencyTest, asked: &[ReceivedRequest]) {
     let stops: BTreeSet<_> = asked.iter().map(|request| request.path.as_str()).collect();
     for row in test.rows.actual.iter().filter(|row| checks::has_container(row)) {
         let container = ContainerRef::of(row);
-        if stops.contains(checks::stop_path(row, &container.guid).as_str()) {
+        if stops.contains(checks::stop_path(row).as_str()) {
             InstanceCall::Remove.make(test, &container).await;
         }
     }

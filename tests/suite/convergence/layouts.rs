@@ -33,6 +33,7 @@ async fn fresh(server: &Server, domain: &str, ttl_s: u32) {
 }
 
 async fn start(server: &Server, index: i32, name: &str) {
+    assert_eq!(lrps::call_error(server, lrps::CLAIM, &lrps::claim(index, name)).await, None);
     assert_eq!(lrps::call_error(server, lrps::START, &lrps::start(index, name)).await, None);
 }
 
@@ -77,7 +78,7 @@ async fn container_becomes_suspect_when_its_cell_leaves_and_ordinary_when_it_ret
     let (counts, published_changes) = converge(&server, &[&b], &mut subscription).await;
     assert_eq!((counts.suspect_cells, counts.started, counts.failed), (1, 1, 0));
     assert_eq!(published_changes, ["0:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a"]);
-    assert_eq!(rows(&server).await[..2], ["0/0/UNCLAIMED//0", "0/2/RUNNING/a/1"]);
+    assert_eq!(rows(&server).await[..2], ["0/0/UNCLAIMED//0", "0/2/RUNNING/a/2"]);
     let (_, published_changes) = converge(&server, &[&b], &mut subscription).await;
     assert_eq!(published_changes, Vec::<String>::new(), "its replacement is not stale yet");
 
@@ -107,7 +108,7 @@ async fn undesired_instance_is_removed_once_its_domain_is_fresh(kind: Kind) {
     let server = lrps::with_two_unclaimed(kind).await;
     start(&server, 0, "a").await;
     removed(&server).await;
-    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1"], "its cell removes the row");
+    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/2"], "its cell removes the row");
     let mut subscription = subscribe(&server);
     assert_converged(&converge(&server, &[], &mut subscription).await);
 
@@ -171,7 +172,7 @@ async fn instances_of_an_unreadable_desired_lrp_keep_running(kind: Kind) {
         server.sql(&format!("UPDATE desired_lrps SET {column} = '02damaged'")).await;
         assert_converged(&converge(&server, &[&cell("a")], &mut subscription).await);
     }
-    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
+    assert_eq!(rows(&server).await, ["0/0/RUNNING/a/2", "1/0/UNCLAIMED//0"]);
 }
 
 on_each_layout!(update_and_removal_publish_a_change_for_every_instance);
@@ -184,7 +185,7 @@ async fn update_and_removal_publish_a_change_for_every_instance(kind: Kind) {
     published(&server, &mut subscription).await;
     scaled(&server, 1).await;
     assert_eq!(published(&server, &mut subscription).await, ["0:UNCLAIMED: -> ", "0:UNCLAIMED: -> "]);
-    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "3/0/RUNNING/d/1"]);
+    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "3/0/RUNNING/d/2"]);
     removed(&server).await;
     assert_eq!(published(&server, &mut subscription).await, ["0:UNCLAIMED: -> "]);
     let mut many = lrp("guid");

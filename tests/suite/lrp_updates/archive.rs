@@ -105,8 +105,7 @@ on_each_layout!(removal_deletes_the_archive);
 async fn removal_deletes_the_archive(kind: Kind) {
     let server = running(kind, 0).await;
     after_updates(&server, &["version-2"]).await;
-    let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-    assert_eq!(error_of(&server, "/v1/desired_lrp/remove", &request).await, None);
+    assert_eq!(remove_lrp(&server).await, None);
     desire(&server, proto::DesiredLrp { instances: 0, ..version_1() }).await;
     assert_eq!(definitions(&server).await, [("version-1".into(), 64, true)]);
 }

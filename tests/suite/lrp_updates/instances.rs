@@ -100,17 +100,24 @@ async fn instance_that_was_claimed_before_the_update_is_replaced(kind: Kind) {
     until_done(&server).await;
 }
 
-on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_if_there_are_definitions);
-async fn container_that_did_not_claim_its_instance_is_replaced_if_there_are_definitions(kind: Kind) {
+on_each_layout!(container_that_did_not_claim_its_instance_is_replaced);
+async fn container_that_did_not_claim_its_instance_is_replaced(kind: Kind) {
     let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
+    // As Diego's clients desire it, after its removal: the cell of a container of the removed one was missing, and returns.
     desire(&server, proto::DesiredLrp { definition_id: Vec::new(), instances: 1, ..version_1() }).await;
-    let derived = ids(&server).await.0;
-    assert_eq!(call_error(&server, START, &start(0, "trusted")).await, None);
+    let generated = ids(&server).await.0;
+    assert_eq!(call_error(&server, START, &start(0, "returned")).await, None);
     convergence::run(&server.service).await.unwrap();
-    settle().await;
-    assert_eq!(rows(&server).await, [format!("0/0 RUNNING trusted {derived}")], "there is no other definition");
+    until_rows(&server, &[&format!("0/0 UNCLAIMED  {generated}"), &format!("0/1 RUNNING returned {generated}")]).await;
+    start_new(&server, 0, "new-0").await;
+    until_rows(&server, &[&format!("0/0 RUNNING new-0 {generated}")]).await;
+}
+
+on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_in_an_update);
+async fn container_that_did_not_claim_its_instance_is_replaced_in_an_update(kind: Kind) {
+    let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", &format!("0/1 RUNNING trusted {derived}")]).await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
     // The cell of a container that was started for version-1 long ago.
     assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
     // Neither is trusted, and there is no room for a third container.
@@ -123,8 +130,7 @@ async fn container_that_did_not_claim_its_instance_is_replaced_if_there_are_defi
 on_each_layout!(container_of_a_removed_lrp_is_replaced_if_another_definition_is_desired);
 async fn container_of_a_removed_lrp_is_replaced_if_another_definition_is_desired(kind: Kind) {
     let server = running(kind, 1).await;
-    let removed = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-    assert_eq!(error_of(&server, "/v1/desired_lrp/remove", &removed).await, None);
+    assert_eq!(remove_lrp(&server).await, None);
     let again = proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 1, ..version_1() };
     desire(&server, again).await;
     // Nothing shows what it runs.
@@ -353,8 +359,7 @@ async fn removal_ends_the_update(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
-    let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-    assert_eq!(error_of(&server, "/v1/desired_lrp/remove", &request).await, None);
+    assert_eq!(remove_lrp(&server).await, None);
     assert_eq!(server.texts("SELECT process_guid FROM bbs_lrp_updates").await, [""; 0]);
     assert_eq!(rows(&server).await, ["0/1 RUNNING old-0 version-1"]);
     // Its cell may go on with the heartbeat, or remove it; both are accepted.

@@ -23,7 +23,8 @@ const MINUTE_NS: i64 = 60_000_000_000;
 /// A call. A selector chooses from what there is.
 #[derive(Debug, Clone)]
 enum SequenceCall {
-    Desire,
+    /// With an id, or as Diego's clients do.
+    Desire(bool),
     Update,
     Cancel,
     RollBack(usize),
@@ -41,6 +42,8 @@ enum SequenceCall {
     Evacuate(usize),
     /// A cell loses a container without a word.
     Lose(usize),
+    /// The record of a container is removed because its cell is missing. The container goes on.
+    Disconnect(usize),
     Converge,
 }
 
@@ -52,7 +55,7 @@ fn calls() -> impl Strategy<Value = Vec<SequenceCall>> {
         2 => selector().prop_map(SequenceCall::RollBack),
         2 => index().prop_map(SequenceCall::Scale),
         1 => Just(SequenceCall::RemoveLrp),
-        2 => Just(SequenceCall::Desire),
+        2 => any::<bool>().prop_map(SequenceCall::Desire),
         8 => index().prop_map(SequenceCall::Claim),
         4 => selector().prop_map(SequenceCall::Fetch),
         8 => (selector(), prop::bool::weighted(0.8)).prop_map(|(selector, routable)| SequenceCall::Start(selector, routable)),
@@ -61,6 +64,7 @@ fn calls() -> impl Strategy<Value = Vec<SequenceCall>> {
         1 => selector().prop_map(SequenceCall::Stop),
         3 => selector().prop_map(SequenceCall::Evacuate),
         1 => selector().prop_map(SequenceCall::Lose),
+        1 => selector().prop_map(SequenceCall::Disconnect),
         3 => Just(SequenceCall::Converge),
     ];
     prop::collection::vec(call, 1..40)
@@ -101,12 +105,12 @@ impl<'a> Sequence<'a> {
             self.server.sql(&format!("DELETE FROM {table}")).await;
         }
         self.server.clock.set(NOW_NS);
-        self.apply(&SequenceCall::Desire).await;
+        self.apply(&SequenceCall::Desire(true)).await;
         for call in calls {
             self.apply(call).await;
             self.check_invariants().await?;
         }
-        self.apply(&SequenceCall::Desire).await;
+        self.apply(&SequenceCall::Desire(true)).await;
         self.settle().await
     }
 
@@ -132,8 +136,8 @@ impl<'a> Sequence<'a> {
 
     async fn apply(&mut self, call: &SequenceCall) {
         match call {
-            SequenceCall::Desire => {
-                let definition_id = self.new_definition().definition_id;
+            SequenceCall::Desire(has_id) => {
+                let definition_id = if *has_id { self.new_definition().definition_id } else { Vec::new() };
                 let lrp = proto::DesiredLrp { definition_id, instances: 2, ..version_1() };
                 let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
                 error_of(self.server, "/v1/desired_lrp/desire.r2", &request).await;
@@ -146,8 +150,7 @@ impl<'a> Sequence<'a> {
                 update(self.server, scaled).await;
             }
             SequenceCall::RemoveLrp => {
-                let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-                error_of(self.server, "/v1/desired_lrp/remove", &request).await;
+                remove_lrp(self.server).await;
             }
             SequenceCall::Claim(index) => drop(self.claim(*index).await),
             SequenceCall::StartUnclaimed(index) => {
@@ -171,7 +174,8 @@ impl<'a> Sequence<'a> {
             SequenceCall::Crash(selector)
             | SequenceCall::Stop(selector)
             | SequenceCall::Evacuate(selector)
-            | SequenceCall::Lose(selector) => {
+            | SequenceCall::Lose(selector)
+            | SequenceCall::Disconnect(selector) => {
                 if let Some(name) = self.chosen(*selector) {
                     self.end(&name, call).await;
                 }
@@ -218,6 +222,10 @@ impl<'a> Sequence<'a> {
     }
 
     async fn end(&mut self, name: &str, how: &SequenceCall) {
+        if let SequenceCall::Evacuate(_) = how {
+            // What runs was started.
+            self.fetch(name).await;
+        }
         let Some((index, _)) = self.containers.get(name) else { return };
         let is_gone = match how {
             SequenceCall::Crash(_) => {
@@ -239,6 +247,10 @@ impl<'a> Sequence<'a> {
                 let answer: proto::EvacuationResponse =
                     self.server.call("/v1/actual_lrps/evacuate_running.r1", &request).await.message();
                 !answer.keep_container
+            }
+            SequenceCall::Disconnect(_) => {
+                call_error(self.server, REMOVE, &remove(*index, Some(name))).await;
+                false
             }
             _ => true,
         };

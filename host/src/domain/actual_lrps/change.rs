@@ -6,7 +6,6 @@ use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::State;
 use crate::model::change::{Cause, RecordChange};
-use crate::model::desired_lrp::derived_id;
 use crate::model::slot::{Slot, SlotError};
 use crate::store::{Store, Writer};
 
@@ -54,17 +53,15 @@ async fn attempt<T>(
     Ok((write(writer, before, after).await?, outcome))
 }
 
-/// Names the definition of the instances that a step left waiting, or whose definition it did not know. Reads the desired
-/// LRP, which only such steps have to lock.
+/// Names the definition of the instances that a step left waiting, or created. Reads the desired LRP, which only such steps
+/// have to lock.
 async fn name_definition(writer: &mut Writer, before: &Slot, after: &mut Slot) -> Result<(), DomainError> {
     if !after.needs_definition(before) {
         return Ok(());
     }
     let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else { return Ok(()) };
     let Some(wanted) = writer.wanted(&process_guid).await? else { return Ok(()) };
-    let is_only_one = !after.rows().any(|row| row.definition_uncertain)
-        || wanted.definition_id == derived_id(&process_guid) && !writer.has_other_definitions(&process_guid).await?;
-    after.name_definition(before, &wanted.definition_id, is_only_one, writer.now_ns());
+    after.name_definition(before, &wanted.definition_id, writer.now_ns());
     Ok(())
 }
 

@@ -39,8 +39,8 @@ pub struct ArchivedDefinition {
 /// The namespace of the derived ids.
 const DERIVED_IDS: Uuid = Uuid::from_u128(0x6b1d_2f5e_93c4_4a0b_8d27_51e0_c9a4_7f36);
 
-/// The id of the definition of a new desired LRP if the client gives none. The same each time, so that a container that
-/// outlives the removal of its LRP is adopted if it is desired again, as in Diego.
+/// The id of the definition of a new desired LRP if the client gives none. The same each time: an instance that is still
+/// recorded when its removed LRP is desired again stays, as in Diego.
 pub fn derived_id(process_guid: &[u8]) -> Text {
     Uuid::new_v5(&DERIVED_IDS, process_guid).to_string().into()
 }

@@ -111,29 +111,20 @@ impl Slot {
         given_up
     }
 
-    /// Whether a step from `before` left an instance whose definition is not named yet, or may not be the named one.
+    /// Whether a step from `before` left an instance that waits now, or whose definition is not named yet.
     pub fn needs_definition(&self, before: &Self) -> bool {
         let waits = |slot: &Self| slot.ordinary.as_ref().is_some_and(ActualLrp::waits);
-        let is_new = |presence| {
-            let was_uncertain = before.at(presence).is_some_and(|row| row.definition_uncertain);
-            self.at(presence)
-                .is_some_and(|row| row.definition_id.is_empty() || row.definition_uncertain && !was_uncertain)
-        };
-        waits(self) && !waits(before) || Presence::ALL.into_iter().any(is_new)
+        waits(self) && !waits(before) || self.rows().any(|row| row.definition_id.is_empty())
     }
 
-    /// Names the definition of the instances that a step from `before` left. If the desired LRP never had another one, it is
-    /// certain.
-    pub fn name_definition(&mut self, before: &Self, current: &Text, is_only_one: bool, now_ns: i64) {
+    /// Names the definition of the instances that a step from `before` left.
+    pub fn name_definition(&mut self, before: &Self, current: &Text, now_ns: i64) {
         self.take_definition(current, now_ns);
         for presence in Presence::ALL {
-            let then = before.at(presence);
-            let was_uncertain = then.is_some_and(|row| row.definition_uncertain);
             let Some(row) = self.at_mut(presence) else { continue };
             if row.definition_id.is_empty() {
                 row.definition_id.clone_from(current);
             }
-            row.definition_uncertain &= was_uncertain || !is_only_one;
             // A row that the step itself left as it was, or moved to another presence.
             if before.rows().any(|then| then.tag == row.tag && then.definition_id != row.definition_id) {
                 row.tag.index = row.tag.index.wrapping_add(1);

@@ -116,12 +116,13 @@ impl Slot {
         Ok(())
     }
 
-    /// Claims the instance for a container. A repeated claim, and one of the suspect container, change nothing.
+    /// Claims the instance for a container. A repeated claim, and one of the suspect container or of one that is replaced,
+    /// change nothing.
     ///
     /// # Errors
     /// `NotFound` without an instance; `CannotBeClaimed` if another container has it.
     pub fn claim(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<(), SlotError> {
-        if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) {
+        if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) || self.is_replaced(instance) {
             return Ok(());
         }
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;

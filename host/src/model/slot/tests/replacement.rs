@@ -115,6 +115,13 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
 }
 
 #[test]
+fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
+    let pending = replaced(OLD, NEW, State::Unclaimed);
+    assert_eq!(after(&pending, |slot| slot.claim(&instance("old"), NOW_NS)), (pending.clone(), Ok(())));
+    assert_eq!(after(&pending, |slot| slot.start(&container("old"), NOW_NS)), (pending.clone(), Ok(())));
+}
+
+#[test]
 fn only_an_old_container_that_runs_is_replaced() {
     for state in [State::Unclaimed, State::Claimed, State::Crashed] {
         rejected(&ordinary_of(OLD, state), SlotError::NotFound, |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS));
