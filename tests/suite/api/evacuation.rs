@@ -70,12 +70,13 @@ async fn remove(server: &Server, index: i32, name: &str) -> Option<(Type, String
 on_each_layout!(evacuated_container_is_kept_until_its_replacement_runs);
 async fn evacuated_container_is_kept_until_its_replacement_runs(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
-    call_error(&server, START, &start(0, "old")).await;
+    assert_eq!(call_error(&server, CLAIM, &claim(0, "old")).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "old")).await, None);
     let before = images(&server).await.remove(0);
     let mut subscription = subscribe(&server);
     for _ in 0..2 {
         assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, KEPT);
-        assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "0/1/RUNNING/old/0", "1/0/UNCLAIMED//0"]);
+        assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//3", "0/1/RUNNING/old/0", "1/0/UNCLAIMED//0"]);
     }
     assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:old -> 0:UNCLAIMED:+1:RUNNING:old"]);
     let aside = images(&server).await.remove(1);
@@ -89,7 +90,7 @@ async fn evacuated_container_is_kept_until_its_replacement_runs(kind: Kind) {
     call_error(&server, START, &start(0, "new")).await;
     assert_eq!(published(&server, &mut subscription).await, ["0:CLAIMED:new+1:RUNNING:old -> 0:RUNNING:new"]);
     assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, NOT_KEPT);
-    assert_eq!(rows(&server).await[0], "0/0/RUNNING/new/4");
+    assert_eq!(rows(&server).await[0], "0/0/RUNNING/new/5");
     assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
 }
 
