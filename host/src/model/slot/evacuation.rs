@@ -114,7 +114,7 @@ impl Slot {
             }
             // The evacuating row has the container that this one replaces, which receives the traffic.
             EvacuationStep::MoveToEvacuating(Presence::Ordinary)
-                if self.replaces_a_container() && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
+                if self.replaced().is_some() && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
             {
                 self.unclaim(Unclaim::Any, now_ns)?;
                 Evacuated { keeps_container: false, needs_cell: true }
@@ -182,7 +182,7 @@ impl Situation {
             ordinary: match &slot.ordinary {
                 None => decide::Ordinary::Absent,
                 Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::SameContainer,
-                Some(row) if slot.replaces_a_container() && (row.state() != Some(State::Running) || !row.routable) => {
+                Some(row) if slot.replaced().is_some() && (row.state() != Some(State::Running) || !row.routable) => {
                     decide::Ordinary::Pending
                 }
                 Some(row) if matches!(row.state(), Some(State::Running | State::Crashed)) => decide::Ordinary::Settled,

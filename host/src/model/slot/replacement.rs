@@ -86,14 +86,14 @@ impl Slot {
 
     /// Whether the container was replaced, or is being replaced, by one of another definition.
     pub fn is_replaced(&self, instance: &InstanceKey) -> bool {
-        let Some(row) = self.evacuating.as_ref().filter(|row| row.is_instance(instance)) else { return false };
-        self.ordinary.as_ref().is_some_and(|new| row.is_old(&new.definition_id))
+        self.replaced().is_some_and(|old| old.is_instance(instance))
     }
 
-    /// Whether the evacuating row has a container that the managed instance replaces because of its definition.
-    pub(super) fn replaces_a_container(&self) -> bool {
-        let new = self.ordinary.as_ref();
-        new.is_some_and(|new| self.evacuating.as_ref().is_some_and(|old| old.is_old(&new.definition_id)))
+    /// The container in the evacuating row, if the managed instance replaces it because of its definition.
+    pub(super) fn replaced(&self) -> Option<&ActualLrp> {
+        let new = self.ordinary.as_ref()?;
+        let replaces = |old: &&ActualLrp| old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key());
+        self.evacuating.as_ref().filter(replaces)
     }
 
     /// Adapts the rows to a new current definition. What waits takes it at once, and a container in the evacuating row that

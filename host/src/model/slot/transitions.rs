@@ -169,7 +169,7 @@ impl Slot {
             }
             Some(_) => return Err(SlotError::CannotBeStarted),
         }
-        if !self.replaces_a_container() {
+        if self.replaced().is_none() {
             self.evacuating = None;
         }
         self.suspect = None;

@@ -51,7 +51,11 @@ impl Inner {
             if self.container(&container).is_none() && self.state().is_present {
                 self.report_gone(key, instance, presence).await;
             }
-            listed.insert(container);
+            // A cell reports all of its containers, which changes nothing for most of them. One in an evacuating row may have to
+            // become the managed one again.
+            if presence != Presence::Evacuating {
+                listed.insert(container);
+            }
         }
         let unlisted = self.running().into_iter().filter(|key| !listed.contains(key));
         if !self.is_evacuating() {

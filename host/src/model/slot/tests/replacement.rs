@@ -121,6 +121,20 @@ fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
     assert_eq!(after(&pending, |slot| slot.start(&container("old"), NOW_NS)), (pending.clone(), Ok(())));
 }
 
+/// Its successor was removed with the desired LRP.
+#[test]
+fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_one() {
+    for is_uncertain in [false, true] {
+        let mut alone = replaced(OLD, NEW, State::Unclaimed);
+        alone.ordinary = None;
+        alone.evacuating.as_mut().unwrap().definition_uncertain = is_uncertain;
+        let (slot, started) = after(&alone, |slot| slot.start(&container("old"), NOW_NS));
+        let row = slot.ordinary.unwrap();
+        assert_eq!((started, &row.definition_id[..], row.definition_uncertain), (Ok(()), OLD, is_uncertain));
+        assert_eq!(slot.evacuating, None, "the same container");
+    }
+}
+
 #[test]
 fn only_an_old_container_that_runs_is_replaced() {
     for state in [State::Unclaimed, State::Claimed, State::Crashed] {
