@@ -8,9 +8,11 @@ mod socket;
 use serde::{Deserialize, Serialize};
 
 pub use client::{AdminClient, AdminClientError};
-pub use socket::{AdminError, Socket};
+pub use socket::{AdminError, RemainingClients, Socket};
 
 use crate::progress::{Progress, Snapshot};
+use crate::reload::{ReloadReport, ReloadSender};
+use crate::shutdown::Shutdown;
 use crate::throttle::{Throttle, ThrottleSettings};
 
 /// A command of the admin socket, such as `{"command":"pause"}`.
@@ -25,6 +27,10 @@ pub enum Command {
     Pause,
     /// Ends a pause.
     Resume,
+    /// Ends the host, and streams reports until it has ended.
+    Drain,
+    /// Loads the modules again.
+    Reload,
     /// Sets the upper bound of the rate; no bound if absent.
     Rate {
         /// Units of the present phase, mostly rows.
@@ -46,6 +52,7 @@ pub struct Report {
 #[serde(rename_all = "kebab-case")]
 enum Reply {
     Report(Report),
+    Reloaded(ReloadReport),
     /// The command was invalid; holds the reason.
     Refused(String),
 }
@@ -55,6 +62,15 @@ enum Reply {
 pub struct Host {
     pub progress: Progress,
     pub throttle: Throttle,
+    /// Absent in a command, which an operator interrupts.
+    pub control: Option<Control>,
+}
+
+/// What an operator may request of a host, but not of a command.
+#[derive(Debug, Clone)]
+pub struct Control {
+    pub shutdown: Shutdown,
+    pub reload: ReloadSender,
 }
 
 impl Host {
@@ -63,17 +79,28 @@ impl Host {
     }
 
     /// Executes a command and returns its reply. The socket repeats the report for [`Command::Watch`].
-    fn execute(&self, command: Command) -> Reply {
+    async fn execute(&self, command: Command) -> Reply {
+        let no_host =
+            || Reply::Refused("a command of `bbs` runs, no host; interrupt it, the next one continues".to_owned());
         match command {
             Command::Status | Command::Watch => {}
             Command::Pause => self.throttle.pause(),
             Command::Resume => self.throttle.resume(),
+            Command::Drain => {
+                let Some(Control { shutdown, .. }) = &self.control else { return no_host() };
+                tracing::info!(name: "drain.requested", "an operator requested the end of this host");
+                shutdown.drain();
+            }
+            Command::Reload => {
+                let Some(Control { reload, .. }) = &self.control else { return no_host() };
+                return reload.request().await.map_or_else(Reply::Refused, Reply::Reloaded);
+            }
             Command::Rate { units_per_second: Some(0) } => {
                 return Reply::Refused("at 0 units a second the work would never end; pause it instead".to_owned());
             }
             Command::Rate { units_per_second } => self.throttle.limit(units_per_second),
         }
-        if command != Command::Status && command != Command::Watch {
+        if matches!(command, Command::Pause | Command::Resume | Command::Rate { .. }) {
             tracing::info!(?command, "an operator changed the throttle");
         }
         Reply::Report(self.report())

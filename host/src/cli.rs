@@ -2,6 +2,7 @@
 
 pub mod api;
 mod dev;
+mod drain;
 pub mod keys;
 pub mod migrate;
 pub mod module;
@@ -37,6 +38,7 @@ enum CliCommand {
     Api(api::ApiCommand),
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
+    Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
     Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
@@ -60,6 +62,7 @@ impl Cli {
             CliCommand::Api(command) => command.run()?,
             CliCommand::Dev(command) => command.run().await?,
             CliCommand::Serve(command) => return command.run().await,
+            CliCommand::Drain(command) => command.run().await?,
             CliCommand::Migrate(command) => return command.run().await,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,

@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
-pub use folders::{modules as found_modules, shipped_module_cache};
+pub use folders::{ModuleFoldersError, modules as found_modules, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
 pub use logging::{LogLevel, Logging, TimeFormat};
@@ -35,6 +35,7 @@ pub use work::{Convergence, Tasks};
 
 use crate::database::Address;
 use crate::files;
+use crate::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::DatabaseKeys;
 use keys::{Folders, Keys, Leftover};
 use names::WITHOUT_MEANING;
@@ -43,6 +44,8 @@ use names::WITHOUT_MEANING;
 #[derive(Clone, PartialEq)]
 pub struct Config {
     pub listeners: Listeners,
+    /// Whether the host is a BOSH job: bpm kills it 15 s after a signal.
+    pub is_bosh_job: bool,
     /// The Unix socket through which `bbs migrate pause` and similar commands reach a running host.
     pub admin_socket: PathBuf,
     pub database: Address,
@@ -59,6 +62,12 @@ pub struct Config {
     pub active_key_label: String,
     /// The folder that `bbs module build` wrote.
     pub modules_dir: PathBuf,
+    /// Further folders of modules, those of add-ons; each a path or a glob pattern.
+    pub add_on_dirs: Vec<PathBuf>,
+    /// The public keys that may sign each catalog. With any, every catalog has to be signed.
+    pub trusted_keys: TrustedKeys,
+    /// Names of catalogs that may be older than one that the database remembers.
+    pub accept_older_catalogs: Vec<String>,
     /// Folders for compiled modules, in order of preference; safe to delete at any time.
     pub module_caches: Vec<PathBuf>,
     /// The folder for replay files: units that a migration could not transform, sealed, for the SDK to run again.
@@ -123,6 +132,8 @@ pub enum ConfigError {
         "`{written}` is not a key of the configuration; write `{meant}`, which it resembles, or take it out of the file"
     )]
     Misspelt { written: String, meant: &'static str },
+    #[error("`{key}` has catalogs that cannot be used; correct it as described below")]
+    Catalogs { key: &'static str, source: TrustedKeyError },
     #[error("`{key}` cannot be honoured: {why}")]
     Refused { key: &'static str, why: &'static str },
 }
@@ -143,10 +154,19 @@ impl Config {
         check(file, Folders { file: file_folder, working })
     }
 
+    /// The folders of modules that exist now: the host's own, and those of add-ons.
+    ///
+    /// # Errors
+    /// A pattern cannot be used.
+    pub fn module_folders(&self) -> Result<Vec<PathBuf>, ModuleFoldersError> {
+        folders::expand(&self.modules_dir, &self.add_on_dirs)
+    }
+
     /// The configuration of a file that has only these keys.
     pub fn smallest(database: Address, modules_dir: PathBuf, data_dir: &Path) -> Self {
         Self {
             listeners: Listeners::default(),
+            is_bosh_job: false,
             admin_socket: data_dir.join("admin.sock"),
             database,
             lock: Lock::default(),
@@ -158,6 +178,9 @@ impl Config {
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
             modules_dir,
+            add_on_dirs: Vec::new(),
+            trusted_keys: TrustedKeys::default(),
+            accept_older_catalogs: Vec::new(),
             module_caches: folders::module_caches(data_dir),
             replay_dir: data_dir.join("replay"),
             pin_data_version: None,
@@ -229,6 +252,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
     let default = Config::smallest(database, modules_dir, &data_dir);
     let mut config = Config {
         listeners: Listeners::read(&mut keys)?,
+        is_bosh_job: folders::bosh(base).is_some(),
         admin_socket: keys.path("admin_socket")?.unwrap_or(default.admin_socket),
         lock,
         clients: ClientsConfig::read(&mut keys)?,
@@ -238,6 +262,9 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         migration: MigrationConfig::read(&mut keys)?,
         encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
+        add_on_dirs: keys.texts("modules_dirs")?.into_iter().map(|folder| base.join(folder)).collect(),
+        trusted_keys: trusted_keys(&mut keys)?,
+        accept_older_catalogs: accept_older_catalogs(&mut keys)?,
         module_caches: keys.path("module_cache_dir")?.map_or(default.module_caches, |folder| vec![folder]),
         replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version")?,
@@ -266,6 +293,25 @@ fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, Zeroizing<String>
     let why = "it is an object of labels and passphrases, all of them texts";
     let texts = keys.texts_by_name(key).map_err(|_| ConfigError::Refused { key, why })?;
     Ok(texts.into_iter().map(|(label, passphrase)| (label, Zeroizing::new(passphrase))).collect())
+}
+
+fn trusted_keys(keys: &mut Keys) -> Result<TrustedKeys, ConfigError> {
+    let key = "trusted_keys";
+    let texts = keys.take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key)?.unwrap_or_default();
+    let of_catalog = |texts: Option<Vec<Option<String>>>| {
+        texts.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect()
+    };
+    let texts = texts.into_iter().map(|(name, texts)| (name, of_catalog(texts))).collect();
+    TrustedKeys::parse(texts).map_err(|source| ConfigError::Catalogs { key, source })
+}
+
+fn accept_older_catalogs(keys: &mut Keys) -> Result<Vec<String>, ConfigError> {
+    let key = "accept_older_catalogs";
+    let names = keys.texts(key)?;
+    match names.iter().find(|name| !is_catalog_name(name)) {
+        Some(name) => Err(ConfigError::Catalogs { key, source: TrustedKeyError::Name { name: name.clone() } }),
+        None => Ok(names),
+    }
 }
 
 #[cfg(test)]

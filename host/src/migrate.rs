@@ -1,6 +1,7 @@
 //! Migrations: decides what to do about the versions that were found, and does it. Owns the order of the steps, each of
 //! which is durable and safe to repeat; each step has a file of its own.
 
+mod catalog_serials;
 mod check;
 mod checksum;
 mod copy;
@@ -42,6 +43,7 @@ use crate::progress::Progress;
 use crate::rows::ByteLimits;
 use crate::throttle::Throttle;
 
+pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};

@@ -16,6 +16,12 @@ pub const SERVING: &str = "serving";
 /// The phase in which the host serves and the work was abandoned until the next start.
 pub const STOPPED: &str = "stopped";
 
+/// The phase of a host that has ended as it was asked to, and has released the lock.
+pub const ENDED: &str = "ended";
+
+/// The phase of a host that has ended for another reason, which the detail has.
+pub const FAILED: &str = "failed";
+
 /// A handle to the progress; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<ProgressState>>);
@@ -107,9 +113,14 @@ pub struct WaitStatus {
 }
 
 impl Snapshot {
-    /// Whether a watcher has nothing more to expect.
+    /// Whether the work is finished or abandoned.
     pub fn is_over(&self) -> bool {
-        [SERVING, STOPPED].contains(&self.phase.as_str())
+        [SERVING, STOPPED].contains(&self.phase.as_str()) || self.has_ended()
+    }
+
+    /// Whether the host has ended.
+    pub fn has_ended(&self) -> bool {
+        [ENDED, FAILED].contains(&self.phase.as_str())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The start sequence of the host, from a configuration to a served API: the order of the stages, and the meaning of each
 //! failure. The only place where all parts are connected; the work itself is done by the other modules.
 
+mod background;
 mod drain;
 mod error;
 mod keys;
@@ -14,21 +15,21 @@ mod report;
 mod takeover;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::pin::pin;
 
 use tokio::net::TcpListener;
 
-use crate::admin::AdminError;
+use crate::admin::{AdminError, Control, RemainingClients, Socket};
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
+use crate::lock::HeldLock;
 use crate::logs::LevelHandle;
-use drain::Signals;
+use crate::progress::{ENDED, FAILED, Progress};
+use crate::reload::ReloadReceiver;
+use crate::shutdown::Shutdown;
 pub use error::{COULD_NOT_BEGIN, StartupError};
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
-
-/// Longest time that requests in flight may take after the first signal.
-const DRAIN: Duration = Duration::from_secs(60);
 
 /// The properties of a host that has begun to serve.
 #[derive(Debug, Clone)]
@@ -48,11 +49,13 @@ pub struct Served {
 /// # Errors
 /// Whatever ended the host other than a signal. The error is already logged; [`StartupError::exit_code`] has its code.
 pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
-    let signals = Signals::listen().map_err(StartupError::Signals)?;
+    let shutdown = Shutdown::listen().map_err(StartupError::Signals)?;
+    let (reload, reloads) = crate::reload::queue();
+    reload.listen().map_err(StartupError::Signals)?;
     tracing::info!(name: "starting", "starting");
-    let served = run(config, level, &signals, announce).await;
+    let served = run(config, level, &Control { shutdown, reload }, reloads, announce).await;
     match &served {
-        Ok(()) => tracing::info!(name: "exited", "a signal ended the host"),
+        Ok(()) => tracing::info!(name: "exited", "the host was asked to end"),
         Err(error) => error.log(),
     }
     served
@@ -62,42 +65,78 @@ pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&S
 async fn run(
     config: Config,
     level: &LevelHandle,
-    signals: &Signals,
+    control: &Control,
+    mut reloads: ReloadReceiver,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
+    let shutdown = &control.shutdown;
     let front = listeners::Front::read(&config)?;
     let open_files = OpenFiles::raise();
     listeners::open_first(&config, level, open_files).await?;
-    let prepared = tokio::select! {
+    let mut prepared = tokio::select! {
         prepared = Prepared::new(config) => prepared?,
-        () = signals.reach(1) => return Ok(()),
+        () = shutdown.reach(1) => return Ok(()),
     };
     listeners::open_metrics(&prepared, open_files).await?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
-    let mut admin = match prepared.open_admin().await {
+    let mut admin = match prepared.open_admin(Some(control)).await {
         // Another host of this machine has the socket; this one opens it when it becomes the master.
         Err(AdminError::InUse { .. }) => None,
         opened => Some(opened?),
     };
     let lock = tokio::select! {
-        taken = prepared.wait_for_lock() => taken?,
-        () = signals.reach(1) => return Ok(()),
+        taken = wait_for_lock(&mut prepared, &mut reloads) => taken?,
+        () = shutdown.reach(1) => {
+            report_end(&prepared.progress, admin.map(Socket::close), &Ok(())).await;
+            return Ok(());
+        }
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
     prepared.metrics.measures().lock_held(true);
     let served = async {
         if admin.is_none() {
-            admin = Some(prepared.open_admin().await?);
+            admin = Some(prepared.open_admin(Some(control)).await?);
         }
-        master::serve_as_master(&prepared, &front, open_files, &lock, signals, announce).await
+        let stage = master::MasterStage { front: &front, open_files, lock: &lock, shutdown };
+        stage.serve(&mut prepared, &mut reloads, announce).await
     }
     .await;
     prepared.metrics.measures().lock_held(false);
     // Before the lock is released, so that the next master can open the socket.
-    drop(admin);
+    let clients = admin.map(Socket::close);
     prepared.database.close().await;
     lock.release().await;
+    report_end(&prepared.progress, clients, &served).await;
     served
+}
+
+/// Waits for the lock, and loads the modules again whenever that is requested.
+async fn wait_for_lock(prepared: &mut Prepared, reloads: &mut ReloadReceiver) -> Result<HeldLock, StartupError> {
+    let waiting = prepared.clone();
+    let mut taken = pin!(waiting.wait_for_lock());
+    loop {
+        tokio::select! {
+            taken = &mut taken => return taken,
+            request = reloads.next() => prepared.reload_as_standby(request).await,
+        }
+    }
+}
+
+/// Shows how the host ended to the operators that watch it.
+async fn report_end(progress: &Progress, clients: Option<RemainingClients>, served: &Result<(), StartupError>) {
+    match served {
+        Ok(()) => progress.enter(ENDED, "", None),
+        Err(error) => progress.enter(FAILED, with_sources(error), None),
+    }
+    if let Some(clients) = clients {
+        clients.served().await;
+    }
+}
+
+fn with_sources(error: &StartupError) -> String {
+    let first: &dyn std::error::Error = error;
+    let all = std::iter::successors(Some(first), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join("; because ")
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {

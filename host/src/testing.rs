@@ -112,6 +112,11 @@ pub mod rows {
     pub use crate::rows::RecordVersions;
 }
 
+/// Signatures of catalogs.
+pub mod signatures {
+    pub use crate::signatures::TrustedKeys;
+}
+
 /// Entities over rows.
 pub mod store {
     pub use crate::store::{DualWrite, DualWriteError, Lenses, Store, TableAccess};

@@ -255,6 +255,19 @@ impl TestDatabase {
         json!({ "database_driver": self.kind.name(), "database_connection_string": self.connection_string() })
     }
 
+    /// The properties of a BOSH job that name this database, which must be on a server.
+    pub fn properties(&self) -> serde_json::Value {
+        let Location::Server { address, name, .. } = &*self.location else { panic!("BOSH deploys no file") };
+        json!({
+            "db_driver": self.kind.name(),
+            "db_host": address.ip().to_string(),
+            "db_port": address.port(),
+            "db_schema": name,
+            "db_username": USER,
+            "db_password": PASSWORD,
+        })
+    }
+
     fn connection_string(&self) -> String {
         match &*self.location {
             Location::File { path, .. } => path.display().to_string(),

@@ -185,13 +185,13 @@ impl Deployment {
     }
 }
 
-fn link(from: &Path, to: &Path) {
+pub(super) fn link(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
         std::fs::copy(from, to).expect("a file can be copied");
     }
 }
 
-fn link_files(from: &Path, to: &Path) {
+pub(super) fn link_files(from: &Path, to: &Path) {
     let Ok(files) = std::fs::read_dir(from) else { return };
     for file in files {
         let file = file.expect("a folder that can be read");

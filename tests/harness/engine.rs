@@ -1,5 +1,5 @@
-//! Database servers that the tests start: real PostgreSQL and MariaDB, each with its data in a temporary folder, on a free
-//! port of the loopback interface. Owns their start, crash and end; touches no server that it did not start.
+//! Servers that the tests start: real PostgreSQL and MariaDB, and an OCI registry, each with its data in a temporary folder,
+//! on a free port of the loopback interface. Owns their start, crash and end; touches no server that it did not start.
 //!
 //! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
 //! a pipe whose other end only the test process holds: when the pipe closes, the shell kills the server and removes the
@@ -46,6 +46,9 @@ wait "$server"
 [ -n "$word" ] || rm -rf "$folder"
 "#;
 
+/// The sources of the recipes: a template is initialised again after a change.
+const SOURCES: [&str; 3] = [include_str!("postgres.rs"), include_str!("mariadb.rs"), include_str!("registry.rs")];
+
 /// Sets the user that a command runs as.
 pub type AsUser<'a> = &'a dyn Fn(&mut Command);
 
@@ -81,8 +84,7 @@ struct Guard {
 impl Engine {
     /// Starts an empty server with additional arguments. The data folder is a copy of a template initialised once.
     pub fn start(recipe: &'static Recipe, arguments: &[&str]) -> Self {
-        let state =
-            hash_of(((recipe.version)(), owner(recipe), include_str!("postgres.rs"), include_str!("mariadb.rs")));
+        let state = hash_of(((recipe.version)(), owner(recipe), SOURCES));
         let template = made_once(recipe.name, state, |made| {
             let folder = new_folder(recipe);
             (recipe.initialise)(&folder, &|command| become_user(recipe, command));
@@ -104,6 +106,10 @@ impl Engine {
 
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn log(&self) -> String {
@@ -196,7 +202,7 @@ pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
     let found = std::env::split_paths(&path).chain(folders.iter().cloned()).map(|folder| folder.join(name));
     found.into_iter().find(|program| program.is_file()).unwrap_or_else(|| {
         panic!(
-            "{name} is not installed, and the tests start their own database server with it; install it with \
+            "{name} is not installed, and the tests start their own server with it; install it with \
              `apt-get install --no-install-recommends {package}` or by running tests/run"
         )
     })

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs::testing::database::{Sql, sql};
+use bbs::testing::database::{Database, Dialect, Sql, sql};
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
 use bbs_encryption::Keyring;
 use serde_json::{Map, Value};
 
-use super::database::{Kind, TestDatabase};
+use super::database::{Kind, TestDatabase, execute, texts};
 
 pub const VERSION: u64 = 1_722_634_733;
 pub const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
@@ -129,6 +129,28 @@ pub async fn write_tables_to(database: &TestDatabase) {
     }
     tx.commit().await.expect("the tables are made");
     opened.close().await;
+}
+
+/// Copies the rows of a table under random process guids, until it has `rows`. `columns` are those besides the process guid.
+pub async fn multiply(database: &Database, table: &str, columns: &[&str], rows: u64) {
+    let guid = match database.dialect() {
+        Dialect::Sqlite => "lower(hex(randomblob(16)))",
+        Dialect::Postgres => "md5(random()::text || clock_timestamp()::text || process_guid)",
+        Dialect::Mysql => "MD5(CONCAT(RAND(), UUID(), process_guid))",
+    };
+    let columns = columns.join(", ");
+    let mut filled = texts(database, &format!("SELECT process_guid FROM {table}")).await.len() as u64;
+    while filled < rows {
+        let more = filled.min(rows - filled);
+        execute(
+            database,
+            &format!(
+                "INSERT INTO {table} (process_guid, {columns}) SELECT {guid}, {columns} FROM {table} LIMIT {more}"
+            ),
+        )
+        .await;
+        filled += more;
+    }
 }
 
 fn insert(table: &str, rows: &[Map<String, Value>]) -> Sql {

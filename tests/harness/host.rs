@@ -91,6 +91,14 @@ impl Installation {
         text(&output.stdout)
     }
 
+    /// The data version of the database.
+    #[track_caller]
+    pub fn data_version(&self) -> u64 {
+        let status = self.succeed(&["migrate", "status", "--json"]);
+        let status: Value = serde_json::from_str(&status).expect("the status is JSON");
+        status["found"]["versioned"]["current"].as_u64().expect("the database has a version")
+    }
+
     /// Starts `bbs serve` and waits until it serves.
     #[track_caller]
     pub fn serve(&self) -> Host {
@@ -204,6 +212,12 @@ impl Host {
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
+        self.child.wait().expect("the host can be waited for")
+    }
+
+    /// Waits until the host has ended.
+    #[track_caller]
+    pub fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().expect("the host can be waited for")
     }
 

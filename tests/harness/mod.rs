@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod bosh;
 pub mod certificates;
+pub mod console;
 pub mod database;
 pub mod deployment;
 pub mod diego;
@@ -21,9 +23,11 @@ pub mod mariadb;
 pub mod modules;
 pub mod neighbours;
 pub mod once;
+pub mod packages;
 pub mod ports;
 pub mod postgres;
 pub mod proxy;
+pub mod registry;
 pub mod server;
 pub mod stored;
 pub mod watch;

@@ -76,15 +76,42 @@ pub fn modules_with_greedy() -> PathBuf {
     modules_with("greedy", &["tests/guests/greedy".to_owned()])
 }
 
+/// An add-on of the default modules: a folder with a migration that follows their newest one.
+pub fn migration_add_on() -> PathBuf {
+    add_on("add-on-migration", "sdk/examples/add-colour")
+}
+
+/// The version of [`migration_add_on`].
+pub const ADD_ON_VERSION: u64 = 1_795_000_100;
+
+/// An add-on of the default modules: a folder with a translator that serves API 0.8.
+pub fn translator_add_on() -> PathBuf {
+    add_on("add-on-translator", "sdk/examples/api-0-8")
+}
+
+fn add_on(name: &str, source: &str) -> PathBuf {
+    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain([source]).collect();
+    made_once(name, hash_of_files(&sources), |folder| {
+        let request = BuildRequest::added(vec![workspace().join(source)], folder, vec![modules()]);
+        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    })
+}
+
+/// Copies a folder of modules into another one, which is created if it does not exist.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the target folder can be made");
+    for file in files_of(from).iter().filter(|file| !file.ends_with(".done")) {
+        let name = file.file_name().expect("a file has a name");
+        std::fs::copy(file, to.join(name)).expect("the target folder can be written");
+    }
+}
+
 fn modules_with(name: &str, crates: &[String]) -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(crates.iter().map(String::as_str)).collect();
     made_once(name, hash_of_files(&sources), |folder| {
-        for file in files_of(&modules()).iter().filter(|file| !file.ends_with(".done")) {
-            let name = file.file_name().expect("a file has a name");
-            std::fs::copy(file, folder.join(name)).expect("the target folder can be written");
-        }
+        copy_folder(&modules(), folder);
         let crates = crates.iter().map(|path| workspace().join(path)).collect();
-        let request = BuildRequest::added(crates, folder);
+        let request = BuildRequest::added(crates, folder, Vec::new());
         build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::http_client;
-use crate::harness::modules::modules;
+use crate::harness::modules::{copy_folder, modules};
 
 fn installation() -> Installation {
     Installation::new(&modules(), Kind::Sqlite)
@@ -62,10 +62,7 @@ fn versions_above_a_pin_are_listed_as_not_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pinned_release_stands_for_a_data_and_an_api_version() {
     let folder = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(modules()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
-    }
+    copy_folder(&modules(), folder.path());
     let releases = "[[release]]\nname = \"older\"\ndata = 1772581987\napi = \"0.10\"\n";
     std::fs::write(folder.path().join("releases.toml"), releases).unwrap();
     let installation = Installation::new(folder.path(), Kind::Sqlite).set("pin_release", "older");
@@ -83,7 +80,7 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
         (installation.set("pin_api_version", "0.10"), "leave out either `pin_release`"),
         (
             Installation::new(folder.path(), Kind::Sqlite).set("pin_release", "newer"),
-            "has no release \"newer\": it has older",
+            "the modules have no release \"newer\": they have older",
         ),
     ] {
         let output = installation.run(&["serve"]);

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
 
-use crate::harness::modules::{authors_target, guest, guests, modules, sandbox};
+use crate::harness::modules::{authors_target, copy_folder, guest, guests, modules, sandbox};
 use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
@@ -48,14 +48,6 @@ fn sdk() -> String {
     workspace().join("sdk").display().to_string()
 }
 
-fn copy_of_modules(folder: &Path) {
-    std::fs::create_dir(folder).unwrap();
-    for file in std::fs::read_dir(modules()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
-    }
-}
-
 #[test]
 fn a_new_migration_is_tested_built_checked_and_listed_last() {
     let work = tempfile::tempdir().unwrap();
@@ -64,7 +56,7 @@ fn a_new_migration_is_tested_built_checked_and_listed_last() {
     succeed(cargo_test(&work.path().join("add-colour")));
 
     let folder = work.path().join("modules");
-    copy_of_modules(&folder);
+    copy_folder(&modules(), &folder);
     let before = Catalog::load(&folder, &sandbox()).unwrap();
     succeed(module(work.path(), &["build", "add-colour", "--into", "modules"]));
     let after = Catalog::load(&folder, &sandbox()).unwrap();
@@ -102,7 +94,7 @@ fn a_new_translator_is_tested_and_built() {
 fn translator_of_a_missing_event_stream_fails_the_check_and_is_not_added() {
     let work = tempfile::tempdir().unwrap();
     for folder in ["modules", "shipped"] {
-        copy_of_modules(&work.path().join(folder));
+        copy_folder(&modules(), &work.path().join(folder));
     }
     // The default versions are those beside the oldest one of `modules`.
     succeed(module(work.path(), &["new", "no-zones", "--translator", "--sdk", &sdk()]));
@@ -127,7 +119,7 @@ fn new_does_not_overwrite_an_existing_folder() {
 fn a_migration_older_than_the_newest_is_not_built_into_a_folder() {
     let work = tempfile::tempdir().unwrap();
     let things = workspace().join("tests/guests/things").display().to_string();
-    copy_of_modules(&work.path().join("modules"));
+    copy_folder(&modules(), &work.path().join("modules"));
     let before = std::fs::read(work.path().join("modules/catalog.toml")).unwrap();
     let words = ["migration 50 is older than", "give it a later version"];
     refused(module(work.path(), &["build", &things, "--into", "modules"]), &words);

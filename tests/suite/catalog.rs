@@ -1,5 +1,8 @@
 //! The refusals of a modules directory, with real components: each error names the file and says what to do.
 
+mod add_ons;
+mod signatures;
+
 use std::path::Path;
 use std::process::Command;
 

@@ -62,11 +62,6 @@ fn fail(installation: &Installation, arguments: &[&str]) -> String {
     text(&output)
 }
 
-fn version(installation: &Installation) -> u64 {
-    let status: Value = serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).unwrap();
-    status["found"]["versioned"]["current"].as_u64().unwrap()
-}
-
 on_each_database!(running_migration_is_paused_resumed_throttled_and_watched);
 async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
     let installation = at_oldest(kind).await.set("migration_units_per_second", 1);
@@ -123,7 +118,7 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
         pause().await;
     }
     assert!(down.wait().unwrap().success());
-    assert_eq!(version(&installation), OLDEST);
+    assert_eq!(installation.data_version(), OLDEST);
 }
 
 #[tokio::test]
@@ -167,13 +162,13 @@ async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
     let installation = taken_over(kind).await;
     let command = installation.command(&["serve", "--rollback-on-drain-to-version", &VERSION.to_string()]);
     let host = Host::start(command, "serving");
-    assert!(version(&installation) > VERSION);
+    assert!(installation.data_version() > VERSION);
     assert!(host.terminate().success());
-    assert_eq!(version(&installation), VERSION);
+    assert_eq!(installation.data_version(), VERSION);
     // A rollback version above the served one requires no rollback.
     let installation = installation.set("rollback_on_drain_to_version", NEWEST).set("pin_data_version", BELOW_NEWEST);
     assert!(installation.serve().terminate().success());
-    assert_eq!(version(&installation), BELOW_NEWEST);
+    assert_eq!(installation.data_version(), BELOW_NEWEST);
 }
 
 on_each_database!(interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting);
@@ -188,7 +183,7 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
     host.signal("TERM");
     unavailable_until(&host, waits_for("rate")).await;
     assert!(!host.terminate().success(), "the second signal ends it");
-    assert!(version(&installation) > VERSION);
+    assert!(installation.data_version() > VERSION);
 
     let other = installation.set("rollback_on_drain_to_version", Value::Null);
     let output = fail(&other, &["serve"]);
@@ -196,7 +191,87 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
     let same = rolling_back(other).set("migration_units_per_second", Value::Null);
     let finished = same.run(&["serve"]);
     assert!(finished.status.success(), "{}", text(&finished));
-    assert_eq!(version(&same), OLDEST);
+    assert_eq!(same.data_version(), OLDEST);
+}
+
+on_each_database!(drain_migrates_down_and_returns_once_the_host_has_ended);
+async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
+    let installation = taken_over(kind).await.set("rollback_on_drain_to_version", VERSION);
+    let mut host = installation.serve();
+    let drained = installation.run(&["drain"]);
+    assert!(drained.status.success() && drained.stdout == b"The host has ended.\n", "{}", text(&drained));
+    assert!(text(&drained).contains("\nended\n"), "no progress was shown: {}", text(&drained));
+    assert_eq!(installation.data_version(), VERSION);
+    assert!(host.wait().success());
+    assert_eq!(installation.succeed(&["drain"]), "No host is running with this configuration.\n");
+}
+
+#[tokio::test]
+async fn drain_without_a_rollback_ends_the_host() {
+    let installation = taken_over(Kind::Sqlite).await;
+    let mut host = installation.serve();
+    let reports = installation.succeed(&["drain", "--json"]);
+    let last: Value = serde_json::from_str(reports.lines().last().unwrap()).unwrap();
+    assert_eq!(last["progress"]["phase"], "ended");
+    assert!(host.wait().success());
+    assert_eq!(installation.data_version(), NEWEST);
+}
+
+#[tokio::test]
+async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
+    let master = taken_over(Kind::Sqlite).await;
+    let standby = Installation::on(master.database.clone(), &modules::modules());
+    let serving = master.serve();
+    let mut waiting = standby.command(&["serve"]).stderr(std::process::Stdio::null()).spawn().unwrap();
+    while standby.succeed(&["drain"]) != "The host has ended.\n" {
+        pause().await;
+    }
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(crate::harness::http_client().post(serving.url("/v1/ping")).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
+    let installation = taken_over(Kind::Sqlite).await;
+    assert!(installation.serve().terminate().success(), "it migrates without the limit below");
+    let throttled = installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1);
+    let host = throttled.serve();
+    let draining = throttled.command(&["drain"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    unavailable_until(&host, waits_for("rate")).await;
+    host.kill();
+    let drained = draining.wait_with_output().unwrap();
+    assert!(!drained.status.success() && text(&drained).contains("start it again"), "{}", text(&drained));
+    let installation = throttled.set("migration_units_per_second", Value::Null);
+    assert!(installation.run(&["serve"]).status.success());
+    assert_eq!(installation.data_version(), OLDEST);
+}
+
+#[tokio::test]
+async fn drain_fails_with_the_reason_if_the_rollback_does() {
+    let installation = taken_over(Kind::Sqlite).await.set("rollback_on_drain_to_version", OLDEST);
+    let host = installation.serve();
+    let opened = installation.database.open().await;
+    crate::harness::database::execute(&opened, "UPDATE desired_lrps SET run_info = 'damaged'").await;
+    opened.close().await;
+    let drained = fail(&installation, &["drain"]);
+    assert!(drained.contains("the host failed while it was ending"), "{drained}");
+    assert!(!host.wait_for_end().0.success());
+}
+
+#[tokio::test]
+async fn sigquit_ends_a_rollback_and_releases_the_lock() {
+    let installation = taken_over(Kind::Sqlite).await;
+    assert!(installation.serve().terminate().success(), "it migrates without the limit below");
+    let installation = installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1);
+    let host = installation.serve();
+    host.signal("TERM");
+    unavailable_until(&host, waits_for("rate")).await;
+    host.signal("QUIT");
+    let (ended, output) = host.wait_for_end();
+    assert_eq!(ended.code(), Some(1), "{output}");
+    // The lock is free: the command does not wait for a lease to expire.
+    let installation = installation.set("migration_units_per_second", Value::Null);
+    installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
 }
 
 #[tokio::test]

@@ -222,10 +222,7 @@ async fn simulated_cells_run_tasks_and_what_runs_bin_false_fails() {
 on_each_database!(a_new_migration_runs_at_the_next_start_of_the_same_host);
 async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
     let built = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(modules::modules()).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), built.path().join(entry.file_name())).unwrap();
-    }
+    modules::copy_folder(&modules::modules(), built.path());
     let installation = Installation::new(built.path(), kind);
     assert!(installation.serve().terminate().success());
     let before = status(&installation);

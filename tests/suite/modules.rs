@@ -12,7 +12,7 @@ use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules::{guest, modules, modules_with_split, sandbox};
+use crate::harness::modules::{copy_folder, guest, modules, modules_with_split, sandbox};
 use crate::harness::{bbs, http_client};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
@@ -24,11 +24,7 @@ struct Workbench(tempfile::TempDir);
 impl Workbench {
     fn new() -> Self {
         let bench = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(bench.modules()).unwrap();
-        for file in std::fs::read_dir(modules()).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), bench.modules().join(file.file_name())).unwrap();
-        }
+        copy_folder(&modules(), &bench.modules());
         bench
     }
 

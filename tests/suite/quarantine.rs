@@ -190,7 +190,7 @@ async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     assert_contains(
         &stderr_of(&refused),
-        &["has no migration 1795000200-image-credentials; name its file with --module"],
+        &["have no migration 1795000200-image-credentials; name its file with --module"],
     );
 }
 

@@ -40,10 +40,6 @@ fn status(installation: &Installation) -> Value {
     serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).expect("status prints JSON")
 }
 
-fn version(installation: &Installation) -> u64 {
-    status(installation)["found"]["versioned"]["current"].as_u64().expect("a version")
-}
-
 /// An installation on a database that Diego's BBS wrote and no host has opened.
 async fn diegos(kind: Kind) -> Installation {
     let installation = Installation::new(&modules::modules(), kind);

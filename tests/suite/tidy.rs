@@ -15,6 +15,8 @@ const LONGEST_FUNCTION: usize = 70;
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
     ("hyper", &["http"]),
+    ("minisign", &["signatures"]),
+    ("oci_client", &["modules"]),
     ("prometheus_client", &["metrics"]),
     ("sea_query", &["database", "keys", "lock", "migrate", "store", "rows"]),
     ("sqlx", &["database"]),

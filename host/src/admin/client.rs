@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 
 use super::{Command, Reply, Report};
+use crate::reload::ReloadReport;
 
 /// Why the admin socket gave no report.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,8 @@ pub enum AdminClientError {
         "the host sent a reply that this command does not understand; use the `bbs` of the version that is running"
     )]
     Foreign(#[source] serde_json::Error),
+    #[error("the host sent the reply to another command; try again")]
+    Unexpected,
     #[error("the host refused: {0}")]
     Refused(String),
 }
@@ -66,11 +69,27 @@ impl AdminClient {
     /// # Errors
     /// If the connection breaks, the reply cannot be parsed, or the host refused the command.
     pub async fn next(&mut self) -> Result<Option<Report>, AdminClientError> {
-        let Some(line) = self.replies.next_line().await.map_err(AdminClientError::Broken)? else { return Ok(None) };
-        match serde_json::from_str(&line).map_err(AdminClientError::Foreign)? {
-            Reply::Report(report) => Ok(Some(report)),
-            Reply::Refused(why) => Err(AdminClientError::Refused(why)),
+        match self.reply().await? {
+            None => Ok(None),
+            Some(Reply::Report(report)) => Ok(Some(report)),
+            Some(other) => Err(unexpected(other)),
         }
+    }
+
+    /// Returns the result of [`Command::Reload`].
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub async fn reloaded(&mut self) -> Result<ReloadReport, AdminClientError> {
+        match self.reply().await?.ok_or(AdminClientError::Ended)? {
+            Reply::Reloaded(report) => Ok(report),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    async fn reply(&mut self) -> Result<Option<Reply>, AdminClientError> {
+        let Some(line) = self.replies.next_line().await.map_err(AdminClientError::Broken)? else { return Ok(None) };
+        serde_json::from_str(&line).map(Some).map_err(AdminClientError::Foreign)
     }
 
     /// Returns the first report; for commands that have one.
@@ -79,5 +98,13 @@ impl AdminClient {
     /// As [`next`](Self::next), and [`AdminClientError::Ended`] if the host closed the connection before it replied.
     pub async fn answer(&mut self) -> Result<Report, AdminClientError> {
         self.next().await?.ok_or(AdminClientError::Ended)
+    }
+}
+
+/// The error of a reply that is none to the command.
+fn unexpected(reply: Reply) -> AdminClientError {
+    match reply {
+        Reply::Refused(why) => AdminClientError::Refused(why),
+        Reply::Report(_) | Reply::Reloaded(_) => AdminClientError::Unexpected,
     }
 }

@@ -1,5 +1,6 @@
 //! The server side: creates the socket for the host's own user, executes commands, and removes the socket at the end.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -7,14 +8,18 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 
 use super::{Command, Host, Reply};
+use crate::progress::Snapshot;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest command in bytes; every command is far shorter.
 const LONGEST_LINE: u64 = 4096;
 /// How long a client may take to send its command after it has connected.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the last reply of a host that ends may take; more than [`WATCH_INTERVAL`].
+const LAST_REPLY: Duration = Duration::from_secs(2);
 
 /// Why the admin socket could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +42,19 @@ pub enum AdminError {
 pub struct Socket {
     path: PathBuf,
     server: tokio::task::JoinHandle<()>,
+    /// Ends when no client is being answered.
+    answered: mpsc::Receiver<Infallible>,
+}
+
+/// The clients that are still being answered after the socket was closed.
+#[derive(Debug)]
+pub struct RemainingClients(mpsc::Receiver<Infallible>);
+
+impl RemainingClients {
+    /// Waits until they have their last reply; not long for one that does not read it.
+    pub async fn served(mut self) {
+        let _ = tokio::time::timeout(LAST_REPLY, self.0.recv()).await;
+    }
 }
 
 impl Socket {
@@ -60,8 +78,15 @@ impl Socket {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
         // A client may have connected between `bind` and `set_permissions`, so each connection's user is checked as well.
         let owner = std::fs::metadata(path).map_err(failed)?.uid();
-        let server = tokio::spawn(serve(listener, owner, host));
-        Ok(Self { path: path.to_owned(), server })
+        let (answering, answered) = mpsc::channel(1);
+        let server = tokio::spawn(serve(listener, owner, host, answering));
+        Ok(Self { path: path.to_owned(), server, answered })
+    }
+
+    /// Closes and removes the socket; clients that are connected are still answered.
+    pub fn close(mut self) -> RemainingClients {
+        let (_, none) = mpsc::channel(1);
+        RemainingClients(std::mem::replace(&mut self.answered, none))
     }
 }
 
@@ -73,13 +98,16 @@ impl Drop for Socket {
     }
 }
 
-async fn serve(listener: UnixListener, owner: u32, host: Host) {
+async fn serve(listener: UnixListener, owner: u32, host: Host, answering: mpsc::Sender<Infallible>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let host = host.clone();
-                // A client that disconnects early is no fault of the host's.
-                tokio::spawn(async move { answer(stream, owner, &host).await.ok() });
+                let (host, answering) = (host.clone(), answering.clone());
+                tokio::spawn(async move {
+                    // A client that disconnects early is no fault of the host's.
+                    let _ = answer(stream, owner, &host).await;
+                    drop(answering);
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection on the admin socket; trying again");
@@ -101,10 +129,18 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
         Ok(command) => command,
         Err(error) => return say(&mut stream, &Reply::Refused(format!("this is not a command: {error}"))).await,
     };
-    say(&mut stream, &host.execute(command)).await?;
-    while command == Command::Watch && !host.progress.snapshot().is_over() {
+    say(&mut stream, &host.execute(command).await).await?;
+    let has_more = |last: &Snapshot| match command {
+        Command::Watch => !last.is_over(),
+        Command::Drain => !last.has_ended(),
+        _ => false,
+    };
+    let mut last = host.progress.snapshot();
+    while has_more(&last) {
         tokio::time::sleep(WATCH_INTERVAL).await;
-        say(&mut stream, &Reply::Report(host.report())).await?;
+        let report = host.report();
+        last = report.progress.clone();
+        say(&mut stream, &Reply::Report(report)).await?;
     }
     Ok(())
 }

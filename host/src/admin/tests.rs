@@ -18,9 +18,12 @@ struct Running {
 
 impl Running {
     async fn new() -> Self {
+        Self::of(Host::default()).await
+    }
+
+    async fn of(host: Host) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
-        let host = Host::default();
         let socket = Socket::open(&path, host.clone()).await.unwrap();
         Self { host, path, socket: Some(socket), _folder: folder }
     }
@@ -53,6 +56,13 @@ async fn commands_report_and_change_the_throttle() {
     let limited = running.ask(Command::Rate { units_per_second: Some(500) }).await.unwrap();
     assert_eq!(limited.throttle.units_per_second, Some(500));
     assert_eq!(running.ask(Command::Rate { units_per_second: None }).await.unwrap().throttle.units_per_second, None);
+}
+
+#[tokio::test]
+async fn command_cannot_be_drained() {
+    let running = Running::new().await;
+    let refused = running.ask(Command::Drain).await.unwrap_err().to_string();
+    assert!(refused.contains("interrupt it"), "{refused}");
 }
 
 #[tokio::test]
@@ -144,4 +154,23 @@ async fn invalid_commands_are_refused() {
     let endless = running.say(&"x".repeat(5_000)).await;
     assert!(!endless.contains("report"), "{endless}");
     running.ask(Command::Status).await.unwrap();
+}
+
+#[tokio::test]
+async fn reload_returns_what_has_changed_or_why_nothing_has() {
+    let (reload, mut requests) = crate::reload::queue();
+    let control = Control { shutdown: Shutdown::default(), reload };
+    let running = Running::of(Host { control: Some(control), ..Host::default() }).await;
+    let report = ReloadReport { added: vec!["one.wasm".to_owned()], migrates_to: Some(7), ..ReloadReport::default() };
+    let ask = async || AdminClient::ask(&running.path, Command::Reload).await?.reloaded().await;
+    let (changed, ()) =
+        tokio::join!(ask(), async { requests.next().await.send(Ok(report.clone())).expect("the socket waits") });
+    assert_eq!(changed.unwrap(), report);
+    let (failed, ()) = tokio::join!(ask(), async {
+        requests.next().await.send(Err("it is not signed".to_owned())).expect("the socket waits");
+    });
+    assert_eq!(failed.unwrap_err().to_string(), "the host refused: it is not signed");
+    let command = Running::new().await;
+    let refused = AdminClient::ask(&command.path, Command::Reload).await.unwrap().reloaded().await.unwrap_err();
+    assert!(refused.to_string().contains("a command of `bbs` runs, no host"), "{refused}");
 }

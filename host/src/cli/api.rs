@@ -1,6 +1,6 @@
 //! `bbs api`: what a host with a folder of modules serves to its clients.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
@@ -9,8 +9,10 @@ use serde::Serialize;
 use crate::api::{self, NATIVE, routes, served_until};
 use crate::config::{Config, found_modules};
 use crate::modules::TranslatorModule;
+use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::{ApiVersion, Translate, Verb};
+use crate::signatures::TrustedKeys;
 use crate::startup;
 
 /// Show the versions of the API that a host serves.
@@ -87,17 +89,21 @@ impl ApiCommand {
 
 impl VersionsCommand {
     fn run(self) -> anyhow::Result<()> {
-        let (folder, pin, sandbox) = match (&self.config, self.modules) {
-            (Some(config), _) => {
+        let (catalog, pin) = match &self.config {
+            Some(config) => {
                 let mut config = Config::read(config)?;
-                startup::pin_release(&mut config)?;
-                let sandbox = startup::sandbox(&config)?;
-                (config.modules_dir, config.pin_api_version, sandbox)
+                let (folders, sandbox) = (config.module_folders()?, startup::sandbox(&config)?);
+                let catalog = startup::load_catalog(&folders, &config.trusted_keys, &sandbox)?;
+                startup::pin_release(&mut config, &catalog)?;
+                (catalog, config.pin_api_version)
             }
-            (None, Some(folder)) => (folder, None, Arc::new(Sandbox::new(Limits::default(), None)?)),
-            (None, None) => (found_modules()?, None, Arc::new(Sandbox::new(Limits::default(), None)?)),
+            None => {
+                let folder = self.modules.map_or_else(found_modules, Ok)?;
+                let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+                (startup::load_catalog(&[folder], &TrustedKeys::default(), &sandbox)?, None)
+            }
         };
-        let versions = summaries(&folder, pin.as_deref(), &sandbox)?;
+        let versions = summaries(&catalog, pin.as_deref())?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&versions)?);
         } else {
@@ -108,9 +114,8 @@ impl VersionsCommand {
 }
 
 /// The versions, newest first, and then side shapes.
-fn summaries(folder: &Path, pin: Option<&str>, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<VersionSummary>> {
-    let catalog = startup::load_catalog(folder, sandbox)?;
-    let served = api::served(startup::translators(&catalog), pin)?;
+fn summaries(catalog: &Catalog, pin: Option<&str>) -> anyhow::Result<Vec<VersionSummary>> {
+    let served = api::served(startup::translators(catalog), pin)?;
     let (line, sides): (Vec<_>, Vec<_>) =
         catalog.translators().iter().partition(|module| module.manifest().serves.side.is_none());
     let native_methods = routes().map(|route| MethodSummary {

@@ -238,7 +238,7 @@ async fn bring_part(
     intent: Intent,
     most: Option<u64>,
 ) -> anyhow::Result<(RunOutcome, usize)> {
-    let _admin = prepared.open_admin().await?;
+    let _admin = prepared.open_admin(None).await?;
     let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
     if matches!(progressed, RunOutcome::Done(_)) {
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;

@@ -1,12 +1,20 @@
-//! `bbs module`: the commands of a migration author. Owns arguments and output; the work on modules is in `modules`.
+//! `bbs module`: the commands of a migration author, and of an operator who carries modules from one machine to another. Owns
+//! arguments and output; the work on modules is in `modules`.
 
 mod add;
 mod build;
+mod bundle;
 mod check;
 mod compile;
 mod inspect;
 mod new;
+mod pull;
+mod push;
+mod registry;
+mod reload;
 mod replay;
+mod sign;
+mod verify;
 
 use clap::{Args, Subcommand};
 
@@ -20,8 +28,12 @@ use clap::{Args, Subcommand};
 ///   bbs module build add-colour --into modules
 ///   bbs module check modules
 ///
-/// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is not rebuilt. Where a
-/// module arrives as a finished file, `bbs module add FILE.wasm --into modules` takes the place of the third step.
+/// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is not rebuilt. A host that
+/// runs already takes them up with `bbs module reload`. Where a module arrives as a finished file, `bbs module add
+/// FILE.wasm --into modules` takes the place of the third step.
+/// A whole folder is carried to another machine as one file by `bbs module bundle`, or through an OCI registry by
+/// `bbs module push` and `bbs module pull`. `bbs module sign` signs it, so that hosts can verify who made it. A BOSH release
+/// with the module, for a host that is deployed with BOSH, is written by `bbs module new add-colour --bosh`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct ModuleCommand {
@@ -37,14 +49,20 @@ enum ModuleAction {
     Compile(compile::CompileCommand),
     Check(check::CheckCommand),
     Inspect(inspect::InspectCommand),
+    Verify(verify::VerifyCommand),
+    Bundle(bundle::BundleCommand),
+    Push(push::PushCommand),
+    Pull(pull::PullCommand),
+    Reload(reload::ReloadCommand),
     Replay(replay::ReplayCommand),
+    Sign(sign::SignCommand),
 }
 
 impl ModuleCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// A module cannot be read, built or compiled, or a check finds a fault.
+    /// A module cannot be read, built, compiled or carried, or a check finds a fault.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
             ModuleAction::New(command) => command.run(),
@@ -53,7 +71,13 @@ impl ModuleCommand {
             ModuleAction::Compile(command) => command.run().await,
             ModuleAction::Check(command) => command.run(),
             ModuleAction::Inspect(command) => command.run(),
+            ModuleAction::Verify(command) => command.run().await,
+            ModuleAction::Bundle(command) => command.run(),
+            ModuleAction::Push(command) => command.run().await,
+            ModuleAction::Pull(command) => command.run().await,
+            ModuleAction::Reload(command) => command.run().await,
             ModuleAction::Replay(command) => command.run(),
+            ModuleAction::Sign(command) => command.run(),
         }
     }
 }

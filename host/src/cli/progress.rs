@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::admin::{AdminClient, AdminClientError, Report};
 use crate::progress::{Progress, Snapshot};
 
 const REDRAW: Duration = Duration::from_millis(100);
@@ -29,15 +30,34 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
     }
 }
 
+/// Shows the reports of a running host until it closes the connection, or prints them as JSON. Returns the last one.
+pub(super) async fn follow(host: &mut AdminClient, as_json: bool) -> anyhow::Result<Report> {
+    let mut last = host.answer().await?;
+    let mut screen = Screen::new();
+    loop {
+        if as_json {
+            println!("{}", serde_json::to_string(&last)?);
+        } else {
+            screen.show(&last.progress);
+        }
+        match host.next().await {
+            Ok(Some(report)) => last = report,
+            // A killed host breaks the connection; one that ends closes it.
+            Ok(None) | Err(AdminClientError::Broken(_)) => return Ok(last),
+            Err(other) => return Err(other.into()),
+        }
+    }
+}
+
 /// Standard error; a bar is removed when this is dropped.
-pub(super) enum Screen {
+enum Screen {
     Bar(Box<Bar>),
     Lines(Lines),
 }
 
 /// Output that is no terminal: one line when the phase or the reason for waiting changes, then lines at growing intervals.
 #[derive(Default)]
-pub(super) struct Lines {
+struct Lines {
     last: Option<Printed>,
 }
 
@@ -51,14 +71,14 @@ struct Printed {
 }
 
 /// A bar, with one style for a known total and one without.
-pub(super) struct Bar {
+struct Bar {
     bar: ClearOnDrop,
     counted: ProgressStyle,
     open: ProgressStyle,
 }
 
 impl Screen {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::Lines(Lines::default());
         }
@@ -70,7 +90,7 @@ impl Screen {
         }))
     }
 
-    pub(super) fn show(&mut self, now: &Snapshot) {
+    fn show(&mut self, now: &Snapshot) {
         match self {
             Self::Bar(bar) => {
                 let Bar { bar, counted, open } = &mut **bar;

@@ -32,7 +32,7 @@ pub(super) fn data(base: &Path) -> PathBuf {
 }
 
 /// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other writable folder by default.
-fn bosh(base: &Path) -> Option<PathBuf> {
+pub(super) fn bosh(base: &Path) -> Option<PathBuf> {
     let job = base.strip_prefix(JOBS).ok()?.components().next()?;
     Some(Path::new(DATA).join(job).join("tmp"))
 }
@@ -71,6 +71,60 @@ fn is_own(folder: &Path) -> bool {
     folder.is_dir() && matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(one), Ok(other)) if one == other)
 }
 
+/// A pattern of folders that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleFoldersError {
+    /// It is no pattern.
+    #[error("`modules_dirs` has {}, which is no pattern of folders; correct it at the place named below", .pattern.display())]
+    Pattern {
+        /// As configured.
+        pattern: PathBuf,
+        /// The reason.
+        source: glob::PatternError,
+    },
+    /// A folder of it cannot be read.
+    #[error("`modules_dirs` has {}, of which a folder cannot be read; check its permissions", .pattern.display())]
+    Read {
+        /// As configured.
+        pattern: PathBuf,
+        /// The reason.
+        source: glob::GlobError,
+    },
+}
+
+/// The folders of modules: the host's own, then those that the patterns match, in alphabetic order of each; each folder once. A
+/// pattern may match none; a path without a wildcard is a folder also if it does not exist.
+///
+/// # Errors
+/// A pattern cannot be used.
+pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, ModuleFoldersError> {
+    let mut folders = vec![own.to_owned()];
+    let mut add = |folder: PathBuf| {
+        let is_same = |other: &PathBuf| match (other.canonicalize(), folder.canonicalize()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => *other == folder,
+        };
+        if !folders.iter().any(is_same) {
+            folders.push(folder);
+        }
+    };
+    for pattern in patterns {
+        let Some(text) = pattern.to_str().filter(|text| text.contains(['*', '?', '['])) else {
+            add(pattern.clone());
+            continue;
+        };
+        let matches =
+            glob::glob(text).map_err(|source| ModuleFoldersError::Pattern { pattern: pattern.clone(), source })?;
+        for found in matches {
+            let folder = found.map_err(|source| ModuleFoldersError::Read { pattern: pattern.clone(), source })?;
+            if folder.is_dir() {
+                add(folder);
+            }
+        }
+    }
+    Ok(folders)
+}
+
 /// The folder beside the modules folder in which a package ships the output of `bbs module compile`.
 pub fn shipped_module_cache(modules: &Path) -> PathBuf {
     modules.with_file_name(MODULE_CACHE)
@@ -102,6 +156,21 @@ mod tests {
         assert_eq!(module_caches(Path::new("/srv/data")).last(), Some(&PathBuf::from("/srv/data/module-cache")));
         let job = Path::new("/var/vcap/data/bbs/tmp");
         assert_eq!(module_caches(job), [job.join("module-cache")]);
+    }
+
+    #[test]
+    fn patterns_of_module_folders_are_expanded_in_order_and_each_folder_is_named_once() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for folder in ["b/bbs-modules", "a/bbs-modules", "host"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        std::fs::create_dir(at("c")).unwrap();
+        std::fs::write(at("c/bbs-modules"), "a file").unwrap();
+        let patterns = [at("*/bbs-modules"), at("none-*"), at("b/../host"), at("b/bbs-modules"), at("absent")];
+        let expanded = expand(&at("host"), &patterns).unwrap();
+        assert_eq!(expanded, ["host", "a/bbs-modules", "b/bbs-modules", "absent"].map(at));
+        assert!(matches!(expand(&at("host"), &[at("a/**b")]), Err(ModuleFoldersError::Pattern { .. })));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 19] = [
+pub(super) const OURS: [&str; 22] = [
+    "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
     "data_dir",
@@ -15,12 +16,14 @@ pub(super) const OURS: [&str; 19] = [
     "migration_units_per_second",
     "module_cache_dir",
     "modules_dir",
+    "modules_dirs",
     "on_unreadable",
     "pin_api_version",
     "pin_data_version",
     "pin_release",
     "replay_dir",
     "rollback_on_drain_to_version",
+    "trusted_keys",
     "update_max_in_flight",
 ];
 

@@ -291,3 +291,30 @@ fn debug_output_and_errors_have_no_secrets() {
     let said = format!("{error} {error:?} {}", std::error::Error::source(&error).unwrap());
     assert!(!said.contains("hunter") && said.contains("tcp"), "{said}");
 }
+
+#[test]
+fn trusted_keys_and_accepted_catalogs_are_read() {
+    let key = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+    let keys = format!(r#""trusted_keys":{{"bbs":["{key}"],"colours":null}},"accept_older_catalogs":["colours"]"#);
+    let config = read(&with(&keys)).unwrap();
+    assert!(!config.trusted_keys.is_empty());
+    assert_eq!(config.accept_older_catalogs, ["colours"]);
+    for none in [SMALLEST, &with(r#""trusted_keys":null,"accept_older_catalogs":null"#), &with(r#""trusted_keys":{}"#)]
+    {
+        let config = read(none).unwrap();
+        assert!(config.trusted_keys.is_empty() && config.accept_older_catalogs.is_empty());
+    }
+    for (keys, named, part) in [
+        (format!(r#""trusted_keys":{{"bbs":["{key}","{key}x"]}}"#), "trusted_keys", "number 2 of the keys for \"bbs\""),
+        (r#""trusted_keys":{"bbs":[null]}"#.to_owned(), "trusted_keys", "number 1 of the keys for \"bbs\""),
+        (r#""trusted_keys":{"BBS":[]}"#.to_owned(), "trusted_keys", "\"BBS\" is not the name of a catalog"),
+        (r#""accept_older_catalogs":["a b"]"#.to_owned(), "accept_older_catalogs", "\"a b\" is not the name"),
+    ] {
+        match read(&with(&keys)) {
+            Err(ConfigError::Catalogs { key, source }) => {
+                assert!(key == named && source.to_string().contains(part), "{key}: {source}");
+            }
+            other => panic!("{keys}: {other:?}"),
+        }
+    }
+}

@@ -42,7 +42,10 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
     let lock = service.lock_key(&info.process_guid).await;
-    let first = retry(|| insert(store, &lrp)).await?;
+    let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
+        Err(DomainError::Exists) => retry(|| insert(store, &lrp, Leftovers::Possible)).await?,
+        first => first?,
+    };
     service.publish_desired_lrp(None, Some(lrp), trace_id);
     for adopted in first.adopted {
         announce(service, Some(adopted), Cause::Other, trace_id);
@@ -66,23 +69,37 @@ struct FirstInstances {
     adopted: Vec<ChangedSlot>,
 }
 
-/// Inserts the desired LRP with the first batch of its instances. Usually there are none yet; but a container remains when its
-/// desired LRP is removed, until its cell has stopped it.
-async fn insert(store: &Store, lrp: &DesiredLrp) -> Result<FirstInstances, DomainError> {
+/// Whether managed instances of a new desired LRP may exist already. Usually none do; but a container remains when its desired
+/// LRP is removed, until its cell has stopped it.
+#[derive(Debug, Clone, Copy)]
+enum Leftovers {
+    /// An existing instance fails the insertion with `Exists`. Other containers keep the definition that they were started
+    /// with: evacuating and suspect ones, and those at indices that are not desired any more.
+    None,
+    /// Existing instances become instances of the new desired LRP.
+    Possible,
+}
+
+/// Inserts the desired LRP with the first batch of its instances.
+async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<FirstInstances, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
-    let (remaining, are_complete) = writer.slots(&info.process_guid).await?;
-    let has_none = remaining.is_empty() && are_complete;
     let first = 0..info.instances.min(instances::BATCH_SIZE);
     let desired = new_instances(info);
-    let adopted = instances::adopt(&mut writer, remaining, &info.definition_id).await?;
-    let created = match has_none {
-        true => instances::insert_new(&mut writer, &desired, first).await?,
-        false => instances::insert(&mut writer, &desired, first).await?,
+    let inserted = match leftovers {
+        Leftovers::None => {
+            let created = instances::insert_new(&mut writer, &desired, first).await?;
+            FirstInstances { created, adopted: Vec::new() }
+        }
+        Leftovers::Possible => {
+            let adopted = instances::adopt(&mut writer, &info.process_guid, &info.definition_id).await?;
+            let created = instances::insert(&mut writer, &desired, first).await?;
+            FirstInstances { created, adopted }
+        }
     };
     writer.commit().await?;
-    Ok(FirstInstances { created, adopted })
+    Ok(inserted)
 }
 
 fn new_instances(info: &SchedulingInfo) -> DesiredInstances {

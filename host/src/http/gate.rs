@@ -1,7 +1,7 @@
 //! The gate: until this host is the master of a database at the right version, every request is answered with 503,
 //! `Retry-After` and the progress of the work.
 
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::api::Api;
 use crate::progress::{Progress, Snapshot};
@@ -11,19 +11,26 @@ use crate::progress::{Progress, Snapshot};
 pub struct Gate {
     progress: Progress,
     open: Arc<RwLock<Option<Arc<Api>>>>,
-    /// The API behind the closed gate, while calls still hold it.
-    closed: Arc<RwLock<Weak<Api>>>,
+    /// Every API that the gate was open to, while calls still hold it.
+    former: Arc<Mutex<Vec<Weak<Api>>>>,
 }
 
 impl Gate {
     /// A closed gate that answers with this progress.
     pub fn new(progress: Progress) -> Self {
-        Self { progress, open: Arc::default(), closed: Arc::default() }
+        Self { progress, open: Arc::default(), former: Arc::default() }
     }
 
-    /// Opens the gate to this API.
+    /// Opens the gate to this API. Calls that have begun continue with the one of before.
     pub fn open(&self, api: Arc<Api>) {
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(api);
+        let before = self.open.write().unwrap_or_else(PoisonError::into_inner).replace(api);
+        self.remember(before);
+    }
+
+    fn remember(&self, api: Option<Arc<Api>>) {
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.retain(|api| api.strong_count() > 0);
+        former.extend(api.as_ref().map(Arc::downgrade));
     }
 
     /// Ends event streams and rejects new ones; calls continue.
@@ -36,15 +43,16 @@ impl Gate {
     /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail at the fence.
     pub fn close(&self) {
         let api = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(api) = api {
+        if let Some(api) = &api {
             api.end_streams();
-            *self.closed.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&api);
         }
+        self.remember(api);
     }
 
     /// Whether calls that passed the gate before it was closed are still running.
     pub fn has_calls(&self) -> bool {
-        self.closed.read().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
+        let former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.iter().any(|api| api.strong_count() > 0)
     }
 
     /// The number of times that a record was left out of an answer since the gate opened.

@@ -171,7 +171,7 @@ pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Directi
 }
 
 /// The layout at every version of a catalog, oldest first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LayoutHistory {
     layouts: BTreeMap<DataVersion, Layout>,
 }

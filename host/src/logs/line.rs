@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::clock::date_and_time;
 use crate::config::TimeFormat;
 
 const NS: i64 = 1_000_000_000;
-const DAY_S: i64 = 86_400;
 
 /// Lager's levels; the numbers of the variants are those of its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,24 +63,7 @@ impl LagerLine<'_> {
 
 fn rfc3339(now_ns: i64) -> String {
     let (seconds, ns) = (now_ns.div_euclid(NS), now_ns.rem_euclid(NS));
-    let (year, month, day) = date(seconds.div_euclid(DAY_S));
-    let second = seconds.rem_euclid(DAY_S);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ns:09}Z")
-}
-
-/// Year, month and day of a day number since 1970. Years are counted from March, so that a leap day is the last day.
-fn date(days: i64) -> (i64, i64, i64) {
-    const ERA: i64 = 400 * 365 + 97;
-    // Days since 0000-03-01.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+    format!("{}.{ns:09}Z", date_and_time(seconds))
 }
 
 #[cfg(test)]

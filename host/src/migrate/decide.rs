@@ -67,8 +67,9 @@ pub enum Reason {
     )]
     Unversioned { tables: Vec<String> },
     #[error(
-        "the database is at {current}, newer than the {wanted} this host wants: a newer host migrated it. \
-         Use that host's modules, or take the database back with its `bbs migrate down --to {wanted}`"
+        "the database is at {current}, newer than the {wanted} this host wants: a newer host migrated it, or one with an add-on \
+         that is missing here. Put those modules back (`modules_dirs`), or take the database back with them first: \
+         `bbs migrate down --to {wanted}`"
     )]
     Newer { current: DataVersion, wanted: DataVersion },
     #[error(

@@ -2,7 +2,8 @@
 //! happens to these: tables of the catalog are dropped, and the host's own state about their records is removed with
 //! them.
 //!
-//! The fence and the lease stay, since they keep earlier masters from writing; so does the key label, since no sealed
+//! The fence and the lease stay, since they keep earlier masters from writing; so do the serials of catalogs, since an
+//! older catalog is no safer for new records; and so does the key label, since no sealed
 //! record is left. Tables that are not of the catalog are left alone.
 
 use super::own_tables::{QUARANTINE, QUARANTINE_PART, RESIDUE};

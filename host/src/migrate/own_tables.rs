@@ -5,6 +5,7 @@ use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::rows::residue;
 
 pub(super) use crate::rows::residue::TABLE as RESIDUE;
+pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
@@ -48,10 +49,15 @@ pub fn tables() -> Vec<Table> {
         table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
+        catalog_serial(),
         residue::table(),
         quarantine(),
         quarantine_part(),
     ]
+}
+
+pub(super) fn catalog_serial() -> Table {
+    table(CATALOG_SERIAL, &["name"], &[("name", KEY), ("serial", NUMBER)])
 }
 
 /// A unit is found by the digest of its key; the table distinguishes units with the same key.

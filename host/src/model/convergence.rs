@@ -200,7 +200,7 @@ fn of_suspect(
 ) -> Option<SlotAction> {
     let row = slot.suspect.as_ref()?;
     let runs = |row: &ActualLrp| row.state() == Some(State::Running);
-    let is_replaced = runs(row) && slot.ordinary.as_ref().is_some_and(runs);
+    let is_replaced = runs(row) && slot.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
     let is_present = input.cells.has(&row.cell_id);
     let is_unwanted = match status {
         IndexStatus::Desired => false,

@@ -5,11 +5,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError, is_file_name};
+use super::catalog::{
+    self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature, is_file_name,
+};
 use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, NotNewest};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::files;
+use crate::signatures::TrustedKeys;
 
 /// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,8 @@ pub struct Added {
     pub present: Vec<String>,
     /// All modules of the folder, in catalog order.
     pub entries: Vec<CatalogEntry>,
+    /// What became of the signature of the catalog.
+    pub signature: PreviousSignature,
 }
 
 /// A file to add, with its catalog entry.
@@ -61,15 +66,21 @@ struct Candidate {
     source: ModuleSource,
 }
 
-/// Adds files to a folder, which is created if absent. The folder changes only if a host would then start with it: if
-/// `check_api` accepts its translators.
+/// Adds files to a folder, which is created if absent, and continues those of `base`. The folder changes only if a host would
+/// then start with them: if `check_api` accepts their translators.
 ///
 /// # Errors
 ///
 /// If a file is no module, cannot be placed, or a host would refuse the resulting folder.
-pub fn add(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+pub fn add(
+    files: &[PathBuf],
+    into: &Path,
+    base: &[PathBuf],
+    check_api: ApiCheck<'_>,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Added, AddError> {
     let is_new = !into.exists();
-    let added = add_to(files, into, check_api, sandbox);
+    let added = add_to(files, into, base, check_api, sandbox);
     if is_new && added.is_err() {
         // Fails, as intended, if the folder is not empty.
         let _ = std::fs::remove_dir(into);
@@ -77,7 +88,13 @@ pub fn add(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Ar
     added
 }
 
-fn add_to(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc<Sandbox>) -> Result<Added, AddError> {
+fn add_to(
+    files: &[PathBuf],
+    into: &Path,
+    base: &[PathBuf],
+    check_api: ApiCheck<'_>,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Added, AddError> {
     let failed = |source| AddError::Folder { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     // Two commands that read the same catalog would each write one without the other's module.
@@ -85,12 +102,15 @@ fn add_to(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc
     folder.lock().map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
         true => catalog::read(into).map_err(AddError::Before)?,
-        false => Vec::new(),
+        false => CatalogContent::default(),
     };
+    let base_version = Catalog::newest_of(base).map_err(AddError::Before)?;
     let mut candidates =
         files.iter().map(|file| Candidate::read(file, into, sandbox)).collect::<Result<Vec<_>, _>>()?;
-    candidates.sort_by_key(|candidate| placement::order(&candidate.entry));
-    let mut result = Added { added: Vec::new(), present: Vec::new(), entries: before };
+    candidates.sort_by_key(|candidate| candidate.entry.position.order());
+    let entries = before.entries.clone();
+    let mut result =
+        Added { added: Vec::new(), present: Vec::new(), entries, signature: PreviousSignature::Unaffected };
     let mut new = Vec::new();
     for candidate in candidates {
         if let Some(listed) = same_version(&result.entries, &candidate)? {
@@ -98,7 +118,7 @@ fn add_to(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc
             continue;
         }
         refuse_taken_name(into, &candidate)?;
-        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter());
+        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter(), base_version);
         result.entries = merged.map_err(|source| AddError::NotNewest { file: candidate.file.clone(), source })?;
         result.added.push(candidate.entry.file.clone());
         new.push(candidate);
@@ -106,15 +126,16 @@ fn add_to(files: &[PathBuf], into: &Path, check_api: ApiCheck<'_>, sandbox: &Arc
     if new.is_empty() {
         return Ok(result);
     }
-    rehearse(into, &result.entries, &new, check_api, sandbox)?;
+    let after = CatalogContent { entries: result.entries.clone(), ..before };
+    rehearse(into, base, &after, &new, check_api, sandbox)?;
     let mut placed = Vec::new();
-    let written = write(into, &result.entries, &new, &mut placed);
+    let written = write(into, &after, &new, &mut placed);
     if written.is_err() {
         // A file without a catalog entry makes the folder unusable. If it cannot be deleted either, the host's error names it
         // and this command.
         placed.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
-    written.map_err(failed)?;
+    result.signature = written.map_err(failed)?;
     Ok(result)
 }
 
@@ -154,7 +175,7 @@ fn name_within(file: &Path, folder: &Path) -> Option<String> {
 /// # Errors
 /// [`AddError::OtherContent`] if the content differs.
 fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Option<String>, AddError> {
-    let Some(listed) = entries.iter().find(|entry| placement::is_same(entry, &candidate.entry)) else {
+    let Some(listed) = entries.iter().find(|entry| entry.position.is_same(candidate.entry.position)) else {
         return Ok(None);
     };
     if listed.sha256 == candidate.entry.sha256 {
@@ -171,7 +192,8 @@ fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Optio
 /// Loads the resulting folder from a temporary copy made of links.
 fn rehearse(
     into: &Path,
-    entries: &[CatalogEntry],
+    base: &[PathBuf],
+    after: &CatalogContent,
     new: &[Candidate],
     check_api: ApiCheck<'_>,
     sandbox: &Arc<Sandbox>,
@@ -179,7 +201,7 @@ fn rehearse(
     let failed = |source| AddError::Folder { folder: into.to_owned(), source };
     let stage = tempfile::tempdir_in(into).map_err(failed)?;
     let folder = into.canonicalize().map_err(failed)?;
-    for entry in entries {
+    for entry in &after.entries {
         let staged = stage.path().join(&entry.file);
         match new.iter().find(|candidate| candidate.entry.file == entry.file) {
             Some(candidate) => std::fs::write(staged, &candidate.source.bytes),
@@ -188,12 +210,19 @@ fn rehearse(
         }
         .map_err(failed)?;
     }
-    catalog::write(stage.path(), entries).map_err(failed)?;
-    let catalog = Catalog::load(stage.path(), sandbox).map_err(|error| AddError::After(error.into()))?;
+    catalog::write(stage.path(), after).map_err(failed)?;
+    let folders = [base, &[stage.path().to_owned()]].concat();
+    let catalog =
+        Catalog::merge(&folders, &TrustedKeys::default(), sandbox).map_err(|error| AddError::After(error.into()))?;
     check_api(&catalog).map_err(AddError::After)
 }
 
-fn write(into: &Path, entries: &[CatalogEntry], new: &[Candidate], placed: &mut Vec<PathBuf>) -> std::io::Result<()> {
+fn write(
+    into: &Path,
+    after: &CatalogContent,
+    new: &[Candidate],
+    placed: &mut Vec<PathBuf>,
+) -> std::io::Result<PreviousSignature> {
     for candidate in new {
         let path = into.join(&candidate.entry.file);
         if !path.exists() {
@@ -202,5 +231,5 @@ fn write(into: &Path, entries: &[CatalogEntry], new: &[Candidate], placed: &mut 
         placement::put(into, &candidate.entry, &candidate.source.bytes)?;
     }
     // Written last, so that a catalog never lists a missing file.
-    catalog::write(into, entries).map(drop)
+    catalog::write(into, after)
 }

@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use wit_component::ComponentEncoder;
 
-use super::catalog::{self, CATALOG_FILE, Catalog, CatalogEntry, CatalogError};
+use super::catalog::{self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature};
 use super::module::{Module, ModuleError};
 use super::placement::{self, NotNewest};
 use super::releases::RELEASES_FILE;
 use super::sandbox::{self, Sandbox};
+use crate::files;
 use crate::progress::Progress;
 
-pub use self::sources::{SourceError, listed_crates};
+pub use self::sources::{SourceError, crates_of, listed_crates};
 pub use self::toolchain::TargetError;
 
 /// What to do with other modules in the folder.
@@ -42,6 +43,8 @@ pub struct BuildRequest {
     pub others: Others,
     /// A list of releases to copy into that folder.
     pub releases: Option<PathBuf>,
+    /// Other folders of modules, which this one continues.
+    pub base: Vec<PathBuf>,
 }
 
 impl BuildRequest {
@@ -59,12 +62,18 @@ impl BuildRequest {
     /// If the list cannot be read.
     pub fn listed(list: &Path, into: &Path) -> Result<Self, SourceError> {
         let releases = Some(list.with_file_name(RELEASES_FILE)).filter(|file| file.exists());
-        Ok(Self { crates: listed_crates(list)?, into: into.to_owned(), others: Others::Drop, releases })
+        Ok(Self {
+            crates: listed_crates(list)?,
+            into: into.to_owned(),
+            others: Others::Drop,
+            releases,
+            base: Vec::new(),
+        })
     }
 
-    /// Builds crates into a folder that keeps its other modules.
-    pub fn added(crates: Vec<PathBuf>, into: &Path) -> Self {
-        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None }
+    /// Builds crates into a folder that keeps its other modules, and continues those of `base`.
+    pub fn added(crates: Vec<PathBuf>, into: &Path, base: Vec<PathBuf>) -> Self {
+        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None, base }
     }
 }
 
@@ -96,52 +105,89 @@ pub enum BuildError {
     Catalog(#[from] CatalogError),
 }
 
+/// A folder of modules after its crates were built.
+#[derive(Debug)]
+pub struct BuiltFolder {
+    /// All modules of the folder, in catalog order.
+    pub entries: Vec<CatalogEntry>,
+    /// What became of the signature of the catalog.
+    pub signature: PreviousSignature,
+}
+
 /// A built component with its catalog entry.
 struct Built {
     entry: CatalogEntry,
     component: Vec<u8>,
 }
 
-/// Builds the crates into their folder and returns its catalog.
+/// Builds the crates into their folder. The name and the serial of its catalog stay.
 ///
 /// # Errors
 /// If a crate cannot be built, its component is no module, or the result is no valid catalog.
-pub fn build(
-    request: &BuildRequest,
-    sandbox: &Arc<Sandbox>,
-    progress: &Progress,
-) -> Result<Vec<CatalogEntry>, BuildError> {
-    let BuildRequest { crates, into, others, releases } = request;
+pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress) -> Result<BuiltFolder, BuildError> {
+    let BuildRequest { crates, into, others, releases, base } = request;
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
-        true => {
-            Catalog::entries(into).or_else(|error| if *others == Others::Drop { Ok(vec![]) } else { Err(error) })?
-        }
-        false => Vec::new(),
+        true => Catalog::entries(into, base)
+            .and_then(|_| catalog::read(into))
+            .or_else(|error| if *others == Others::Drop { Ok(CatalogContent::default()) } else { Err(error) })?,
+        false => CatalogContent::default(),
     };
-    let components = components(crates, progress)?;
-    let mut built = Vec::new();
-    for (crate_folder, component) in crates.iter().zip(components) {
-        built.push(describe(crate_folder, component, into, sandbox)?);
-        progress.advance(1);
-    }
+    let base_version = Catalog::newest_of(base)?;
+    let built = built(crates, into, sandbox, progress)?;
     let entries = match others {
-        Others::Keep => placement::merge(before.clone(), built.iter().map(|built| built.entry.clone()))?,
-        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect()),
+        Others::Keep => {
+            placement::merge(before.entries.clone(), built.iter().map(|built| built.entry.clone()), base_version)?
+        }
+        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect(), base_version),
     };
-    catalog::check_sequence(&entries)?;
+    catalog::check_sequence(into, &entries, base)?;
     for Built { entry, component } in &built {
         placement::put(into, entry, component).map_err(failed)?;
     }
-    catalog::write(into, &entries).map_err(failed)?;
-    if let Some(releases) = releases {
-        std::fs::copy(releases, into.join(RELEASES_FILE)).map_err(failed)?;
+    let mut after = CatalogContent { entries: entries.clone(), ..before.clone() };
+    let list = releases.as_ref().map(|path| files::read(path, files::TEXT_BYTES)).transpose().map_err(failed)?;
+    if let Some(list) = &list {
+        after.releases = after.releases.filter(|digest| *digest == sandbox::digest(list));
     }
-    for gone in before.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
+    let signature = catalog::write(into, &after).map_err(failed)?;
+    if let Some(list) = &list {
+        std::fs::write(into.join(RELEASES_FILE), list).map_err(failed)?;
+    }
+    for gone in before.entries.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }
-    Ok(entries)
+    Ok(BuiltFolder { entries, signature })
+}
+
+/// Builds crates and returns their catalog entries, in the same order, without writing to a folder of modules.
+///
+/// # Errors
+/// If a crate cannot be built, or its component is no module.
+pub fn entries(
+    crates: &[PathBuf],
+    sandbox: &Arc<Sandbox>,
+    progress: &Progress,
+) -> Result<Vec<CatalogEntry>, BuildError> {
+    let failed = |source| BuildError::Write { folder: std::env::temp_dir(), source };
+    let scratch = tempfile::tempdir().map_err(failed)?;
+    let built = built(crates, scratch.path(), sandbox, progress)?;
+    Ok(built.into_iter().map(|built| built.entry).collect())
+}
+
+fn built(
+    crates: &[PathBuf],
+    scratch: &Path,
+    sandbox: &Arc<Sandbox>,
+    progress: &Progress,
+) -> Result<Vec<Built>, BuildError> {
+    let mut built = Vec::new();
+    for (crate_folder, component) in crates.iter().zip(components(crates, progress)?) {
+        built.push(describe(crate_folder, component, scratch, sandbox)?);
+        progress.advance(1);
+    }
+    Ok(built)
 }
 
 /// Builds the components of crates, in the same order, without running them.
@@ -163,11 +209,16 @@ fn encode(crate_folder: &Path, library: &Path) -> Result<Vec<u8>, BuildError> {
         .map_err(|reason| BuildError::Encode { crate_folder: crate_folder.to_owned(), reason: format!("{reason:#}") })
 }
 
-/// Loads a component to read its manifest, and returns it with its catalog entry.
-fn describe(crate_folder: &Path, component: Vec<u8>, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Built, BuildError> {
-    let failed = |source| BuildError::Write { folder: into.to_owned(), source };
+/// Loads a component, from a file in `scratch`, to read its manifest, and returns it with its catalog entry.
+fn describe(
+    crate_folder: &Path,
+    component: Vec<u8>,
+    scratch: &Path,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Built, BuildError> {
+    let failed = |source| BuildError::Write { folder: scratch.to_owned(), source };
     let unusable = |source| BuildError::Module { crate_folder: crate_folder.to_owned(), source };
-    let mut file = tempfile::NamedTempFile::new_in(into).map_err(failed)?;
+    let mut file = tempfile::NamedTempFile::new_in(scratch).map_err(failed)?;
     file.write_all(&component).map_err(failed)?;
     let sha256 = sandbox::digest(&component);
     let module = Module::open(file.path(), sandbox).map_err(unusable)?;

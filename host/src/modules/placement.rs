@@ -18,7 +18,8 @@ pub struct NotNewest {
     pub newest: DataVersion,
 }
 
-/// Merges modules into a catalog: each replaces the module of the same version, or is added as the newest.
+/// Merges modules into a catalog whose migrations follow version `base`: each replaces the module of the same version, or is
+/// added as the newest.
 ///
 /// # Errors
 ///
@@ -26,14 +27,15 @@ pub struct NotNewest {
 pub(super) fn merge(
     before: Vec<CatalogEntry>,
     added: impl Iterator<Item = CatalogEntry>,
+    base: Option<DataVersion>,
 ) -> Result<Vec<CatalogEntry>, NotNewest> {
     let mut entries = before;
     for entry in added {
-        if let Some(same) = entries.iter_mut().find(|old| is_same(old, &entry)) {
+        if let Some(same) = entries.iter_mut().find(|old| old.position.is_same(entry.position)) {
             *same = entry;
             continue;
         }
-        let newest = entries.iter().filter_map(version).max();
+        let newest = entries.iter().filter_map(version).max().max(base);
         if let (Some(version), Some(newest)) = (version(&entry), newest)
             && version < newest
         {
@@ -42,18 +44,8 @@ pub(super) fn merge(
         entries.push(entry);
     }
     // Translators may be added at the older end of the chain.
-    entries.sort_by_key(order);
-    Ok(chain(entries))
-}
-
-/// Sort key: migrations, translators of the line, and those of side shapes, each oldest first.
-pub(super) fn order(entry: &CatalogEntry) -> (u8, u64, u32) {
-    match entry.position {
-        CatalogPosition::Migration { version, .. } => (0, version, 0),
-        CatalogPosition::Translator { serves, .. } => {
-            (if serves.side.is_none() { 1 } else { 2 }, serves.major.into(), serves.minor)
-        }
-    }
+    entries.sort_by_key(|entry| entry.position.order());
+    Ok(chain(entries, base))
 }
 
 fn version(entry: &CatalogEntry) -> Option<DataVersion> {
@@ -63,22 +55,9 @@ fn version(entry: &CatalogEntry) -> Option<DataVersion> {
     }
 }
 
-/// Whether two modules lead to the same data version or serve the same API version.
-pub(super) fn is_same(one: &CatalogEntry, other: &CatalogEntry) -> bool {
-    match (one.position, other.position) {
-        (CatalogPosition::Migration { version: one, .. }, CatalogPosition::Migration { version: other, .. }) => {
-            one == other
-        }
-        (CatalogPosition::Translator { serves: one, .. }, CatalogPosition::Translator { serves: other, .. }) => {
-            one == other
-        }
-        _ => false,
-    }
-}
-
-/// Records in each migration the version that it follows.
-pub(super) fn chain(mut entries: Vec<CatalogEntry>) -> Vec<CatalogEntry> {
-    let mut before = None;
+/// Records in each migration the version that it follows; that is `base` for the first.
+pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: Option<DataVersion>) -> Vec<CatalogEntry> {
+    let mut before = base;
     for entry in &mut entries {
         if let CatalogPosition::Migration { version, follows } = &mut entry.position {
             *follows = before.replace(*version);

@@ -1,5 +1,6 @@
-//! Text that a module made: reasons, log lines, and what an error quotes of it. Owns its bounds. Every such text passes
-//! through here where it enters the host, so that a log, a terminal and a client receive one line of limited length.
+//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of artifacts and registries, which
+//! bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
+//! a client receive one line of limited length.
 
 use std::fmt;
 
@@ -14,6 +15,12 @@ impl ModuleText {
     /// A reason or a description, up to 1,000 bytes.
     pub fn reason(text: &str) -> Self {
         Self::cut(text, REASON_BYTES)
+    }
+
+    /// An error with its sources, separated by colons, as a reason.
+    pub fn of_error(error: &dyn std::error::Error) -> Self {
+        let errors = std::iter::successors(Some(error), |error| error.source());
+        Self::reason(&errors.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
     /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes, so

@@ -1,18 +1,18 @@
-//! The end of a host: the signals, and the work between the first of them and the release of the lock. With
+//! The end of a host: the work between the first request to end and the release of the lock. With
 //! `rollback_on_drain_to_version` it takes the database back to the version of the older host that takes over, while nothing
 //! else writes; without, it completes a key rotation, so that an operator who removes the old key after a clean stop finds
 //! it unused.
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
-
 use super::keys::is_lost;
-use super::{DRAIN, Prepared, StartupError};
+use super::{Prepared, StartupError};
+use crate::config::Config;
 use crate::keys::Unfinished;
+use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
+use crate::shutdown::Shutdown;
 
 /// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -21,42 +21,20 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
 
-/// The number of signals received so far: the first starts a graceful shutdown, the second ends the process at once. Clones
-/// share it.
-#[derive(Debug, Clone)]
-pub(super) struct Signals(watch::Receiver<u32>);
-
-impl Signals {
-    pub(super) fn listen() -> std::io::Result<Self> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let (sender, receiver) = watch::channel(0);
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                sender.send_modify(|count| *count += 1);
-                if sender.is_closed() {
-                    return;
-                }
-            }
-        });
-        Ok(Self(receiver))
-    }
-
-    /// Returns once `count` signals were received.
-    pub(super) async fn reach(&self, count: u32) {
-        // The sender outlives every receiver, so the wait cannot fail.
-        let _ = self.0.clone().wait_for(|seen| *seen >= count).await;
-    }
+/// Longest time that requests in flight may take after the first request to end. Diego's BBS gives them a minute; in a BOSH job
+/// they end before bpm kills the process.
+pub(super) fn request_drain(config: &Config) -> Duration {
+    Duration::from_secs(if config.is_bosh_job { 8 } else { 60 })
 }
 
 /// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes too long. An incomplete
 /// rotation is no failure: the next start continues it. Until then the old keys are in use, which is logged.
-pub(super) async fn finish_rotation(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
-    match try_to_finish_rotation(prepared, fence, signals).await {
+pub(super) async fn finish_rotation(
+    prepared: &Prepared,
+    fence: &Fence,
+    shutdown: &Shutdown,
+) -> Result<(), StartupError> {
+    match try_to_finish_rotation(prepared, fence, shutdown).await {
         Err(error) if is_lost(&error) => return Err(error),
         // The next start finishes the migration first.
         Ok(()) | Err(StartupError::MigrationUnderWay) => {}
@@ -76,7 +54,7 @@ pub(super) async fn finish_rotation(prepared: &Prepared, fence: &Fence, signals:
     Ok(())
 }
 
-async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
+async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, shutdown: &Shutdown) -> Result<(), StartupError> {
     if prepared.unfinished_rotation().await?.is_none() || prepared.throttle.settings().paused {
         return Ok(());
     }
@@ -87,7 +65,7 @@ async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, signals: &Si
     tokio::select! {
         rotated = prepared.rotate(fence) => rotated.map(drop),
         () = tokio::time::sleep(ROTATION) => Ok(()),
-        () = signals.reach(2) => Ok(()),
+        () = shutdown.reach(2) => Ok(()),
     }
 }
 
@@ -96,14 +74,24 @@ fn warn_of_failure(error: &StartupError) {
     tracing::warn!(%error, source, "the key rotation failed while this host was stopping");
 }
 
-/// Takes the database back, unless a second signal ends the host.
-pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Signals) -> Result<(), StartupError> {
-    let Some(to) = prepared.config.migration.rollback_on_drain_to else { return Ok(()) };
+/// The version to take the database back to. In a BOSH job only a drain does that: bpm kills the host soon after a signal, and
+/// a signal without a drain is a restart.
+pub(super) fn rolls_back_to(prepared: &Prepared, shutdown: &Shutdown) -> Option<DataVersion> {
+    let permitted = shutdown.is_drain() || !prepared.config.is_bosh_job;
+    prepared.config.migration.rollback_on_drain_to.filter(|_| permitted)
+}
+
+/// Takes the database back, unless a second request ends the host.
+pub(super) async fn roll_back(
+    prepared: &Prepared,
+    fence: &Fence,
+    to: DataVersion,
+    shutdown: &Shutdown,
+) -> Result<(), StartupError> {
     prepared.gate.close();
     // A signal overrides an earlier pause.
     prepared.throttle.resume();
     let work = async {
-        prepared.progress.enter("drain", "waiting for requests in flight", None);
         requests_end(prepared).await;
         tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
@@ -119,7 +107,7 @@ pub(super) async fn roll_back(prepared: &Prepared, fence: &Fence, signals: &Sign
     };
     tokio::select! {
         outcome = work => outcome,
-        () = signals.reach(2) => Err(StartupError::RollbackCutShort { to }),
+        () = shutdown.reach(2) => Err(StartupError::RollbackCutShort { to }),
     }
 }
 
@@ -131,7 +119,7 @@ async fn requests_end(prepared: &Prepared) {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(DRAIN, ended).await.is_err() {
+    if tokio::time::timeout(request_drain(&prepared.config), ended).await.is_err() {
         tracing::warn!("a request was still in flight after the longest wait; continuing without it");
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use crate::admin::AdminError;
 use crate::api;
 use crate::clients::ClientsError;
+use crate::clock::date_and_time;
+use crate::config::ModuleFoldersError;
 use crate::database::DatabaseError;
 use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
@@ -20,6 +22,19 @@ use crate::modules::releases::ReleaseError;
 use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
 
+/// A catalog that is older than one of its name that was used on this database.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the catalog {name} has the serial {serial} ({}Z), and this database was used with a newer one, {remembered} ({}Z); \
+     install the newer catalog, or list \"{name}\" in `accept_older_catalogs` if the older one is wanted",
+    date_and_time(.serial.cast_signed()), date_and_time(.remembered.cast_signed())
+)]
+pub struct OlderCatalog {
+    pub name: String,
+    pub serial: u64,
+    pub remembered: u64,
+}
+
 /// Why a host did not start, or stopped serving.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
@@ -27,8 +42,12 @@ pub enum StartupError {
     Keyring(#[from] KeyringError),
     #[error("the sandbox for modules cannot start")]
     Sandbox(#[from] SandboxError),
-    #[error("the modules in {} cannot be used", .folder.display())]
-    Catalog { folder: PathBuf, source: CatalogError },
+    #[error("the folders of modules cannot be found")]
+    Folders(#[from] ModuleFoldersError),
+    #[error("the modules in {} cannot be used", .folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "))]
+    Catalog { folders: Vec<PathBuf>, source: CatalogError },
+    #[error("a catalog of modules is too old; nothing was written")]
+    OlderCatalog(#[source] OlderCatalog),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: PathBuf },
     #[error(
@@ -72,6 +91,11 @@ pub enum StartupError {
          `bbs serve`, then rotate"
     )]
     MigrationUnderWay,
+    #[error(
+        "a migration or a key rotation is in progress, and the folders of modules have other migrations than before; try again \
+         once `bbs migrate watch` shows that it has ended"
+    )]
+    WorkUnderWay,
     #[error(transparent)]
     Admin(#[from] AdminError),
     #[error(
@@ -106,7 +130,9 @@ impl StartupError {
             Self::Clients(ClientsError::Loggregator(_)) => FAILED,
             Self::Keyring(_)
             | Self::Sandbox(_)
+            | Self::Folders(_)
             | Self::Catalog { .. }
+            | Self::OlderCatalog(_)
             | Self::NoMigrations { .. }
             | Self::UnknownVersion { .. }
             | Self::Release(_)
@@ -127,6 +153,7 @@ impl StartupError {
             | Self::ShutDown(_)
             | Self::Keys(_)
             | Self::MigrationUnderWay
+            | Self::WorkUnderWay
             | Self::Admin(_)
             | Self::RollbackCutShort { .. }
             | Self::AccessLog(_)

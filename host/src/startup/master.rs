@@ -7,89 +7,112 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::drain::{self, Signals};
+use super::background::{Serving, finished_migrations};
+use super::drain::{self, request_drain};
 use super::listeners::Front;
 use super::open_files::OpenFiles;
 use super::report::MetricsReporter;
-use super::{DRAIN, Prepared, Served, StartupError, bind, periodic};
+use super::{Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
 use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
-use crate::migrate::online::{Online, Start};
+use crate::migrate::online::Start;
 use crate::migrate::{Decision, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
-use crate::store::Store;
+use crate::reload::ReloadReceiver;
+use crate::shutdown::Shutdown;
 
 /// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-pub(super) async fn serve_as_master(
-    prepared: &Prepared,
-    front: &Front,
-    open_files: OpenFiles,
-    lock: &HeldLock,
-    signals: &Signals,
-    announce: impl FnOnce(&Served),
-) -> Result<(), StartupError> {
-    let listener = bind(prepared.config.listeners.api).await?;
-    let address = listener.local_addr().map_err(StartupError::Server)?;
-    tracing::info!(
-        name: "server.listening",
-        %address, "listening; every request is answered 503 until the database is ready"
-    );
-    let gate = &prepared.gate;
-    let (end_server, server_stop) = watch::channel(false);
-    let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
-    if let Some(certificates) = front.certificates.clone() {
-        tokio::spawn(certificates.watch());
-    }
-    let certificates = front.certificates.clone();
-    let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
-    let server = tokio::spawn(http::serve_clients(port, certificates, router, stopped(server_stop), DRAIN));
+/// What the stage of the master is given by the stages before it.
+pub(super) struct MasterStage<'a> {
+    pub(super) front: &'a Front,
+    pub(super) open_files: OpenFiles,
+    pub(super) lock: &'a HeldLock,
+    pub(super) shutdown: &'a Shutdown,
+}
 
-    let close_port = || {
-        // Event streams do not end by themselves.
-        gate.end_streams();
-        // Fails only if the server has ended already.
-        let _ = end_server.send(true);
-    };
-    prepared.progress.enter("fence", "taking over from the previous master", None);
-    let work = async {
-        prepared.may_serve().await?;
-        let fence = Fence::raise(&prepared.database).await?;
-        tokio::select! {
-            outcome = work_and_serve(prepared, front, &fence, address, announce) => outcome?,
-            fault = fence.lost() => return Err(fault.into()),
-            () = signals.reach(1) => {}
+impl MasterStage<'_> {
+    /// Serves until this host ends or is no longer the master. Leaves in `prepared` the modules that were served last.
+    ///
+    /// # Errors
+    /// Whatever ended the host other than a request.
+    pub(super) async fn serve(
+        &self,
+        prepared: &mut Prepared,
+        reloads: &mut ReloadReceiver,
+        announce: impl FnOnce(&Served),
+    ) -> Result<(), StartupError> {
+        let Self { front, open_files, lock, shutdown } = *self;
+        let listener = bind(prepared.config.listeners.api).await?;
+        let address = listener.local_addr().map_err(StartupError::Server)?;
+        tracing::info!(
+            name: "server.listening",
+            %address, "listening; every request is answered 503 until the database is ready"
+        );
+        let (gate, progress) = (prepared.gate.clone(), prepared.progress.clone());
+        let (end_server, server_stop) = watch::channel(false);
+        let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
+        if let Some(certificates) = front.certificates.clone() {
+            tokio::spawn(certificates.watch());
         }
-        if prepared.config.migration.rollback_on_drain_to.is_some() {
-            return drain::roll_back(prepared, &fence, signals).await;
+        let certificates = front.certificates.clone();
+        let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
+        let server = tokio::spawn(http::serve_clients(
+            port,
+            certificates,
+            router,
+            stopped(server_stop),
+            request_drain(&prepared.config),
+        ));
+
+        let close_port = || {
+            // Event streams do not end by themselves.
+            gate.end_streams();
+            // Fails only if the server has ended already.
+            let _ = end_server.send(true);
+        };
+        progress.enter("fence", "taking over from the previous master", None);
+        let work = async {
+            prepared.may_serve().await?;
+            let fence = prepared.raise_fence().await?;
+            tokio::select! {
+                outcome = work_and_serve(prepared, reloads, front, &fence, address, announce) => outcome?,
+                fault = fence.lost() => return Err(fault.into()),
+                () = shutdown.reach(1) => {}
+            }
+            progress.enter("drain", "waiting for requests in flight", None);
+            if let Some(to) = drain::rolls_back_to(prepared, shutdown) {
+                return drain::roll_back(prepared, &fence, to, shutdown).await;
+            }
+            close_port();
+            drain::finish_rotation(prepared, &fence, shutdown).await
+        };
+        let outcome = tokio::select! {
+            outcome = work => outcome,
+            lost = lock.lost() => Err(lost.into()),
+            never = log_progress(&progress) => match never {},
+        };
+        if outcome.is_err() {
+            gate.close();
         }
         close_port();
-        drain::finish_rotation(prepared, &fence, signals).await
-    };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        lost = lock.lost() => Err(lost.into()),
-        never = log_progress(&prepared.progress) => match never {},
-    };
-    if outcome.is_err() {
-        gate.close();
+        let ended = tokio::select! {
+            ended = server => ended,
+            () = shutdown.reach(2) => return outcome,
+        };
+        outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
     }
-    close_port();
-    let ended = tokio::select! {
-        ended = server => ended,
-        () = signals.reach(2) => return outcome,
-    };
-    outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
 }
 
 /// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback that an earlier host had
 /// begun.
 async fn work_and_serve(
-    prepared: &Prepared,
+    prepared: &mut Prepared,
+    reloads: &mut ReloadReceiver,
     front: &Front,
     fence: &Fence,
     address: SocketAddr,
@@ -120,7 +143,7 @@ async fn work_and_serve(
     };
     let store = match &online {
         None => {
-            let stays = prepared.is_pinned(data_version) || data_version < prepared.wanted();
+            let stays = prepared.stays_at(data_version);
             prepared.store(fence, prepared.access(fence, data_version, stays).await?)
         }
         Some(online) => prepared.store_following(fence, online).await?,
@@ -138,11 +161,14 @@ async fn work_and_serve(
     };
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
+    let serving = Serving { fence, report: &report, service: &service, store: &store };
+    let config = prepared.config.clone();
+    let has_table = periodic::has_health_table(&prepared.catalog, served.data_version);
     tokio::select! {
-        outcome = finish_in_background(prepared, fence, &report, online.as_ref().map(|online| (online, began)), &store) => outcome,
+        failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
         never = report.publish_master_metrics() => match never {},
-        never = periodic::converge(&service, prepared.config.convergence.repeat_interval) => match never {},
-        failed = periodic::check_health(prepared, fence, served.data_version) => failed.map(|never| match never {}),
+        never = periodic::converge(&service, config.convergence.repeat_interval) => match never {},
+        failed = periodic::check_health(config.listeners.health_check.as_ref(), fence, has_table) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(())
@@ -159,30 +185,6 @@ fn version_after(prepared: &Prepared, decision: &Decision) -> DataVersion {
          key and restart, or run `bbs migrate up`, to migrate again"
     );
     at
-}
-
-fn finished_migrations(report: &MetricsReporter, began: Instant) {
-    report.migrated(began.elapsed());
-    tracing::info!(name: "migration-manager.finished-migrations", "the database is at the wanted version");
-}
-
-/// The background work while the API is served: the online migration, then a key rotation.
-async fn finish_in_background(
-    prepared: &Prepared,
-    fence: &Fence,
-    report: &MetricsReporter,
-    online: Option<(&Online, Instant)>,
-    store: &Store,
-) -> Result<(), StartupError> {
-    if let Some((online, began)) = online {
-        if !prepared.follow(fence, online, store).await? {
-            return std::future::pending().await;
-        }
-        finished_migrations(report, began);
-        prepared.progress.enter(SERVING, "", None);
-    }
-    prepared.rotate_in_background(fence, report).await?;
-    std::future::pending().await
 }
 
 /// Logs the progress at an interval while there is work, independent of the number of records.

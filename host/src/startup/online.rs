@@ -11,7 +11,7 @@ use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
 use crate::progress::STOPPED;
-use crate::store::Store;
+use crate::store::{Store, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
@@ -36,8 +36,12 @@ impl Prepared {
 
     /// The store at the source version of the migration, with dual writes.
     pub(super) async fn store_following(&self, fence: &Fence, online: &Online) -> Result<Store, StartupError> {
-        let access = self.access(fence, online.from(), false).await?.with_dual_write(online.dual_write());
-        Ok(self.store(fence, access))
+        Ok(self.store(fence, self.access_following(fence, online).await?))
+    }
+
+    /// Access to the source version of the migration, with dual writes.
+    pub(super) async fn access_following(&self, fence: &Fence, online: &Online) -> Result<TableAccess, StartupError> {
+        Ok(self.access(fence, online.from(), false).await?.with_dual_write(online.dual_write()))
     }
 
     fn online_context(&self) -> Context {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::{Prepared, StartupError};
+use super::StartupError;
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{SqlError, sql, upsert};
 use crate::domain::{Service, convergence};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
+use crate::modules::catalog::Catalog;
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";
@@ -44,16 +45,19 @@ pub(super) async fn converge(service: &Service, interval: Duration) -> Infallibl
     }
 }
 
+/// Whether a served version has the table that the health check writes to.
+pub(super) fn has_health_table(catalog: &Catalog, served: DataVersion) -> bool {
+    catalog.layout_history().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE))
+}
+
 /// Checks the health of the database. Returns an error when it has failed the configured number of attempts in a row;
 /// never returns otherwise.
 pub(super) async fn check_health(
-    prepared: &Prepared,
+    check: Option<&HealthCheck>,
     fence: &Fence,
-    served: DataVersion,
+    has_table: bool,
 ) -> Result<Infallible, StartupError> {
-    let Some(check) = &prepared.config.listeners.health_check else { return std::future::pending().await };
-    let has_table =
-        prepared.catalog.layout_history().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE));
+    let Some(check) = check else { return std::future::pending().await };
     loop {
         tokio::time::sleep(check.interval).await;
         probe(fence, has_table, check).await.map_err(|attempts| StartupError::Unhealthy { attempts })?;

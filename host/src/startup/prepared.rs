@@ -2,7 +2,7 @@
 //! service, API. Owns how they are built from each other; runs nothing by itself.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::Instrument;
@@ -32,15 +32,18 @@ use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::progress::Progress;
 use crate::rows::RecordVersions;
+use crate::signatures::TrustedKeys;
 use crate::store::{Lenses, Store, TableAccess};
 use crate::throttle::Throttle;
 
-/// The parts that exist before the lock is taken; building them detects every fault in files and configuration.
+/// The parts that exist before the lock is taken; building them detects every fault in files and configuration. Clones share
+/// all but the configuration.
+#[derive(Clone)]
 pub struct Prepared {
     /// The validated configuration.
     pub config: Config,
     /// The loaded modules.
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     /// The encryption keys.
     pub keyring: Arc<Keyring>,
     /// The open database.
@@ -49,6 +52,7 @@ pub struct Prepared {
     pub progress: Progress,
     /// The throttle of this process's work.
     pub throttle: Throttle,
+    pub(super) sandbox: Arc<Sandbox>,
     pub(super) metrics: Metrics,
     pub(super) gate: Gate,
 }
@@ -62,26 +66,51 @@ impl std::fmt::Debug for Prepared {
 /// The sandbox of a host with this configuration, with the same folders of compiled modules.
 ///
 /// # Errors
-/// If wasmtime cannot start.
+/// If the folders cannot be found, or wasmtime cannot start.
 pub fn sandbox(config: &Config) -> Result<Arc<Sandbox>, StartupError> {
-    let shipped = vec![shipped_module_cache(&config.modules_dir)];
+    let shipped = config.module_folders()?.iter().map(|folder| shipped_module_cache(folder)).collect();
     let cache = CacheFolders { own: config.module_caches.clone(), shipped };
     Ok(Arc::new(Sandbox::new(Limits::default(), Some(&cache))?))
 }
 
-/// Loads a folder of modules with every check that a host makes before it starts; `bbs module check` and `bbs module build`
-/// use it, too. Compiles modules that are not in the cache, which takes seconds.
+/// Loads folders of modules with every check that a host makes before it starts; `bbs module check` and `bbs module build`
+/// use it, too. With any trusted key, every catalog has to be signed. Compiles modules that are not in the cache, which takes
+/// seconds.
 ///
 /// # Errors
-/// Any reason for which a host does not start with this folder.
-pub fn load_catalog(folder: &Path, sandbox: &Arc<Sandbox>) -> Result<Catalog, StartupError> {
-    let refused = |source| StartupError::Catalog { folder: folder.to_owned(), source };
-    let catalog = Catalog::load(folder, sandbox).map_err(refused)?;
+/// Any reason for which a host does not start with these folders.
+pub fn load_catalog(folders: &[PathBuf], keys: &TrustedKeys, sandbox: &Arc<Sandbox>) -> Result<Catalog, StartupError> {
+    reload_catalog(&Catalog::default(), folders, keys, sandbox)
+}
+
+fn reload_catalog(
+    before: &Catalog,
+    folders: &[PathBuf],
+    keys: &TrustedKeys,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Catalog, StartupError> {
+    let refused = |source| StartupError::Catalog { folders: folders.to_owned(), source };
+    let catalog = before.reload(folders, keys, sandbox).map_err(refused)?;
     catalog.ends_in(NATIVE).map_err(refused)?;
     if catalog.migrations().is_empty() {
-        return Err(StartupError::NoMigrations { folder: folder.to_owned() });
+        return Err(StartupError::NoMigrations { folder: folders.first().cloned().unwrap_or_default() });
     }
     api::served(translators(&catalog), None)?;
+    Ok(catalog)
+}
+
+/// Loads the modules of a configuration. Keeps those of `before` that have not changed.
+pub(super) async fn load(
+    config: &Config,
+    sandbox: &Arc<Sandbox>,
+    before: &Arc<Catalog>,
+) -> Result<Catalog, StartupError> {
+    let folders = config.module_folders()?;
+    let (before, keys, loading) = (Arc::clone(before), config.trusted_keys.clone(), Arc::clone(sandbox));
+    // On another thread: compiling takes seconds, during which signals and health checks are handled.
+    let loaded = tokio::task::spawn_blocking(move || reload_catalog(&before, &folders, &keys, &loading)).await;
+    let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    warn_of_compiling_again(sandbox);
     Ok(catalog)
 }
 
@@ -97,23 +126,40 @@ fn warn_of_compiling_again(sandbox: &Sandbox) {
     }
 }
 
-/// Pins the versions of the release that the configuration names.
+/// Logs once that signatures are not verified: a warning where modules come from elsewhere.
+fn note_unverified(config: &Config, folders: &[PathBuf]) {
+    if !config.trusted_keys.is_empty() {
+        return;
+    }
+    if config.is_bosh_job || folders.len() > 1 {
+        tracing::warn!(
+            name: "modules.not-verified",
+            "signatures of the modules' catalogs are not verified, so a write to one of their folders can change which modules run; \
+             list the public keys of their authors in `trusted_keys`"
+        );
+    } else {
+        tracing::info!(name: "modules.not-verified", "signatures of the modules' catalog are not verified");
+    }
+}
+
+/// Pins the versions of the release that the configuration names, with the modules of its catalog.
 ///
 /// # Errors
-/// If it names a release that the modules do not know, or pins a version as well.
-pub fn pin_release(config: &mut Config) -> Result<(), StartupError> {
+/// If it names a release that the modules do not know, or pins a version as well; or the list of releases was altered.
+pub fn pin_release(config: &mut Config, catalog: &Catalog) -> Result<(), StartupError> {
     let Some(release) = config.pin_release.clone() else { return Ok(()) };
     if config.pin_data_version.is_some() || config.pin_api_version.is_some() {
         return Err(StartupError::PinnedTwice { release });
     }
-    let Release { data, api, .. } = releases::release(&config.modules_dir, &release)?;
+    let folders = config.module_folders()?;
+    let Release { data, api, .. } = releases::release(&folders, catalog.release_digests(), &release)?;
     config.pin_data_version = Some(data);
     config.pin_api_version = Some(api.to_string());
     Ok(())
 }
 
 /// Checks that the catalog has every data version of the configuration, and the API every API version.
-fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
+pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
     let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
     for (what, version) in [("`pin_data_version`", pin), ("`rollback_on_drain_to_version`", back_to)] {
         version.map_or(Ok(()), |version| check_version(catalog, what, version))?;
@@ -138,16 +184,12 @@ impl Prepared {
     /// # Errors
     /// If keys, modules, versions or the database cannot be used.
     pub async fn new(mut config: Config) -> Result<Self, StartupError> {
-        pin_release(&mut config)?;
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
-        let folder = config.modules_dir.clone();
-        // On another thread: compiling takes seconds, during which signals and health checks are handled.
-        let loading = Arc::clone(&sandbox);
-        let loaded = tokio::task::spawn_blocking(move || load_catalog(&folder, &loading)).await;
-        let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        warn_of_compiling_again(&sandbox);
+        note_unverified(&config, &config.module_folders()?);
+        let catalog = Arc::new(load(&config, &sandbox, &Arc::default()).await?);
+        pin_release(&mut config, &catalog)?;
         check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
         let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
@@ -157,7 +199,8 @@ impl Prepared {
         let measures = Measures::new(database.clone(), &advanced);
         let metrics = Metrics::new(progress.clone(), throttle.clone(), measures);
         let gate = Gate::new(progress.clone());
-        Ok(Self { catalog, keyring: Arc::new(keyring), database, progress, throttle, metrics, gate, config })
+        let keyring = Arc::new(keyring);
+        Ok(Self { config, catalog, keyring, database, progress, throttle, sandbox, metrics, gate })
     }
 
     /// The data version to migrate to: the operator's pin, or the newest of the catalog.
@@ -167,6 +210,11 @@ impl Prepared {
 
     pub(super) fn is_pinned(&self, version: DataVersion) -> bool {
         self.config.pin_data_version == Some(version)
+    }
+
+    /// Whether the database remains at a version that it is served at.
+    pub(super) fn stays_at(&self, version: DataVersion) -> bool {
+        self.is_pinned(version) || version < self.wanted()
     }
 
     /// The parts that `migrate` works with, with the present time.
@@ -194,12 +242,13 @@ impl Prepared {
         Tuning { batch_time, refused_units, ..default }
     }
 
-    /// Opens the admin socket of this process.
+    /// Opens the admin socket of this process. Without `control` the process is a command.
     ///
     /// # Errors
     /// As [`admin::Socket::open`].
-    pub async fn open_admin(&self) -> Result<admin::Socket, AdminError> {
-        let host = admin::Host { progress: self.progress.clone(), throttle: self.throttle.clone() };
+    pub async fn open_admin(&self, control: Option<&admin::Control>) -> Result<admin::Socket, AdminError> {
+        let (progress, throttle) = (self.progress.clone(), self.throttle.clone());
+        let host = admin::Host { progress, throttle, control: control.cloned() };
         admin::Socket::open(&self.config.admin_socket, host).await
     }
 

@@ -5,9 +5,11 @@
 //! A lease is a row of the database: if no host holds it, the examination comes before the lease is taken, and again
 //! after, since another host may have been the master in between.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
@@ -47,16 +49,70 @@ impl Prepared {
         }
     }
 
+    /// The remembered serials; none are read for catalogs that are not verified.
+    async fn remembered_serials(&self) -> Result<BTreeMap<String, u64>, StartupError> {
+        match self.catalog.serials().is_empty() {
+            true => Ok(BTreeMap::new()),
+            false => Ok(migrate::catalog_serials(&self.database).await?),
+        }
+    }
+
+    /// The catalogs that are older than one of their name that was used on this database.
+    fn older_catalogs(&self, remembered: &BTreeMap<String, u64>) -> impl Iterator<Item = OlderCatalog> {
+        self.catalog.serials().iter().filter_map(|(name, &serial)| {
+            let remembered = *remembered.get(name).filter(|remembered| serial < **remembered)?;
+            Some(OlderCatalog { name: name.clone(), serial, remembered })
+        })
+    }
+
+    /// Checks that no catalog is older than one of its name that was used on this database, unless the configuration accepts
+    /// it. Reads only.
+    ///
+    /// # Errors
+    /// [`StartupError::OlderCatalog`], or the database cannot be read.
+    pub async fn check_serials(&self) -> Result<(), StartupError> {
+        let remembered = self.remembered_serials().await?;
+        let is_refused = |older: &OlderCatalog| !self.config.accept_older_catalogs.contains(&older.name);
+        let mut refused = self.older_catalogs(&remembered).filter(is_refused);
+        refused.next().map_or(Ok(()), |older| Err(StartupError::OlderCatalog(older)))
+    }
+
+    /// Raises the fence, which is the first write, and then remembers the serials of the catalogs.
+    pub(super) async fn raise_fence(&self) -> Result<Fence, StartupError> {
+        let fence = Fence::raise(&self.database).await?;
+        self.remember_serials(&fence).await?;
+        Ok(fence)
+    }
+
+    /// Remembers the serials of the catalogs, so that older ones are refused from then on.
+    pub(super) async fn remember_serials(&self, fence: &Fence) -> Result<(), StartupError> {
+        let remembered = self.remembered_serials().await?;
+        for OlderCatalog { name, serial, remembered } in self.older_catalogs(&remembered) {
+            tracing::warn!(
+                name: "modules.older-accepted",
+                catalog = name, serial, remembered,
+                "this catalog is older than one that was used on this database, as `accept_older_catalogs` permits; take it \
+                 out of that key once a newer one is installed"
+            );
+        }
+        let serials = self.catalog.serials().iter().map(|(name, serial)| (name.as_str(), *serial));
+        let is_higher = |(name, serial): &(&str, u64)| remembered.get(*name).is_none_or(|known| known < serial);
+        let higher: Vec<_> = serials.filter(is_higher).collect();
+        Ok(migrate::remember_catalog_serials(&self.database, fence, &higher).await?)
+    }
+
     /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its configuration names.
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
+        self.check_serials().await?;
         match self.may_begin(self.intent()).await {
             Err(StartupError::ShutDown(Reason::GoingDown { to })) if ours == Some(to) => Ok(()),
             seen => seen,
         }
     }
 
-    /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the work may begin.
+    /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the work may begin; so does
+    /// this, for the catalogs.
     ///
     /// # Errors
     /// [`StartupError::Locked`] if another host holds the lock; otherwise the error of `look`, of the lock or of the fence.
@@ -64,6 +120,10 @@ impl Prepared {
         &self,
         look: impl AsyncFn() -> Result<(), StartupError>,
     ) -> Result<(HeldLock, Fence), StartupError> {
+        let look = async || {
+            self.check_serials().await?;
+            look().await
+        };
         let lock = self.lock(LockPurpose::Command).await?;
         if lock.is_free_lease().await? {
             for_a_while(look()).await?;
@@ -71,7 +131,7 @@ impl Prepared {
         let lock = lock.try_take().await?.ok_or(StartupError::Locked)?;
         let fenced = async {
             look().await?;
-            Ok(Fence::raise(&self.database).await?)
+            self.raise_fence().await
         };
         match fenced.await {
             Ok(fence) => Ok((lock, fence)),

@@ -42,8 +42,8 @@ const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[
     "definition_uncertain",
 ]);
 
-/// The columns that convergence needs: placement, state and definition, and for running instances their internal routes and metric tags.
-/// No other column is read or decrypted.
+/// The columns that convergence needs: placement, state and definition, and for running instances their internal routes and
+/// metric tags. No other column is read or decrypted.
 const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "process_guid",
     "instance_index",

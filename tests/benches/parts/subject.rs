@@ -158,14 +158,9 @@ impl Subject {
         let layout = stored.layout(version);
         let others = |table: &str| {
             let columns = layout.tables[table].columns.iter().map(|column| column.name.as_str());
-            columns.filter(|name| *name != "process_guid").collect::<Vec<_>>().join(", ")
+            columns.filter(|name| *name != "process_guid").collect::<Vec<_>>()
         };
-        let [others, others_of_instances] = [TABLE, INSTANCES].map(others);
-        let key = match stored.context.database.dialect() {
-            Dialect::Sqlite => "lower(hex(randomblob(16)))",
-            Dialect::Postgres => "md5(random()::text || clock_timestamp()::text || process_guid)",
-            Dialect::Mysql => "MD5(CONCAT(RAND(), UUID(), process_guid))",
-        };
+        let others_of_instances = others(INSTANCES).join(", ");
         let run = async |statement: String| {
             let mut tx = stored.context.database.write().await.expect("a transaction");
             let done = tx.execute(sql(statement.clone())).await;
@@ -177,7 +172,7 @@ impl Subject {
         let first = "SELECT MIN(process_guid) FROM actual_lrps WHERE instance_index = 0 AND presence = 0";
         run(format!("DELETE FROM {INSTANCES} WHERE instance_index <> 0 OR presence <> 0")).await;
         run(format!("DELETE FROM {INSTANCES} WHERE process_guid <> (SELECT * FROM ({first}) AS x)")).await;
-        let mut filled = fixture::rows(TABLE).len() as u64;
+        let filled = fixture::rows(TABLE).len() as u64;
         if rows < filled {
             run(format!(
                 "DELETE FROM {TABLE} WHERE process_guid IN \
@@ -186,13 +181,7 @@ impl Subject {
             ))
             .await;
         }
-        while filled < rows {
-            let more = filled.min(rows - filled);
-            filled += run(format!(
-                "INSERT INTO {TABLE} (process_guid, {others}) SELECT {key}, {others} FROM {TABLE} LIMIT {more}"
-            ))
-            .await;
-        }
+        fixture::multiply(&stored.context.database, TABLE, &others(TABLE), rows).await;
         if tables.contains(&INSTANCES) {
             run(format!("UPDATE {INSTANCES} SET process_guid = 'template'")).await;
             run(format!(

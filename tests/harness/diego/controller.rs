@@ -178,7 +178,7 @@ impl ControllerClient {
     async fn redefine(&mut self, guid: String) {
         match self.random.u8(..4) {
             0 => self.cancel(&guid).await,
-            1 => self.roll_back(&guid).await,
+            1 => self.roll_back(&guid, |_| true).await,
             _ => {
                 let program = self.random.choice([RUNS, RUNS, CRASHES, UNROUTABLE]).expect("programs");
                 self.update_definition(&guid, program).await;
@@ -207,13 +207,15 @@ impl ControllerClient {
         self.allowed("/v1/desired_lrp/cancel_update", &request, &[Type::NoUpdateInProgress]).await;
     }
 
-    async fn roll_back(&mut self, guid: &str) {
+    /// Rolls back to any of the definitions whose program is chosen by `is_wanted`.
+    async fn roll_back(&mut self, guid: &str, is_wanted: fn(&[u8]) -> bool) {
         let request = proto::LrpDefinitionsRequest { process_guid: guid.into() };
         let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
             self.bbs.call("/v1/desired_lrp/definitions/list", &request).await;
         assert_eq!(refusal, None, "{guid} is desired");
-        let Some(chosen) = self.random.choice(&answer.definitions) else { return };
-        let definition_id = chosen.definition.clone().unwrap_or_default().definition_id;
+        let definitions = answer.definitions.into_iter().filter_map(|archived| archived.definition);
+        let wanted: Vec<_> = definitions.filter(|definition| is_wanted(&program(definition.action.as_ref()))).collect();
+        let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(wanted) else { return };
         let request = proto::RollbackDesiredLrpRequest { process_guid: guid.into(), definition_id };
         self.allowed("/v1/desired_lrp/rollback", &request, &[Type::UpdateInProgress, Type::DefinitionNotFound]).await;
     }
@@ -246,14 +248,14 @@ impl ControllerClient {
         for guid in self.wanted.keys().cloned().collect::<Vec<_>>() {
             loop {
                 let lrp = self.read(&guid).await;
-                let program = lrp.action.and_then(|action| action.run_action).unwrap_or_default().path;
-                if program != CRASHES && program != UNROUTABLE {
+                if runs(&program(lrp.action.as_ref())) {
                     break;
                 }
                 self.cancel(&guid).await;
                 self.update_definition(&guid, RUNS).await;
-                // The way back from a working definition does not end if that of before fails.
-                self.roll_back(&guid).await;
+                // The way back from a working definition does not end if that of before fails. Only to one that works: if
+                // a failing one were resumed again and again, no way back would ever end.
+                self.roll_back(&guid, runs).await;
                 pause().await;
             }
             self.read_definition(&guid).await;
@@ -321,4 +323,13 @@ impl Wanted {
         let value = proto::MetricTagValue { r#static: self.metric_tag.clone(), ..Default::default() };
         vec![proto::MetricTagEntry { key: METRIC_TAG.to_vec(), value: Some(value) }]
     }
+}
+
+/// What the containers of a definition execute.
+fn program(action: Option<&proto::Action>) -> Text {
+    action.and_then(|action| action.run_action.clone()).unwrap_or_default().path
+}
+
+fn runs(program: &[u8]) -> bool {
+    program != CRASHES && program != UNROUTABLE
 }

@@ -74,7 +74,8 @@ pub async fn migration(
     Ok(Outcome { report, differences, migrating, began_at, cut_over })
 }
 
-async fn current_version(database: &Database) -> u64 {
+/// The data version that a database records.
+pub async fn current_version(database: &Database) -> u64 {
     let found = texts(database, "SELECT value FROM configurations WHERE id = 'version'").await;
     let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
     row["CurrentVersion"].as_u64().expect("a number")

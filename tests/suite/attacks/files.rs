@@ -8,15 +8,12 @@ use std::process::{Command, Output};
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::host::Installation;
-use crate::harness::modules::modules;
+use crate::harness::modules::{copy_folder, modules};
 
 /// A copy of the default modules.
 fn copied_modules() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(modules()).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-    }
+    copy_folder(&modules(), folder.path());
     folder
 }
 

@@ -1,59 +1,10 @@
 //! The commands of the SDK's README, as an author enters them. Each `console` block begins in an empty folder.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
-use crate::harness::modules::{authors_target, modules};
-use crate::harness::{bbs, workspace};
+use crate::harness::console::{ConsoleBlock, blocks, run};
+use crate::harness::workspace;
 
 /// The blocks that need more than a program and a folder of modules.
 const NOT_RUN: usize = 1;
-/// Precedes such a block, with the reason.
-const MARK: &str = "<!-- not run by the tests: ";
-
-/// A `console` block.
-#[derive(Debug, PartialEq, Eq)]
-struct ConsoleBlock {
-    commands: Vec<String>,
-    is_run: bool,
-}
-
-fn blocks(document: &str) -> Vec<ConsoleBlock> {
-    let mut blocks = Vec::new();
-    let mut before = "";
-    let mut lines = document.lines();
-    while let Some(line) = lines.next() {
-        if line == "```console" {
-            let commands = lines.by_ref().take_while(|line| *line != "```").map(|line| {
-                line.strip_prefix("$ ")
-                    .unwrap_or_else(|| panic!("{line:?} in a console block is no command"))
-                    .to_owned()
-            });
-            blocks.push(ConsoleBlock { commands: commands.collect(), is_run: !before.starts_with(MARK) });
-        }
-        before = line;
-    }
-    blocks
-}
-
-/// Runs the commands in one shell, up to the first that fails, with `bbs` on the path and without network access.
-fn run(commands: &[String], folder: &Path) -> Output {
-    // In braces, because `set -e` does not end a shell where the first command of `a && b` fails.
-    let script: String = commands.iter().map(|command| format!("{{ {command}\n}} || exit 1\n")).collect();
-    let program = bbs().parent().expect("a program is in a folder");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::iter::once(program.to_owned()).chain(std::env::split_paths(&path));
-    Command::new("sh")
-        .args(["-x", "-c", &script])
-        .current_dir(folder)
-        .env("PATH", std::env::join_paths(paths).unwrap())
-        .env("HOST_MODULES", modules())
-        .env("CARGO_TARGET_DIR", authors_target())
-        .env("CARGO_NET_OFFLINE", "true")
-        .output()
-        .unwrap()
-}
-
 #[test]
 fn commands_of_the_sdk_readme_succeed_in_an_empty_folder() {
     let document = std::fs::read_to_string(workspace().join("sdk/README.md")).unwrap();

@@ -18,6 +18,7 @@ use crate::harness::pause;
 use crate::harness::server::NOW_NS;
 
 const CASES: u32 = 60;
+const DESIRED_INSTANCES: i32 = 2;
 const MINUTE_NS: i64 = 60_000_000_000;
 
 /// A call. A selector chooses from what there is.
@@ -40,7 +41,7 @@ enum SequenceCall {
     Crash(usize),
     Stop(usize),
     Evacuate(usize),
-    /// A cell loses a container without a word.
+    /// A cell loses a container and does not report it.
     Lose(usize),
     /// The record of a container is removed because its cell is missing. The container goes on.
     Disconnect(usize),
@@ -90,6 +91,9 @@ struct Sequence<'a> {
     server: &'a Server,
     /// By container: the index, and the definition that the container was started with.
     containers: BTreeMap<String, (i32, Option<String>)>,
+    /// Containers of a removed LRP with the same process guid that are evacuating, suspect, or not desired any more. Their
+    /// records name its definition until they are stopped.
+    leftovers: BTreeSet<String>,
     /// Definitions and containers so far.
     made: usize,
     now_ns: i64,
@@ -97,7 +101,7 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn new(server: &'a Server) -> Self {
-        Self { server, containers: BTreeMap::new(), made: 0, now_ns: NOW_NS }
+        Self { server, containers: BTreeMap::new(), leftovers: BTreeSet::new(), made: 0, now_ns: NOW_NS }
     }
 
     async fn run(mut self, calls: &[SequenceCall]) -> Result<(), TestCaseError> {
@@ -138,9 +142,16 @@ impl<'a> Sequence<'a> {
         match call {
             SequenceCall::Desire(has_id) => {
                 let definition_id = if *has_id { self.new_definition().definition_id } else { Vec::new() };
-                let lrp = proto::DesiredLrp { definition_id, instances: 2, ..version_1() };
+                let lrp = proto::DesiredLrp { definition_id, instances: DESIRED_INSTANCES, ..version_1() };
                 let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                error_of(self.server, "/v1/desired_lrp/desire.r2", &request).await;
+                let before = images(self.server).await;
+                if error_of(self.server, "/v1/desired_lrp/desire.r2", &request).await.is_none() {
+                    let is_adopted = |row: &&proto::ActualLrp| {
+                        let index = row.actual_lrp_key.clone().unwrap_or_default().index;
+                        row.presence() == proto::actual_lrp::Presence::Ordinary && index < DESIRED_INSTANCES
+                    };
+                    self.leftovers = before.iter().filter(|row| !is_adopted(row)).map(container_of).collect();
+                }
             }
             SequenceCall::Update => drop(update(self.server, to(self.new_definition())).await),
             SequenceCall::Cancel => drop(cancel(self.server).await),
@@ -269,6 +280,9 @@ impl<'a> Sequence<'a> {
         prop_assert_eq!(is_under_way, !status.previous_definition_id.is_empty(), "{:?}", status);
         for row in images(self.server).await {
             let id = &row.desired_lrp_definition_id;
+            if self.leftovers.contains(&container_of(&row)) {
+                continue;
+            }
             let is_current = *id == status.definition_id;
             prop_assert!(is_current || is_under_way && *id == status.previous_definition_id, "{row:?} {status:?}");
             let waits = [&b"UNCLAIMED"[..], b"CRASHED"].contains(&&row.state[..]);

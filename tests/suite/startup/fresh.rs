@@ -92,7 +92,7 @@ async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
     let host = installation.serve();
     upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
-    assert_eq!(version(&installation), NEWEST);
+    assert_eq!(installation.data_version(), NEWEST);
     let opened = installation.database.open().await;
     assert_eq!(texts(&opened, "SELECT domain FROM domains").await, ["after"]);
     opened.close().await;

@@ -25,7 +25,7 @@ async fn status_counts_copied_units(kind: Kind) {
     assert!(text.contains("in the phase copying: 120 of 360 units are copied"), "{text}");
     // As in OpenStack Ironic's `online_data_migrations`, 0 means all units.
     installation.succeed(&["migrate", "up", "--max-count", "0"]);
-    assert_eq!(version(&installation), NEWEST);
+    assert_eq!(installation.data_version(), NEWEST);
     assert!(status(&installation)["copied"].is_null());
 }
 
@@ -36,7 +36,7 @@ async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
     assert_eq!(installation.run(&["migrate", "up", "--max-count", "120"]).status.code(), Some(3));
     let message = installation.succeed(&["migrate", "up", "--to", &OLDEST.to_string()]);
     assert!(message.contains(&format!("The unfinished migration to {NEWEST} was abandoned")), "{message}");
-    assert_eq!(version(&installation), OLDEST);
+    assert_eq!(installation.data_version(), OLDEST);
     let text = installation.succeed(&["migrate", "status"]);
     assert!(text.contains(&format!("a migration to {NEWEST} was begun and abandoned")), "{text}");
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "n" });

@@ -31,31 +31,31 @@ async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind
     let (one, other) = (rolling_back(&database, "one"), rolling_back(&database, "other"));
     // Before the first drain the hosts migrate up from the rollback version.
     let first = one.serve();
-    assert_eq!(version(&one), NEWEST);
+    assert_eq!(one.data_version(), NEWEST);
     let waiting = standby(&other);
     end(first).await;
     let second = waiting.await.unwrap();
-    assert_eq!(version(&other), VERSION, "the second host migrated up again");
+    assert_eq!(other.data_version(), VERSION, "the second host migrated up again");
     answers_as_diego_did(second.address).await;
     end(second).await;
-    assert_eq!(version(&other), VERSION);
+    assert_eq!(other.data_version(), VERSION);
 
     // The version stays after a restart and after a kill.
     let again = one.serve();
     answers_as_diego_did(again.address).await;
     again.kill();
-    assert_eq!(version(&one), VERSION);
+    assert_eq!(one.data_version(), VERSION);
     let text = one.succeed(&["migrate", "status"]);
     assert!(text.contains(&format!("`bbs serve` serves {VERSION} through a lens")), "{text}");
 
     // A host without the setting migrates up.
     let other = other.set("rollback_on_drain_to_version", Value::Null);
     end(other.serve()).await;
-    assert_eq!(version(&other), NEWEST);
+    assert_eq!(other.data_version(), NEWEST);
     end(one.serve()).await;
-    assert_eq!(version(&one), VERSION, "a host with the setting migrates up and, on drain, down");
+    assert_eq!(one.data_version(), VERSION, "a host with the setting migrates up and, on drain, down");
     one.succeed(&["migrate", "up"]);
-    assert_eq!(version(&one), NEWEST);
+    assert_eq!(one.data_version(), NEWEST);
 }
 
 on_each_database!(older_host_serving_in_between_does_not_end_the_rollback);
@@ -64,10 +64,10 @@ async fn older_host_serving_in_between_does_not_end_the_rollback(kind: Kind) {
     fixture::write_to(&database).await;
     let newer = rolling_back(&database, "one");
     end(newer.serve()).await;
-    assert_eq!(version(&newer), VERSION);
+    assert_eq!(newer.data_version(), VERSION);
     end(host(&database, "older").set("pin_data_version", VERSION).serve()).await;
     let again = newer.serve();
-    assert_eq!(version(&newer), VERSION);
+    assert_eq!(newer.data_version(), VERSION);
     answers_as_diego_did(again.address).await;
 }
 
@@ -85,6 +85,6 @@ async fn record_written_under_newer_modules_migrates_down_with_older_ones(kind: 
     newer.succeed(&["migrate", "down", "--to", &NEWEST.to_string()]);
     let older = Installation::on(database, &modules::modules());
     older.succeed(&["migrate", "down", "--to", &BELOW_NEWEST.to_string()]);
-    assert_eq!(version(&older), BELOW_NEWEST);
+    assert_eq!(older.data_version(), BELOW_NEWEST);
     assert_eq!(status(&older)["rows"][3]["rows"], 1, "the task was migrated");
 }

@@ -151,6 +151,7 @@ async fn retry(Retried { units, module, listed: QuarantineListArgs { config, jso
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
     // Restored records are sealed with the active key.
     prepared.check_keys().await?;
+    prepared.check_serials().await?;
     // Uses the current fence instead of raising it: the data that a host serves does not change, so the host may continue.
     let fence = Fence::of_master(&prepared.database).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;

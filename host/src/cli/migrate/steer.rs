@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::super::progress::{Screen, line};
+use super::super::progress::{follow, line};
 use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
-use crate::progress::STOPPED;
+use crate::progress::{SERVING, STOPPED};
 
 #[derive(Debug, Args)]
 pub(super) struct Steered {
@@ -97,29 +97,14 @@ pub(super) async fn print_running_host(admin_socket: &Path) {
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
     let mut host = AdminClient::ask(&config.admin_socket, Command::Watch).await?;
-    let mut last = host.answer().await?;
-    let mut screen = Screen::new();
-    loop {
-        if steered.json {
-            println!("{}", serde_json::to_string(&last)?);
-        } else {
-            screen.show(&last.progress);
-        }
-        match host.next().await {
-            Ok(Some(report)) => last = report,
-            // A killed host breaks the connection; one that ends closes it.
-            Ok(None) | Err(AdminClientError::Broken(_)) => break,
-            Err(other) => return Err(other.into()),
-        }
-    }
-    drop(screen);
+    let last = follow(&mut host, steered.json).await?;
     if last.progress.phase == STOPPED {
         anyhow::bail!(
             "the migration failed; the host serves the version found, and the next start retries: {}",
             last.progress.detail
         );
     }
-    if !last.progress.is_over() {
+    if last.progress.phase != SERVING {
         return Err(AdminClientError::Ended.into());
     }
     if !steered.json {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::sign::print_signature;
 use crate::api::{self, NATIVE};
 use crate::cli::progress;
 use crate::modules::add::{self, Added};
@@ -27,6 +28,9 @@ pub(super) struct AddCommand {
     /// The folder to add to; created if absent.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
+    /// A folder of modules that these continue, such as the host's; may be repeated. For an add-on.
+    #[arg(long, value_name = "DIR")]
+    base: Vec<PathBuf>,
 }
 
 fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -40,15 +44,16 @@ impl AddCommand {
         let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
         let progress = Progress::default();
         progress.enter("check", format!("the modules of {}, with what is added", self.into.display()), None);
-        let (files, folder) = (self.files, self.into.clone());
-        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &check_api, &sandbox));
-        let Added { added, present, entries } = progress::shown(&progress, work).await??;
+        let (files, folder, base) = (self.files, self.into.clone(), self.base.clone());
+        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &base, &check_api, &sandbox));
+        let Added { added, present, entries, signature } = progress::shown(&progress, work).await??;
         let into = self.into.display();
         added.iter().for_each(|file| println!("{file}  added"));
         present.iter().for_each(|file| println!("{file}  already present"));
         println!("{into} has {} modules", entries.len());
+        print_signature(signature, &self.into);
         // Reports, for example, a second file of the same module that was copied there by hand.
-        Catalog::entries(&self.into)?;
+        Catalog::entries(&self.into, &self.base)?;
         Ok(())
     }
 }

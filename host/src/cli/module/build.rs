@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::sign::print_signature;
 use crate::cli::progress;
-use crate::modules::build::{self, BuildRequest};
+use crate::modules::build::{self, BuildRequest, BuiltFolder};
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 
@@ -24,24 +25,28 @@ pub(super) struct BuildCommand {
     /// The folder to write to; created if absent.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
+    /// A folder of modules that the built ones continue, such as the host's; may be repeated. For an add-on.
+    #[arg(long, value_name = "DIR", requires = "crates")]
+    base: Vec<PathBuf>,
 }
 
 impl BuildCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let request = match self.crates.as_slice() {
             [] => BuildRequest::everything(&self.into)?,
-            _ => BuildRequest::added(self.crates, &self.into),
+            _ => BuildRequest::added(self.crates, &self.into, self.base),
         };
         let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
         let progress = Progress::default();
         let working = progress.clone();
         let (built, into) = (request.crates.len(), request.into.clone());
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
-        let entries = progress::shown(&progress, work).await??;
+        let BuiltFolder { entries, signature } = progress::shown(&progress, work).await??;
         println!("{built} built; {} has {} modules", into.display(), entries.len());
         for entry in entries {
             println!("{}  {}", &entry.sha256[..12], entry.file);
         }
+        print_signature(signature, &into);
         Ok(())
     }
 }

@@ -11,17 +11,22 @@ use crate::lens::transform::Transform;
 use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::Translate;
 use crate::modules::{Module, Trial, trial};
+use crate::signatures::TrustedKeys;
 use crate::startup;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///
 /// In a folder, every migration is also run on generated rows of the layout that precedes it: twice in a fresh instance,
 /// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
-/// one that traps would trap on an operator's database. It may refuse rows that it cannot read.
+/// one that traps would trap on an operator's database. It may refuse rows that it cannot read. Signatures are not verified:
+/// which keys are trusted is in the configuration of a host.
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
     /// A .wasm file, or a folder that `bbs module build` has written.
     path: PathBuf,
+    /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
+    #[arg(long, value_name = "DIR")]
+    base: Vec<PathBuf>,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -46,8 +51,11 @@ impl Finding {
 impl CheckCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
-        let findings =
-            if self.path.is_dir() { check_folder(&self.path, &sandbox)? } else { check_file(&self.path, &sandbox)? };
+        let findings = if self.path.is_dir() {
+            check_folders([self.base, vec![self.path]].concat(), &sandbox)?
+        } else {
+            check_file(&self.path, &sandbox)?
+        };
         if self.json {
             println!("{}", serde_json::to_string_pretty(&findings)?);
         } else {
@@ -60,8 +68,8 @@ impl CheckCommand {
     }
 }
 
-fn check_folder(folder: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
-    let catalog = startup::load_catalog(folder, sandbox)?;
+fn check_folders(folders: Vec<PathBuf>, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
+    let catalog = startup::load_catalog(&folders, &TrustedKeys::default(), sandbox)?;
     let migrations = catalog.migrations().iter().map(|module| Finding {
         file: module.file().to_owned(),
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),

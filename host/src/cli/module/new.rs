@@ -1,5 +1,6 @@
 //! `bbs module new`: creates a crate whose tests pass unchanged. Owns the templates beside this file.
 
+mod bosh;
 mod sdk;
 mod versions;
 
@@ -30,6 +31,10 @@ const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 ///
 /// Outside the repository, the SDK that the crate depends on is written to `bbs-sdk` beside it; later crates share that
 /// folder.
+///
+/// `--bosh` also writes a BOSH release to the folder `bosh` of the crate: with it, operators add the module to a host's
+/// deployment without changing the host's release. Its README.md has the commands. For a crate that exists, only the release is
+/// written.
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
@@ -51,13 +56,19 @@ pub(super) struct NewCommand {
     /// after the newest of the folder of modules]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
-    /// The folder of modules that the new one will be added to [default: `modules` in the current folder, and the
-    /// repository's]
+    /// The folder of modules that the new one will be added to [default without --base: `modules` in the current folder,
+    /// and the repository's]
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
+    /// A folder of modules that the new one continues, such as the host's; may be repeated. For an add-on.
+    #[arg(long, value_name = "DIR")]
+    base: Vec<PathBuf>,
     /// The folder of the SDK [default: `bbs-sdk` or `sdk` in the current folder or above it]
     #[arg(long, value_name = "PATH")]
     sdk: Option<PathBuf>,
+    /// Also write a BOSH release of the module; to an existing crate, add only the release.
+    #[arg(long)]
+    bosh: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,18 +82,34 @@ type Placeholders = Vec<(&'static str, String)>;
 
 impl NewCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let folder = PathBuf::from(&self.name);
-        if folder.exists() {
-            bail!("{} already exists; choose another name, or delete it", folder.display());
-        }
-        let here = std::env::current_dir().context("the current folder is gone")?;
         // Validates the name before anything is written.
         self.placeholders(Ends::default())?;
+        let folder = PathBuf::from(&self.name);
+        let is_crate = folder.join("Cargo.toml").exists();
+        if !(self.bosh && is_crate) {
+            self.create(&folder)?;
+        }
+        if self.bosh {
+            let release = folder.join(bosh::FOLDER);
+            refuse_existing(&release)?;
+            write(&release, bosh::files(&self.name))?;
+            println!(
+                "The BOSH release of {} is in {}; its README.md has the steps.",
+                folder.display(),
+                release.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn create(&self, folder: &Path) -> anyhow::Result<()> {
+        refuse_existing(folder)?;
+        let here = std::env::current_dir().context("the current folder is gone")?;
         let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
-        let mut placeholders = self.placeholders(Ends::find(self.modules.as_deref(), &sdk.folder)?)?;
-        placeholders.push(("{{sdk}}", sdk.path_from(&here.join(&folder)).display().to_string()));
+        let mut placeholders = self.placeholders(Ends::find(self.modules.as_deref(), &self.base, &sdk.folder)?)?;
+        placeholders.push(("{{sdk}}", sdk.path_from(&here.join(folder)).display().to_string()));
         placeholders.push(("{{folder}}", self.name.clone()));
-        write(&folder, self.kind(), &placeholders)?;
+        write(folder, crate_files(self.kind(), &placeholders))?;
         if let Some(lock) = sdk.lock() {
             // Cargo removes the entries that the crate does not use.
             std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
@@ -179,17 +206,30 @@ fn is_words(name: &str) -> bool {
     name.len() <= 40 && name.split('-').all(is_word)
 }
 
-fn write(folder: &Path, kind: CrateKind, placeholders: &Placeholders) -> anyhow::Result<()> {
+fn refuse_existing(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        bail!("{} already exists; choose another name, or delete it", folder.display());
+    }
+    Ok(())
+}
+
+/// The files of the crate, each with its path in the crate's folder.
+fn crate_files(kind: CrateKind, placeholders: &Placeholders) -> [(String, String); 3] {
     let (source, readme) = match kind {
         CrateKind::Migration => (MIGRATION, MIGRATION_README),
         CrateKind::Translator => (TRANSLATOR, TRANSLATOR_README),
     };
-    std::fs::create_dir_all(folder.join("src"))
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    for (file, template) in [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", readme)] {
-        let path = folder.join(file);
-        std::fs::write(&path, fill(template, placeholders))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", readme)]
+        .map(|(path, template)| (path.to_owned(), fill(template, placeholders)))
+}
+
+/// Writes files, each with its path in the folder.
+fn write(folder: &Path, files: impl IntoIterator<Item = (String, String)>) -> anyhow::Result<()> {
+    for (name, text) in files {
+        let path = folder.join(name);
+        let parent = path.parent().expect("a file is in a folder");
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

@@ -74,10 +74,10 @@ impl ReplayCommand {
                 Module::Translator(_) => bail!("{} is a translator, the replay file is of a migration", file.display()),
             };
         }
-        let catalog = startup::load_catalog(&config.modules_dir, sandbox)?;
+        let catalog = startup::load_catalog(&config.module_folders()?, &config.trusted_keys, sandbox)?;
         let found = catalog.migrations().iter().find(|module| module.manifest().version == *version);
         found.cloned().with_context(|| {
-            format!("{} has no migration {version}-{name}; name its file with --module", config.modules_dir.display())
+            format!("the configured modules have no migration {version}-{name}; name its file with --module")
         })
     }
 }

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::*;
 
-const OURS: [&str; 13] = [
+const OURS: [&str; 15] = [
+    "accept_older_catalogs",
     "admin_socket",
     "advanced_metrics",
     "data_dir",
@@ -19,6 +20,7 @@ const OURS: [&str; 13] = [
     "pin_data_version",
     "pin_release",
     "redact_patterns",
+    "trusted_keys",
 ];
 
 fn values() -> impl Strategy<Value = Value> {
@@ -39,6 +41,9 @@ fn values() -> impl Strategy<Value = Value> {
         json!([]),
         json!(["x", 1]),
         json!({}),
+        json!({"colours": null}),
+        json!({"colours": ["x", null]}),
+        json!({"Colours": []}),
         json!({"enabled": 1, "loggregator_use_v2_api": true, "loggregator_ca_path": 5}),
     ];
     prop::sample::select(plain.to_vec())

@@ -32,16 +32,16 @@ pub(super) async fn insert(
     insert_new(writer, desired, indices.filter(|index| !taken.contains(index))).await
 }
 
-/// Makes the instances that remain of an earlier desired LRP instances of a definition. Those that ran another one are
-/// replaced.
+/// Makes the instances that remain of a removed desired LRP with the same process guid instances of a definition. Those that
+/// ran another one are replaced.
 pub(super) async fn adopt(
     writer: &mut Writer,
-    remaining: BTreeMap<i32, Box<Slot>>,
+    process_guid: &[u8],
     definition_id: &Text,
 ) -> Result<Vec<ChangedSlot>, DomainError> {
     let now_ns = writer.now_ns();
     let mut adopted = Vec::new();
-    for before in remaining.into_values() {
+    for before in writer.slots(process_guid).await?.0.into_values() {
         let mut after = (*before).clone();
         after.adopt_definition(definition_id, now_ns);
         writer.put_slot(&before, &after).await?;

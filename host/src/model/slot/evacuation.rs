@@ -185,7 +185,7 @@ impl Situation {
                 Some(row) if slot.replaced().is_some() && (row.state() != Some(State::Running) || !row.routable) => {
                     decide::Ordinary::Pending
                 }
-                Some(row) if matches!(row.state(), Some(State::Running | State::Crashed)) => decide::Ordinary::Settled,
+                Some(row) if row.takes_over() || row.state() == Some(State::Crashed) => decide::Ordinary::Settled,
                 Some(_) => decide::Ordinary::Pending,
             },
             has_evacuating: slot.evacuating.is_some(),

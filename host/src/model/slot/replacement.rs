@@ -43,6 +43,12 @@ impl ActualLrp {
             && restart::is_stable(self.crash_count, self.since_ns, now_ns)
     }
 
+    /// Whether the evacuating and the suspect container are not needed any more. A container that did not claim the instance
+    /// may run another definition, as one does that is about to be stopped; it is not relied on until it receives traffic.
+    pub fn takes_over(&self) -> bool {
+        self.state() == Some(State::Running) && (self.routable || !self.definition_uncertain)
+    }
+
     /// Takes the definition of another row of the same container.
     pub(super) fn copy_definition(&mut self, from: &Self) {
         self.definition_id.clone_from(&from.definition_id);

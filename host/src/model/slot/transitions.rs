@@ -140,8 +140,8 @@ impl Slot {
     }
 
     /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its evacuating and suspect
-    /// containers, except one that an update replaces, which its cell is asked to stop. The heartbeat of that one changes
-    /// nothing. The definition of a container that did not claim the instance is uncertain.
+    /// containers if it takes over from them, except one that an update replaces, which its cell is asked to stop. The
+    /// heartbeat of that one changes nothing. The definition of a container that did not claim the instance is uncertain.
     ///
     /// # Errors
     /// `CannotBeStarted` if another container runs.
@@ -169,10 +169,10 @@ impl Slot {
             }
             Some(_) => return Err(SlotError::CannotBeStarted),
         }
-        if self.replaced().is_none() {
-            self.evacuating = None;
-        }
-        self.suspect = None;
+        let takes_over = self.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
+        let is_unneeded = takes_over && self.replaced().is_none();
+        self.evacuating.take_if(|row| is_unneeded || row.is_instance(&container.instance));
+        self.suspect.take_if(|_| takes_over);
         Ok(())
     }
 

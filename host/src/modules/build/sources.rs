@@ -58,6 +58,15 @@ pub fn listed_crates(list: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok(entries.module.into_iter().map(|entry| folder.join(entry.folder)).collect())
 }
 
+/// Returns the crates of a source: those that its list names if it is a repository with one, otherwise the folder itself.
+///
+/// # Errors
+/// If the list cannot be read or parsed.
+pub fn crates_of(source: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let list = source.join(LIST);
+    if list.exists() { listed_crates(&list) } else { Ok(vec![source.to_owned()]) }
+}
+
 /// Finds the list of the repository that the current folder belongs to.
 pub(super) fn find_list() -> Result<PathBuf, SourceError> {
     let here = Path::new(".");

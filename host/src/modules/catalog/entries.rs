@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +13,38 @@ use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 use crate::modules::module::Module;
 use crate::modules::translate::{ApiVersion, Translate};
+use crate::signatures::{SIGNATURE_FILE, is_catalog_name};
 
 /// The name of the catalog file in a folder of modules.
 pub const CATALOG_FILE: &str = "catalog.toml";
 
 const HEADER: &str = "\
 # The modules of this folder, in order. Written by `bbs module build` and `bbs module add`; a host refuses to start
-# if a file differs from its entry.
+# if a file differs from its entry. `bbs module sign` signs this file, so that a changed one has to be signed again.
 
 ";
+
+/// The content of a catalog.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CatalogContent {
+    /// Its name, under which the keys that may sign it are configured. Absent until it is signed.
+    pub name: Option<String>,
+    /// Its serial, which is higher in each later one of the same name. Absent until it is signed.
+    pub serial: Option<u64>,
+    /// The digest of the list of releases in the same folder. Absent until it is signed.
+    pub releases: Option<String>,
+    /// Its modules, in order.
+    pub entries: Vec<CatalogEntry>,
+}
+
+/// What writing a catalog did to the signature of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreviousSignature {
+    /// There was none, or the catalog is unchanged, and so is the signature.
+    Unaffected,
+    /// It was of another content, and was removed.
+    Removed,
+}
 
 /// One module of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +70,27 @@ pub enum CatalogPosition {
     /// A translator, which serves an API version in terms of a newer one, `onto`.
     #[allow(missing_docs, reason = "the variant's text describes its fields")]
     Translator { serves: ApiVersion, onto: ApiVersion },
+}
+
+impl CatalogPosition {
+    /// Sort key: migrations, translators of the line, and those of side shapes, each oldest first.
+    pub(in crate::modules) fn order(self) -> (u8, u64, u32) {
+        match self {
+            Self::Migration { version, .. } => (0, version, 0),
+            Self::Translator { serves, .. } => {
+                (if serves.side.is_none() { 1 } else { 2 }, serves.major.into(), serves.minor)
+            }
+        }
+    }
+
+    /// Whether two modules lead to the same data version or serve the same API version.
+    pub(in crate::modules) fn is_same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Migration { version: one, .. }, Self::Migration { version: other, .. }) => one == other,
+            (Self::Translator { serves: one, .. }, Self::Translator { serves: other, .. }) => one == other,
+            _ => false,
+        }
+    }
 }
 
 impl std::fmt::Display for CatalogPosition {
@@ -103,28 +147,50 @@ enum ModuleKind {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CatalogFile {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    releases: Option<String>,
     #[serde(default)]
     module: Vec<CatalogFileEntry>,
 }
 
 /// Reads a folder's catalog and validates each entry by itself.
-pub(in crate::modules) fn read(folder: &Path) -> Result<Vec<CatalogEntry>, CatalogError> {
+pub(in crate::modules) fn read(folder: &Path) -> Result<CatalogContent, CatalogError> {
+    parse(&folder.join(CATALOG_FILE), &read_text(folder)?)
+}
+
+/// Reads the text of a folder's catalog.
+pub(super) fn read_text(folder: &Path) -> Result<String, CatalogError> {
     let path = folder.join(CATALOG_FILE);
-    let text = match files::read_text(&path) {
-        Ok(text) => text,
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Err(CatalogError::NoCatalog { path });
-        }
-        Err(source) => return Err(CatalogError::Read { path, source }),
-    };
+    files::read_text(&path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => CatalogError::NoCatalog { path },
+        _ => CatalogError::Read { path, source },
+    })
+}
+
+/// Parses a catalog and validates each entry by itself. `path` is only used in errors.
+pub(in crate::modules) fn parse(path: &Path, text: &str) -> Result<CatalogContent, CatalogError> {
     let file: CatalogFile =
-        toml::from_str(&text).map_err(|source| CatalogError::Syntax { path: path.clone(), source: source.into() })?;
-    let entries = file.module.into_iter().map(|written| entry(&path, written)).collect::<Result<Vec<_>, _>>()?;
+        toml::from_str(text).map_err(|source| CatalogError::Syntax { path: path.to_owned(), source: source.into() })?;
+    if let Some(serial) = file.serial.filter(|serial| i64::try_from(*serial).is_err()) {
+        return Err(CatalogError::Serial { path: path.to_owned(), serial });
+    }
+    if file.releases.as_ref().is_some_and(|digest| !is_sha256(digest)) {
+        return Err(CatalogError::ReleasesDigest { path: path.to_owned() });
+    }
+    if let Some(name) = file.name.as_ref().filter(|name| !is_catalog_name(name)) {
+        return Err(CatalogError::Name { path: path.to_owned(), name: name.clone() });
+    }
+    let CatalogFile { name, serial, releases, module } = file;
+    let entries = module.into_iter().map(|written| entry(path, written)).collect::<Result<Vec<_>, _>>()?;
     let mut files = BTreeSet::new();
     if let Some(twice) = entries.iter().find(|entry| !files.insert(&entry.file)) {
         return Err(CatalogError::ListedTwice { file: twice.file.clone() });
     }
-    Ok(entries)
+    Ok(CatalogContent { name, serial, releases, entries })
 }
 
 fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, CatalogError> {
@@ -133,7 +199,7 @@ fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, Catalog
     if !is_file_name(&written.file) {
         return Err(malformed("`file` is the plain name of a .wasm file in the same folder"));
     }
-    if written.sha256.len() != 64 || !written.sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+    if !is_sha256(&written.sha256) {
         return Err(malformed("`sha256` is 64 lower-case hexadecimal digits"));
     }
     let position = match (written.kind, written.version, written.follows, written.serves, written.onto) {
@@ -147,22 +213,44 @@ fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, Catalog
     Ok(CatalogEntry { file: written.file, sha256: written.sha256, position })
 }
 
+pub(in crate::modules) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
 pub(in crate::modules) fn is_file_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Writes a catalog atomically: a concurrent reader sees the old or the new one.
-pub(in crate::modules) fn write(folder: &Path, entries: &[CatalogEntry]) -> std::io::Result<PathBuf> {
-    let module = entries.iter().map(written).collect();
-    let text = toml::to_string(&CatalogFile { module }).map_err(std::io::Error::other)?;
+/// The text of a catalog's file.
+pub(in crate::modules) fn text(content: &CatalogContent) -> std::io::Result<String> {
+    let CatalogContent { name, serial, releases, entries } = content.clone();
+    let file = CatalogFile { name, serial, releases, module: entries.iter().map(written).collect() };
+    Ok(HEADER.to_owned() + &toml::to_string(&file).map_err(std::io::Error::other)?)
+}
+
+/// Writes a catalog atomically: a concurrent reader sees the old or the new one. A signature of another content is removed.
+pub(in crate::modules) fn write(folder: &Path, content: &CatalogContent) -> std::io::Result<PreviousSignature> {
+    let text = text(content)?;
+    if files::read_text(&folder.join(CATALOG_FILE)).is_ok_and(|before| before == text) {
+        return Ok(PreviousSignature::Unaffected);
+    }
+    // Before the catalog is written: an interruption leaves a catalog without a signature, which cannot be taken for signed.
+    let previous = match std::fs::remove_file(folder.join(SIGNATURE_FILE)) {
+        Ok(()) => PreviousSignature::Removed,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => PreviousSignature::Unaffected,
+        Err(error) => return Err(error),
+    };
+    write_readable(folder, CATALOG_FILE, &text)?;
+    Ok(previous)
+}
+
+/// Writes a file that all users may read, atomically.
+pub(in crate::modules) fn write_readable(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(HEADER.as_bytes())?;
     file.write_all(text.as_bytes())?;
-    let path = folder.join(CATALOG_FILE);
     file.as_file().sync_all()?;
-    persist_readable(file, &path)?;
-    Ok(path)
+    persist_readable(file, &folder.join(name))
 }
 
 /// Makes a temporary file, which only its owner may read, readable by all, and moves it to its path.

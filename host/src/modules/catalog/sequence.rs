@@ -7,13 +7,23 @@ use crate::layout::manifest::DataVersion;
 use crate::modules::translate::ApiVersion;
 
 /// Checks that both sequences are ordered and have no gap.
-pub(in crate::modules) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
-    check_migrations(entries)?;
+pub(super) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    check_migrations(entries, None)?;
     check_translators(entries)
 }
 
-fn check_migrations(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
-    let mut before: Option<DataVersion> = None;
+/// The same for a part: its first migration may follow one that is not in it.
+pub(in crate::modules) fn check_part(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    let follows = entries.iter().find_map(|entry| match entry.position {
+        CatalogPosition::Migration { follows, .. } => Some(follows),
+        CatalogPosition::Translator { .. } => None,
+    });
+    check_migrations(entries, follows.flatten())?;
+    check_translators(entries)
+}
+
+fn check_migrations(entries: &[CatalogEntry], first: Option<DataVersion>) -> Result<(), CatalogError> {
+    let mut before = first;
     for entry in entries {
         let CatalogPosition::Migration { version, follows } = entry.position else { continue };
         let file = entry.file.clone();

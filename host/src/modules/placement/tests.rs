@@ -32,7 +32,7 @@ fn follows(entries: &[CatalogEntry]) -> Vec<Option<DataVersion>> {
 #[test]
 fn newer_migration_is_appended_and_names_its_predecessor() {
     let before = vec![migration(1, "a"), translator(9, 10, "t")];
-    let entries = merge(before, [migration(5, "c"), migration(7, "d")].into_iter()).unwrap();
+    let entries = merge(before, [migration(5, "c"), migration(7, "d")].into_iter(), None).unwrap();
     assert_eq!(files(&entries), ["a", "c", "d", "t"]);
     assert_eq!(follows(&entries), [None, Some(1), Some(5)]);
 }
@@ -40,7 +40,7 @@ fn newer_migration_is_appended_and_names_its_predecessor() {
 #[test]
 fn migration_of_a_present_version_replaces_it() {
     let before = vec![migration(1, "a"), migration(3, "b"), migration(5, "c")];
-    let entries = merge(before, [migration(3, "new-b")].into_iter()).unwrap();
+    let entries = merge(before, [migration(3, "new-b")].into_iter(), None).unwrap();
     assert_eq!(files(&entries), ["a", "new-b", "c"]);
     assert_eq!(follows(&entries), [None, Some(1), Some(3)]);
 }
@@ -48,7 +48,7 @@ fn migration_of_a_present_version_replaces_it() {
 #[test]
 fn migration_older_than_the_newest_is_rejected() {
     let before = vec![migration(1, "a"), migration(5, "c")];
-    let error = merge(before, [migration(3, "b")].into_iter()).unwrap_err();
+    let error = merge(before, [migration(3, "b")].into_iter(), None).unwrap_err();
     assert_eq!((error.version, error.newest), (3, 5));
 }
 
@@ -56,6 +56,6 @@ fn migration_older_than_the_newest_is_rejected() {
 fn translator_is_sorted_into_the_chain() {
     let before = vec![translator(10, 11, "ten")];
     let built = [translator(9, 10, "nine"), translator(10, 11, "new-ten"), translator(11, 12, "eleven")];
-    let entries = merge(before, built.into_iter()).unwrap();
+    let entries = merge(before, built.into_iter(), None).unwrap();
     assert_eq!(files(&entries), ["nine", "new-ten", "eleven"]);
 }

@@ -14,7 +14,9 @@ fn command(name: &str, kind: CrateKind) -> NewCommand {
         onto: None,
         version: None,
         modules: None,
+        base: Vec::new(),
         sdk: None,
+        bosh: false,
     }
 }
 

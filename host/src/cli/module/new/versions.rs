@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use crate::api::NATIVE;
 use crate::layout::manifest::DataVersion;
 use crate::modules::build::listed_crates;
-use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogPosition};
+use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
 use crate::modules::translate::ApiVersion;
 
 /// The folder of modules in the current folder that is used unless another one is named.
@@ -29,23 +29,24 @@ impl Default for Ends {
 }
 
 impl Ends {
-    /// Those of the folder `given`; without it, those of `modules` in the current folder and of the repository that the
-    /// SDK belongs to, as far as they exist.
+    /// Those of the folder `given` and of the folders `base`, which it continues; without any, those of `modules` in the
+    /// current folder and of the repository that the SDK belongs to, as far as they exist.
     ///
     /// # Errors
-    /// If a folder's catalog cannot be read.
-    pub(super) fn find(given: Option<&Path>, sdk: &Path) -> anyhow::Result<Self> {
-        if let Some(folder) = given {
-            return Self::default().with_folder(folder);
+    /// If a folder's catalog cannot be read, or the folders do not form one sequence.
+    pub(super) fn find(given: Option<&Path>, base: &[PathBuf], sdk: &Path) -> anyhow::Result<Self> {
+        let named: Vec<PathBuf> = base.iter().cloned().chain(given.map(Path::to_owned)).collect();
+        if !named.is_empty() {
+            return Self::default().with_folders(&named);
         }
         let repository = listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
         let ends = Self::default().with_crates(&repository);
         let folder = Path::new(DEFAULT_FOLDER);
-        if folder.join(CATALOG_FILE).exists() { ends.with_folder(folder) } else { Ok(ends) }
+        if folder.join(CATALOG_FILE).exists() { ends.with_folders(&[folder.to_owned()]) } else { Ok(ends) }
     }
 
-    fn with_folder(mut self, folder: &Path) -> anyhow::Result<Self> {
-        for entry in Catalog::entries(folder)? {
+    fn with_folders(mut self, folders: &[PathBuf]) -> anyhow::Result<Self> {
+        for entry in entries_of(folders)? {
             match entry.position {
                 CatalogPosition::Migration { version, .. } => self.add_migration(version),
                 CatalogPosition::Translator { serves, .. } if serves.side.is_none() => self.add_translator(serves),
@@ -105,6 +106,20 @@ impl Ends {
     }
 }
 
+/// The modules of folders that form one sequence. The error for a single folder that is an add-on names `--base`.
+fn entries_of(folders: &[PathBuf]) -> anyhow::Result<Vec<CatalogEntry>> {
+    Catalog::merged_entries(folders).map_err(|error| match (&error, folders) {
+        (CatalogError::DataGap { .. }, [folder]) => {
+            let folder = folder.display();
+            anyhow!(error).context(format!(
+                "the migrations in {folder} are not a complete sequence; if it is an add-on, name the folders that it \
+                 continues with --base"
+            ))
+        }
+        _ => error.into(),
+    })
+}
+
 /// The versions of a translator's name, such as `0.8-to-0.9`.
 pub(super) fn two_versions(name: &str) -> Option<(ApiVersion, ApiVersion)> {
     let (serves, onto) = name.split_once("-to-")?;
@@ -135,13 +150,13 @@ mod tests {
     fn ends_are_those_of_the_modules_of_the_repository_and_of_the_folder() {
         let work = tempfile::tempdir().unwrap();
         let sdk = work.path().join("sdk");
-        assert_eq!(Ends::find(None, &sdk).unwrap(), Ends::default());
+        assert_eq!(Ends::find(None, &[], &sdk).unwrap(), Ends::default());
         let crates = ["data/1461790966-init_sql", "data/9000000000-far-off", "api/0.9-to-0.10", "api/1.0-to-1.1"];
         let list: String = crates.iter().map(|folder| format!("[[module]]\ncrate = \"{folder}\"\n")).collect();
         std::fs::create_dir(&sdk).unwrap();
         std::fs::create_dir(work.path().join("migrations-wasm")).unwrap();
         std::fs::write(work.path().join("migrations-wasm/catalog.toml"), list).unwrap();
-        let ends = Ends::find(None, &sdk).unwrap();
+        let ends = Ends::find(None, &[], &sdk).unwrap();
         assert_eq!(ends, Ends { newest_data: Some(9_000_000_000), oldest_api: version(0, 9) });
         assert_eq!((ends.next_data(5), ends.next_data(9_000_000_009)), (9_000_000_001, 9_000_000_009));
         assert_eq!(Ends::default().next_data(5), 5);
@@ -153,10 +168,34 @@ mod tests {
             )
         };
         let modules = work.path().join("modules");
-        assert!(Ends::find(Some(&modules), &sdk).is_err(), "a folder that is named has to be one of modules");
+        assert!(Ends::find(Some(&modules), &[], &sdk).is_err(), "a folder that is named has to be one of modules");
         std::fs::create_dir(&modules).unwrap();
         std::fs::write(modules.join(CATALOG_FILE), entry("0.12", "1.0") + &entry("1.0", "1.1")).unwrap();
-        let ends = Ends::find(Some(&modules), &sdk).unwrap();
+        let ends = Ends::find(Some(&modules), &[], &sdk).unwrap();
         assert_eq!(ends, Ends { newest_data: None, oldest_api: version(0, 12) });
+    }
+
+    #[test]
+    fn ends_of_an_add_on_are_those_of_the_folders_that_it_continues_too() {
+        let work = tempfile::tempdir().unwrap();
+        let folder = |name: &str, version: u64, follows: &str| {
+            let (path, sha256) = (work.path().join(name), "0".repeat(64));
+            std::fs::create_dir(&path).unwrap();
+            let entry = format!(
+                "[[module]]\nkind = \"migration\"\nfile = \"{name}.wasm\"\nsha256 = \"{sha256}\"\nversion = {version}\n{follows}"
+            );
+            std::fs::write(path.join(CATALOG_FILE), entry).unwrap();
+            path
+        };
+        let (host, add_on) = (folder("host", 50, ""), folder("add-on", 100, "follows = 50\n"));
+        let newest = |given, base: &[&Path]| {
+            let base: Vec<_> = base.iter().map(|path| path.to_path_buf()).collect();
+            Ends::find(given, &base, work.path()).map(|ends| ends.newest_data)
+        };
+        assert_eq!(newest(Some(&add_on), &[&host]).unwrap(), Some(100));
+        assert_eq!(newest(None, &[&add_on, &host]).unwrap(), Some(100));
+        assert_eq!(newest(None, &[&host]).unwrap(), Some(50));
+        let error = format!("{:#}", newest(Some(&add_on), &[]).unwrap_err());
+        assert!(error.contains("continues with --base: add-on.wasm"), "{error}");
     }
 }

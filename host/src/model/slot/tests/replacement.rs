@@ -124,15 +124,40 @@ fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
 /// Its successor was removed with the desired LRP.
 #[test]
 fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_one() {
-    for is_uncertain in [false, true] {
+    for (is_uncertain, routable) in [(false, true), (true, true), (true, false)] {
+        let heartbeat = Container { routable, ..container("old") };
         let mut alone = replaced(OLD, NEW, State::Unclaimed);
         alone.ordinary = None;
         alone.evacuating.as_mut().unwrap().definition_uncertain = is_uncertain;
-        let (slot, started) = after(&alone, |slot| slot.start(&container("old"), NOW_NS));
+        let (slot, started) = after(&alone, |slot| slot.start(&heartbeat, NOW_NS));
         let row = slot.ordinary.unwrap();
         assert_eq!((started, &row.definition_id[..], row.definition_uncertain), (Ok(()), OLD, is_uncertain));
         assert_eq!(slot.evacuating, None, "the same container");
     }
+}
+
+/// It may be one of a cancelled update, whose cell has not stopped it yet.
+#[test]
+fn container_that_claimed_nothing_takes_over_once_it_is_routable() {
+    let mut slot = replaced(OLD, OLD, State::Claimed);
+    slot.suspect = Some(of(OLD, State::Running, Presence::Suspect, "lost"));
+    let other = Container { routable: false, ..container("other") };
+    let (started, result) = after(&slot, |slot| slot.start(&other, NOW_NS));
+    assert_eq!((result, &started.evacuating, &started.suspect), (Ok(()), &slot.evacuating, &slot.suspect));
+    assert_eq!(started.ordinary.as_ref().unwrap().instance_key(), instance("other"));
+
+    let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
+    let (_, evacuated) = after(&started, |slot| slot.evacuate_running(&container("old"), desired, NOW_NS));
+    assert!(evacuated.unwrap().keeps_container);
+    assert_eq!(Slot { suspect: None, ..started.clone() }.phase(OLD, NOW_NS), ReplacementPhase::Reverting);
+
+    let routable = Container { routable: true, ..other };
+    let (slot, _) = after(&started, |slot| slot.start(&routable, NOW_NS));
+    assert_eq!((slot.evacuating, slot.suspect), (None, None));
+
+    let mine = Container { routable: false, ..container("mine") };
+    let (slot, _) = after(&replaced(OLD, OLD, State::Claimed), |slot| slot.start(&mine, NOW_NS));
+    assert_eq!(slot.evacuating, None, "it claimed the instance");
 }
 
 #[test]

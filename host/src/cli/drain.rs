@@ -1,0 +1,58 @@
+//! `bbs drain`: ends a running host through its admin socket, and waits until it has ended.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::progress::follow;
+use crate::admin::{AdminClient, AdminClientError, Command};
+use crate::config::Config;
+use crate::progress::{ENDED, FAILED};
+
+/// End the host that runs with this configuration, and wait for it.
+///
+/// The host answers the requests in flight, takes the database back to `rollback_on_drain_to_version`, if that is set,
+/// releases the lock and ends. Unlike after a signal, no supervisor limits the time: call this before the supervisor
+/// stops the host, as the drain script of the BOSH release does. May be interrupted; the host goes on.
+///
+/// Exit codes: 0 the host has ended, or none was running; 1 it failed, with the reason.
+#[derive(Debug, Args)]
+pub struct DrainCommand {
+    /// The JSON configuration file of the host: it names the admin socket.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Print JSON instead of text, a report on each line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DrainCommand {
+    /// Ends the host.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or did not end as it should.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let config = Config::read(&self.config)?;
+        let mut host = match AdminClient::ask(&config.admin_socket, Command::Drain).await {
+            Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
+                if !self.json {
+                    println!("No host is running with this configuration.");
+                }
+                return Ok(());
+            }
+            asked => asked?,
+        };
+        let last = follow(&mut host, self.json).await?.progress;
+        match &*last.phase {
+            ENDED => {}
+            FAILED => anyhow::bail!("the host failed while it was ending: {}", last.detail),
+            _ => anyhow::bail!(
+                "the host was killed while it was ending; nothing is lost: start it again, and drain it again"
+            ),
+        }
+        if !self.json {
+            println!("The host has ended.");
+        }
+        Ok(())
+    }
+}

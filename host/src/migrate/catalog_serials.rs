@@ -1,0 +1,56 @@
+//! The highest serial of each signed catalog that a host or a command with the lock has used on this database. Owns
+//! `bbs_catalog_serial`; what an older catalog leads to is up to the caller.
+//!
+//! The database is the only memory that all hosts share, and that an attacker who replaces a folder of modules does not reach.
+
+use std::collections::BTreeMap;
+
+use super::own_tables::{CATALOG_SERIAL, catalog_serial};
+use super::{MigrateError, SqlError, state};
+use crate::database::{Database, Transaction, schema, sql, upsert};
+use crate::lock::fence::Fence;
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: CATALOG_SERIAL.to_owned(), source }
+}
+
+/// The remembered serials, by the name of the catalog.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64>, MigrateError> {
+    read(&mut database.read().await?).await
+}
+
+async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateError> {
+    let mut serials = BTreeMap::new();
+    if state::exists(tx, CATALOG_SERIAL).await? {
+        for row in tx.fetch(sql("SELECT name, serial FROM bbs_catalog_serial")).await.map_err(failed)? {
+            let name = row.text(0).map_err(failed)?.unwrap_or_default().to_owned();
+            let serial = row.integer(1).map_err(failed)?.unwrap_or_default();
+            serials.insert(name, serial.unsigned_abs());
+        }
+    }
+    Ok(serials)
+}
+
+/// Remembers serials, which are higher than the remembered ones. Writes nothing if there are none.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn remember_catalog_serials(
+    database: &Database,
+    fence: &Fence,
+    higher: &[(&str, u64)],
+) -> Result<(), MigrateError> {
+    if higher.is_empty() {
+        return Ok(());
+    }
+    fence.change_schema(&[schema::ensure_table(database.dialect(), &catalog_serial())]).await?;
+    let mut tx = fence.begin().await?;
+    for (name, serial) in higher {
+        let row = upsert(CATALOG_SERIAL, [("name", (*name).into())], [("serial", state::signed(*serial).into())]);
+        tx.execute(&row).await.map_err(failed)?;
+    }
+    tx.commit().await.map_err(failed)
+}

@@ -1,0 +1,104 @@
+//! Merging of the catalogs of several folders: those of a host, and of add-ons that continue its sequence. Owns every conflict
+//! between folders; opens no module.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::entries::{CatalogEntry, CatalogPosition};
+use super::{CatalogError, sequence};
+use crate::layout::manifest::DataVersion;
+
+/// A folder's catalog.
+#[derive(Debug, Clone)]
+pub(super) struct ListedCatalog {
+    pub(super) folder: PathBuf,
+    pub(super) name: Option<String>,
+    pub(super) entries: Vec<CatalogEntry>,
+    /// The digest of the folder's list of releases, if the catalog pins it.
+    pub(super) releases: Option<String>,
+    /// The name and the serial, if the signature was verified.
+    pub(super) verified: Option<(String, u64)>,
+}
+
+/// An entry of a catalog, and the folder that has its file.
+#[derive(Debug, Clone)]
+pub(super) struct ListedModule {
+    pub(super) folder: PathBuf,
+    pub(super) entry: CatalogEntry,
+}
+
+impl ListedModule {
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.entry.file)
+    }
+}
+
+/// Merges the catalogs of folders into one sequence: a migration follows the one that its entry names, whatever folder has it.
+/// The same module in two folders is listed once.
+///
+/// # Errors
+/// If two catalogs have one name, two modules claim one position, or the sequence has a gap.
+pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, CatalogError> {
+    refuse_same_names(&catalogs)?;
+    let listed = |ListedCatalog { folder, entries, .. }: ListedCatalog| {
+        entries.into_iter().map(move |entry| ListedModule { folder: folder.clone(), entry })
+    };
+    if let [_] = &catalogs[..] {
+        let modules: Vec<_> = catalogs.into_iter().flat_map(listed).collect();
+        sequence::check(&modules.iter().map(|module| module.entry.clone()).collect::<Vec<_>>())?;
+        return Ok(modules);
+    }
+    let mut merged: Vec<ListedModule> = Vec::new();
+    for module in catalogs.into_iter().flat_map(listed) {
+        match merged.iter().find(|other| other.entry.position.is_same(module.entry.position)) {
+            Some(other) if other.entry.sha256 == module.entry.sha256 => {}
+            Some(other) => {
+                let position = module.entry.position.to_string();
+                return Err(CatalogError::SamePosition { position, one: other.path(), other: module.path() });
+            }
+            None => merged.push(module),
+        }
+    }
+    merged.sort_by_key(|module| module.entry.position.order());
+    refuse_forks(&merged)?;
+    // The faults that remain name the file with its folder.
+    let named =
+        |module: &ListedModule| CatalogEntry { file: module.path().display().to_string(), ..module.entry.clone() };
+    sequence::check(&merged.iter().map(named).collect::<Vec<_>>())?;
+    Ok(merged)
+}
+
+/// Of two catalogs with one name, an operator could not say which one is trusted, and the older one could add to the newer.
+fn refuse_same_names(catalogs: &[ListedCatalog]) -> Result<(), CatalogError> {
+    let mut folders = BTreeMap::<&str, &Path>::new();
+    for ListedCatalog { folder, name, .. } in catalogs {
+        let Some(name) = name else { continue };
+        if let Some(one) = folders.insert(name, folder) {
+            return Err(CatalogError::SameName { name: name.clone(), one: one.to_owned(), other: folder.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each migration follows one that is there, and that no two follow the same one.
+fn refuse_forks(merged: &[ListedModule]) -> Result<(), CatalogError> {
+    let versions: Vec<_> = migrations(merged).map(|(_, version, _)| version).collect();
+    let mut followers = BTreeMap::<Option<DataVersion>, &Path>::new();
+    let paths: Vec<_> = merged.iter().map(ListedModule::path).collect();
+    for (at, version, follows) in migrations(merged) {
+        if let Some(missing) = follows.filter(|follows| !versions.contains(follows)) {
+            return Err(CatalogError::Predecessor { path: paths[at].clone(), version, missing });
+        }
+        if let Some(one) = followers.insert(follows, &paths[at]) {
+            return Err(CatalogError::Fork { one: one.to_owned(), other: paths[at].clone(), version, follows });
+        }
+    }
+    Ok(())
+}
+
+fn migrations(merged: &[ListedModule]) -> impl Iterator<Item = (usize, DataVersion, Option<DataVersion>)> {
+    merged.iter().enumerate().filter_map(|(at, module)| match module.entry.position {
+        CatalogPosition::Migration { version, follows } => Some((at, version, follows)),
+        CatalogPosition::Translator { .. } => None,
+    })
+}

@@ -1,0 +1,233 @@
+//! A folder of modules in an OCI registry. Owns the requests to the registry and their errors; the artifact is that of a
+//! bundle. Only `bbs module push` and `bbs module pull` use it: a host reads its modules from its disk alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use oci_client::client::{ClientConfig, ClientProtocol};
+use oci_client::errors::{OciDistributionError, OciErrorCode};
+use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
+use oci_client::{Client, Reference, RegistryOperation};
+use reqwest::header::HeaderValue;
+
+pub use oci_client::secrets::RegistryAuth;
+
+use super::new_folder::{NewFolder, NewFolderError};
+use super::oci::{ArtifactError, FolderError, OciArtifact, OciLayer, OciManifest};
+use super::sandbox::Sandbox;
+use super::text::ModuleText;
+use crate::progress::Progress;
+
+const SCHEME: &str = "oci://";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time without a byte of an answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The text is not the reference of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write it in full, such as {SCHEME}registry.example.com:5000/diego/modules:1.0, with a tag or `@sha256:` and a digest"
+)]
+pub struct ReferenceError;
+
+/// A registry, a repository in it, and a tag or a digest: `oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]`. The digest
+/// takes precedence over the tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArtifactReference(Reference);
+
+impl FromStr for ArtifactReference {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        let text = text.strip_prefix(SCHEME).ok_or(ReferenceError)?;
+        let reference = Reference::from_str(text).map_err(|_| ReferenceError)?;
+        // The library completes a reference without a registry or a tag with those of Docker.
+        let is_complete = reference.whole() == text;
+        let is_sha256 = reference.digest().is_none_or(|digest| digest.starts_with("sha256:"));
+        if is_complete && is_sha256 { Ok(Self(reference)) } else { Err(ReferenceError) }
+    }
+}
+
+impl std::fmt::Display for ArtifactReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{SCHEME}{}", self.0)
+    }
+}
+
+/// Why an artifact was not pushed or pulled. No folder was written.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum RegistryError {
+    #[error("{reference} has a digest, which only the content of the folder determines; name a tag alone")]
+    PushedDigest { reference: ArtifactReference },
+    #[error(
+        "the registry {registry} cannot be reached; check its name and port, and whether it has TLS with a certificate that \
+         this machine trusts (`--insecure-http` is for registries without TLS): {reason}"
+    )]
+    Unreachable { registry: String, reason: ModuleText },
+    #[error(
+        "the registry {registry} denies access to {repository}; set BBS_REGISTRY_USERNAME and BBS_REGISTRY_PASSWORD to an \
+         account that has it: {reason}"
+    )]
+    Denied { registry: String, repository: String, reason: ModuleText },
+    #[error("the registry has no {reference}; check the repository, the tag and the digest: {reason}")]
+    NotFound { reference: ArtifactReference, reason: ModuleText },
+    #[error("the registry failed at {reference}; try again, or ask its operator: {reason}")]
+    Failed { reference: ArtifactReference, reason: ModuleText },
+    #[error("the transfer of {file} from {reference} failed; try again: {reason}")]
+    Transfer { file: String, reference: ArtifactReference, reason: ModuleText },
+    #[error("{reference} is no usable folder of modules; pull another version, or push this one again")]
+    Artifact { reference: ArtifactReference, source: ArtifactError },
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    NewFolder(#[from] NewFolderError),
+}
+
+/// How to connect to a registry.
+#[derive(Debug)]
+pub struct RegistryConnection {
+    /// The account; anonymous if the registry requires none.
+    pub auth: RegistryAuth,
+    /// Whether the registry has no TLS.
+    pub insecure_http: bool,
+}
+
+/// Pushes a folder of modules. Returns the artifact, whose digest pins it.
+///
+/// # Errors
+/// If the folder is no valid catalog with its modules, the reference has a digest, or the registry refuses or fails.
+pub async fn push(
+    folder: &Path,
+    reference: &ArtifactReference,
+    connection: &RegistryConnection,
+    sandbox: &Sandbox,
+    progress: &Progress,
+) -> Result<OciArtifact, RegistryError> {
+    if reference.0.digest().is_some() {
+        return Err(RegistryError::PushedDigest { reference: reference.clone() });
+    }
+    let artifact = OciArtifact::of_folder(folder, sandbox)?;
+    let failed = |error| failure(reference, error);
+    let client = connection.open(reference, RegistryOperation::Push).await.map_err(failed)?;
+    let blobs: Vec<_> = artifact.blobs().collect();
+    progress.enter("push", format!("to {reference}"), Some(blobs.len() as u64));
+    for (digest, content) in blobs {
+        if !client.blob_exists(&reference.0, &digest).await.map_err(failed)? {
+            client.push_blob(&reference.0, content.to_vec(), &digest).await.map_err(failed)?;
+        }
+        progress.advance(1);
+    }
+    let media_type = HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
+    client.push_manifest_raw(&reference.0, artifact.manifest().to_vec(), media_type).await.map_err(failed)?;
+    Ok(artifact)
+}
+
+/// Pulls a folder of modules into one that is new or empty. Every digest and size is verified before the folder is written.
+///
+/// # Errors
+/// If the folder is not empty, the registry does not have the artifact, refuses or fails, or the artifact is no valid folder
+/// of modules.
+pub async fn pull(
+    reference: &ArtifactReference,
+    into: &Path,
+    connection: &RegistryConnection,
+    progress: &Progress,
+) -> Result<OciArtifact, RegistryError> {
+    let folder = NewFolder::at(into)?;
+    let failed = |error| failure(reference, error);
+    let unusable = |source| RegistryError::Artifact { reference: reference.clone(), source };
+    let client = connection.open(reference, RegistryOperation::Pull).await.map_err(failed)?;
+    let pulled = client.pull_manifest_raw(&reference.0, &connection.auth, &[OCI_IMAGE_MEDIA_TYPE]).await;
+    // The library verifies that the manifest has the digest of the reference.
+    let (manifest, _) = pulled.map_err(failed)?;
+    let manifest = OciManifest::parse(manifest.into()).map_err(unusable)?;
+    progress.enter("pull", format!("from {reference}"), Some(manifest.layers.len() as u64));
+    let mut contents = BTreeMap::new();
+    for layer in &manifest.layers {
+        contents.insert(layer.digest.clone(), content(&client, reference, layer).await?);
+        progress.advance(1);
+    }
+    let artifact = OciArtifact::new(manifest, contents).map_err(unusable)?;
+    artifact.write_into(&folder)?;
+    Ok(artifact)
+}
+
+/// Pulls the content of a layer, of at most the listed size. Its digest is not verified.
+async fn content(client: &Client, reference: &ArtifactReference, layer: &OciLayer) -> Result<Vec<u8>, RegistryError> {
+    let OciLayer { file, digest, size } = layer;
+    let broken = |error: std::io::Error| {
+        let (file, reason) = (file.clone(), ModuleText::of_error(&error));
+        RegistryError::Transfer { file, reference: reference.clone(), reason }
+    };
+    // By the digest alone: a manifest may list other addresses of a layer, to which no request should go.
+    let stream = client.pull_blob_stream(&reference.0, digest.as_str()).await;
+    let mut stream = stream.map_err(|error| failure(reference, error))?.stream;
+    let mut content = Vec::new();
+    while let Some(part) = stream.try_next().await.map_err(broken)? {
+        if (content.len() + part.len()) as u64 > *size {
+            let source = ArtifactError::TooLarge { what: file.clone(), limit: *size };
+            return Err(RegistryError::Artifact { reference: reference.clone(), source });
+        }
+        content.extend_from_slice(&part);
+    }
+    Ok(content)
+}
+
+impl RegistryConnection {
+    async fn open(
+        &self,
+        reference: &ArtifactReference,
+        operation: RegistryOperation,
+    ) -> Result<Client, OciDistributionError> {
+        let config = ClientConfig {
+            protocol: if self.insecure_http { ClientProtocol::Http } else { ClientProtocol::Https },
+            // One request for each file: every registry supports it, and no file is large.
+            use_monolithic_push: true,
+            connect_timeout: Some(CONNECT_TIMEOUT),
+            read_timeout: Some(READ_TIMEOUT),
+            user_agent: concat!("bbs/", env!("CARGO_PKG_VERSION")),
+            ..ClientConfig::default()
+        };
+        let client = Client::try_from(config)?;
+        client.auth(&reference.0, &self.auth, operation).await?;
+        Ok(client)
+    }
+}
+
+fn failure(reference: &ArtifactReference, error: OciDistributionError) -> RegistryError {
+    let (registry, repository) = (reference.0.registry().to_owned(), reference.0.repository().to_owned());
+    let reason = match &error {
+        OciDistributionError::RequestError(error) => ModuleText::of_error(error),
+        // The text of the others has that of their sources.
+        error => ModuleText::reason(&error.to_string()),
+    };
+    let reference = reference.clone();
+    match status(&error) {
+        Some(401 | 403) => RegistryError::Denied { registry, repository, reason },
+        Some(404) => RegistryError::NotFound { reference, reason },
+        None if matches!(error, OciDistributionError::RequestError(_)) => {
+            RegistryError::Unreachable { registry, reason }
+        }
+        _ => RegistryError::Failed { reference, reason },
+    }
+}
+
+/// The status of the registry's answer, as far as the error has it.
+fn status(error: &OciDistributionError) -> Option<u16> {
+    match error {
+        OciDistributionError::UnauthorizedError { .. } | OciDistributionError::AuthenticationFailure(_) => Some(401),
+        OciDistributionError::ServerError { code, .. } => Some(*code),
+        OciDistributionError::RequestError(error) => error.status().map(|status| status.as_u16()),
+        OciDistributionError::RegistryError { envelope, .. } => envelope.errors.first().map(|error| match error.code {
+            OciErrorCode::Unauthorized | OciErrorCode::Denied => 401,
+            OciErrorCode::ManifestUnknown | OciErrorCode::NameUnknown | OciErrorCode::NotFound => 404,
+            OciErrorCode::BlobUnknown | OciErrorCode::ManifestBlobUnknown => 404,
+            _ => 400,
+        }),
+        _ => None,
+    }
+}

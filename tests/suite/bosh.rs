@@ -1,0 +1,170 @@
+//! The BOSH release: its templates, its scripts, and the configuration that it renders.
+
+mod add_on;
+mod bpm;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::bosh::{RenderedJob, release};
+
+/// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for the combination.
+const OF_DIEGOS_JOB: &str = include_str!("../fixtures/bosh-bbs-job.json");
+/// Keys that Diego's job does not write.
+const ADDITIONS: [&str; 4] = ["migration_mode", "modules_dir", "modules_dirs", "on_unreadable"];
+
+fn of_diegos_job(combination: &str) -> (Value, Value) {
+    let mut combinations: Value = serde_json::from_str(OF_DIEGOS_JOB).expect("the fixture is JSON");
+    let mut found = combinations[combination].take();
+    (found["properties"].take(), found["config"].take())
+}
+
+fn required() -> Value {
+    of_diegos_job("required").0
+}
+
+/// All properties, also those of this release.
+fn all() -> Value {
+    let mut properties = of_diegos_job("all").0;
+    properties["diego"]["bbs"]["metrics_port"] = 9100.into();
+    let migration =
+        json!({ "mode": "online", "on_unreadable": "quarantine", "rate": 500, "rollback_on_drain_to": 1722634733 });
+    properties["diego"]["bbs"]["migration"] = migration;
+    properties["diego"]["bbs"]["modules"] =
+        json!({ "trusted_keys": { "bbs": ["RW"] }, "accept_older_catalogs": ["bbs"] });
+    properties
+}
+
+/// Sets a property by its path.
+fn with(mut properties: Value, path: &str, value: Value) -> Value {
+    *path.split('.').fold(&mut properties, |within, name| &mut within[name]) = value;
+    properties
+}
+
+fn rendered_config(properties: &Value) -> Value {
+    serde_json::from_str(RenderedJob::render("bbs", properties).text("config/bbs.json")).expect("it is JSON")
+}
+
+#[test]
+fn every_template_is_listed_and_every_property_is_used() {
+    for (job, properties) in [("bbs", all()), ("bbs-migrate", json!({}))] {
+        let folder = release().join("jobs").join(job);
+        let spec = std::fs::read_to_string(folder.join("spec")).expect("the job has a spec");
+        let listed = spec.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(".erb:"));
+        let listed: BTreeSet<_> = listed.map(|(name, _)| format!("{name}.erb")).collect();
+        let files = std::fs::read_dir(folder.join("templates")).expect("the job has templates");
+        let files: BTreeSet<_> =
+            files.map(|file| file.expect("a file").file_name().into_string().expect("text")).collect();
+        assert_eq!(listed, files, "{job}");
+        let job = RenderedJob::render(job, &properties);
+        assert_eq!((job.errors(), &job.unused), (Vec::<&str>::new(), &Vec::new()));
+    }
+}
+
+#[test]
+fn configuration_is_that_of_diegos_job_and_the_additions() {
+    for combination in ["required", "all", "some_certificates"] {
+        let (properties, expected) = of_diegos_job(combination);
+        let mut config = rendered_config(&properties);
+        let keys = config.as_object_mut().expect("an object");
+        assert!(ADDITIONS.iter().all(|key| keys.remove(*key).is_some()), "{combination}");
+        assert_eq!(config, expected, "{combination}");
+    }
+}
+
+#[test]
+fn properties_of_this_release_are_rendered() {
+    let config = rendered_config(&all());
+    for (key, expected) in [
+        ("metrics_address", json!("127.0.0.1:9100")),
+        ("migration_mode", json!("online")),
+        ("on_unreadable", json!("quarantine")),
+        ("migration_units_per_second", json!(500)),
+        ("rollback_on_drain_to_version", json!(1722634733)),
+        ("trusted_keys", json!({ "bbs": ["RW"] })),
+        ("accept_older_catalogs", json!(["bbs"])),
+    ] {
+        assert_eq!(config[key], expected, "{key}");
+        assert!(rendered_config(&required()).get(key).is_none_or(|default| *default != expected), "{key}");
+    }
+    let scraped = RenderedJob::render("bbs", &all());
+    assert!(scraped.text("config/prom_scraper_config.yml").contains("port: 9100\n"));
+    assert_eq!(RenderedJob::render("bbs", &required()).text("config/prom_scraper_config.yml").trim(), "");
+}
+
+#[test]
+fn missing_and_wrong_properties_are_errors_that_name_the_property() {
+    for path in [
+        "diego.bbs.ca_cert",
+        "diego.bbs.server_cert",
+        "diego.bbs.server_key",
+        "diego.bbs.active_key_label",
+        "diego.bbs.sql.db_host",
+        "diego.bbs.sql.db_port",
+        "diego.bbs.sql.db_schema",
+        "diego.bbs.sql.db_username",
+        "diego.bbs.sql.db_password",
+    ] {
+        let job = RenderedJob::render("bbs", &with(required(), path, Value::Null));
+        assert!(job.errors().iter().any(|error| error.contains(path)), "{path}: {:?}", job.errors());
+    }
+    for (path, value) in [
+        ("diego.bbs.listen_addr", json!("bbs:8889")),
+        ("diego.bbs.health_addr", json!("127.0.0.1")),
+        ("diego.bbs.debug_addr", json!("localhost:17017")),
+        ("diego.bbs.sql.db_driver", json!("oracle")),
+        ("diego.bbs.locket.client_keepalive_time", json!(23)),
+        ("diego.bbs.migration.mode", json!("later")),
+        ("diego.bbs.migration.on_unreadable", json!("skip")),
+        ("logging.format.timestamp", json!("iso")),
+        ("limits.open_files", json!("many")),
+        ("limits.open_files", json!(0)),
+        ("bpm.enabled", json!(false)),
+    ] {
+        let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
+        assert!(job.errors().iter().any(|error| error.contains(path)), "{path} {value}: {:?}", job.errors());
+    }
+    for (properties, part) in [
+        (json!({ "bbs_migrate": { "action": "drop" } }), "bbs_migrate.action"),
+        (json!({ "bbs_migrate": { "action": "down" } }), "bbs_migrate.to"),
+        (json!({ "bbs_migrate": { "action": "up", "to": "newest" } }), "bbs_migrate.to"),
+    ] {
+        let job = RenderedJob::render("bbs-migrate", &properties);
+        assert!(job.errors().iter().any(|error| error.contains(part)), "{part}: {:?}", job.errors());
+    }
+}
+
+/// Checks a script with `bash -n` and shellcheck.
+fn check_script(name: &str, script: &str) {
+    for checker in [&["bash", "-n"][..], &["shellcheck", "-"]] {
+        let mut child = Command::new(checker[0])
+            .args(&checker[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}; `tests/run` installs it", checker[0]));
+        child.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("the checker reads");
+        let output = child.wait_with_output().expect("the checker ends");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn scripts_are_valid() {
+    for properties in [required(), all()] {
+        let job = RenderedJob::render("bbs", &properties);
+        let scripts: Vec<_> = job.texts().into_iter().filter(|(path, _)| path.starts_with("bin/")).collect();
+        assert_eq!(scripts.len(), 3);
+        scripts.iter().for_each(|(path, script)| check_script(path, script));
+    }
+    for (action, to) in [("status", Value::Null), ("plan", json!(1722634733)), ("down", json!(1722634733))] {
+        let properties = json!({ "bbs_migrate": { "action": action, "to": to } });
+        check_script(action, RenderedJob::render("bbs-migrate", &properties).text("bin/run"));
+    }
+    for path in ["stage", "packages/bbs/packaging", "packages/bbs-modules/packaging"] {
+        check_script(path, &std::fs::read_to_string(release().join(path)).expect("the script is there"));
+    }
+}

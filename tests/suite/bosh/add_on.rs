@@ -1,0 +1,160 @@
+//! The BOSH release of another team's module, which `bbs module new --bosh` writes: from the command to a host that migrates.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bbs::testing::modules::catalog::{Catalog, CatalogPosition};
+
+use super::{check_script, rendered_config, required};
+use crate::harness::bosh::package::{files_of_package, install, yaml};
+use crate::harness::console::{blocks, run};
+use crate::harness::database::Kind;
+use crate::harness::host::Installation;
+use crate::harness::modules::modules;
+use crate::harness::{bbs, workspace};
+
+const CRATE: &str = "acme-thing";
+/// The name of the release, its job and its package.
+const NAME: &str = "bbs-modules-acme-thing";
+
+fn new(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(bbs());
+    command.args(["module", "new"]).args(arguments).arg("--sdk").arg(workspace().join("sdk"));
+    command.current_dir(folder).output().expect("the executable starts")
+}
+
+#[track_caller]
+fn succeed(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[track_caller]
+fn refused(output: &Output, words: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains(words), "{words:?} is not in {errors:?}");
+}
+
+/// A new crate on top of the default modules, with its release.
+fn new_release() -> (tempfile::TempDir, PathBuf) {
+    let work = tempfile::tempdir().unwrap();
+    succeed(&new(work.path(), &[CRATE, "--bosh", "--base", modules().to_str().unwrap()]));
+    let release = work.path().join(CRATE).join("bosh");
+    (work, release)
+}
+
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = glob::glob(folder.join("**/*").to_str().unwrap()).unwrap().map(Result::unwrap);
+    files.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Goal: an operator adds another team's migration as a release of its own.
+/// Method: the commands of the generated README build the module, the package is compiled as by an agent, and a running host with
+/// the pattern of folders of the BOSH job finds it there when it reloads.
+#[test]
+fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
+    let (_work, release) = new_release();
+    let readme = std::fs::read_to_string(release.join("README.md")).unwrap();
+    let commands: Vec<_> = blocks(&readme).into_iter().flat_map(|block| block.commands).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    let output = run(&commands, &release);
+    succeed(&output);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(CRATE));
+
+    let packages = tempfile::tempdir().unwrap();
+    let config = rendered_config(&required());
+    let pattern = config["modules_dirs"][0].as_str().expect("the job has a pattern");
+    let pattern = pattern.replace("/var/vcap/packages", packages.path().to_str().unwrap());
+    let installation = Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec![pattern]);
+    let (mut host, before) = (installation.serve(), contents(&modules()));
+    let newest = installation.data_version();
+
+    install(&release, NAME, packages.path());
+    let installed = packages.path().join(NAME).join("bbs-modules");
+    for path in
+        glob::glob(installed.join("*").to_str().unwrap()).unwrap().map(Result::unwrap).chain([installed.clone()])
+    {
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o044, 0o044, "{}", path.display());
+    }
+    let entries = Catalog::entries(&installed, &[modules()]).unwrap();
+    let CatalogPosition::Migration { version, follows } = entries[0].position else {
+        panic!("{entries:?} is not a migration")
+    };
+    assert_eq!((entries.len(), follows), (1, Some(newest)));
+
+    installation.succeed(&["module", "reload"]);
+    host.wait_for_line(|line| line.contains("the database is at the wanted version"));
+    assert_eq!(installation.data_version(), version);
+    assert!(contents(&modules()) == before, "files of the host have changed");
+    assert!(host.terminate().success());
+}
+
+#[test]
+fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
+    let (_work, release) = new_release();
+    for (file, key) in [
+        ("config/final.yml", "/name"),
+        (&format!("jobs/{NAME}/spec"), "/name"),
+        (&format!("jobs/{NAME}/spec"), "/packages/0"),
+        (&format!("packages/{NAME}/spec"), "/name"),
+        ("ops/add-modules.yml", "/0/value/name"),
+        ("ops/add-modules.yml", "/1/value/name"),
+        ("ops/add-modules.yml", "/1/value/release"),
+    ] {
+        assert_eq!(yaml(&release.join(file)).pointer(key), Some(&NAME.into()), "{key} in {file}");
+    }
+    assert_eq!(yaml(&release.join("config/blobs.yml")), serde_json::json!({}));
+    let job = yaml(&release.join("jobs").join(NAME).join("spec"));
+    assert_eq!((&job["templates"], &job["properties"]), (&serde_json::json!({}), &serde_json::json!({})));
+    assert_eq!(std::fs::read(release.join("jobs").join(NAME).join("monit")).unwrap(), b"");
+    let packaging = release.join("packages").join(NAME).join("packaging");
+    check_script("packaging", &std::fs::read_to_string(packaging).unwrap());
+
+    // BOSH refuses a pattern without a file, so that no release is created before the module is built.
+    assert_eq!(files_of_package(&release, NAME), Err("bbs-modules/*".to_owned()));
+    std::fs::create_dir_all(release.join("src/bbs-modules")).unwrap();
+    std::fs::write(release.join("src/bbs-modules/catalog.toml"), "").unwrap();
+    let files = files_of_package(&release, NAME).unwrap();
+    assert_eq!(files.len(), 1);
+    assert_eq!(files[0].0, Path::new("bbs-modules/catalog.toml"));
+}
+
+/// BOSH fills no variables in the paths of operations, so that the host's own file can add one release only.
+#[test]
+fn operations_of_a_release_name_it_in_their_paths() {
+    let (_work, release) = new_release();
+    let operations = yaml(&release.join("ops/add-modules.yml"));
+    let paths: Vec<_> =
+        operations.as_array().unwrap().iter().map(|operation| operation["path"].as_str().unwrap()).collect();
+    assert_eq!(
+        paths,
+        [format!("/releases/name={NAME}?"), format!("/instance_groups/name=diego-api/jobs/name={NAME}?")]
+    );
+}
+
+#[test]
+fn existing_crate_gets_a_release_once_and_stays_as_it_is() {
+    let work = tempfile::tempdir().unwrap();
+    succeed(&new(work.path(), &[CRATE]));
+    let folder = work.path().join(CRATE);
+    let before = contents(&folder);
+    succeed(&new(work.path(), &[CRATE, "--bosh"]));
+    let after = contents(&folder);
+    assert!(folder.join("bosh/config/final.yml").exists());
+    assert!(before.iter().all(|(path, content)| after.get(path) == Some(content)), "the crate was changed");
+    refused(&new(work.path(), &[CRATE, "--bosh"]), "acme-thing/bosh already exists");
+    assert_eq!(contents(&folder), after);
+}
+
+#[test]
+fn release_is_not_written_for_an_invalid_name_or_into_an_existing_folder() {
+    let work = tempfile::tempdir().unwrap();
+    for name in ["acme thing", "acme/thing", "Acme", "acmé", ".", "..", "acme_thing", ""] {
+        refused(&new(work.path(), &[name, "--bosh"]), "is not a valid name");
+    }
+    assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
+    std::fs::create_dir(work.path().join(CRATE)).unwrap();
+    refused(&new(work.path(), &[CRATE, "--bosh"]), "acme-thing already exists");
+    assert_eq!(std::fs::read_dir(work.path().join(CRATE)).unwrap().count(), 0);
+}

@@ -1,0 +1,135 @@
+//! Several folders of modules: the catalogs of a host and of add-ons, merged into one sequence.
+
+use bbs::testing::signatures::TrustedKeys;
+
+use super::*;
+use crate::harness::database::on_each_database;
+use crate::harness::modules::{ADD_ON_VERSION, migration_add_on, modules, translator_add_on};
+use crate::harness::packages::Packages;
+
+/// A digest of no file: sequences are checked before files are opened.
+const SOME_DIGEST: &str = "00000000000000000000000000000000000000000000000000000000000000aa";
+
+fn host() -> Folder {
+    Folder::new().with("things", "50-things.wasm", "version = 50")
+}
+
+fn add_on() -> Folder {
+    Folder::new().with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 50")
+}
+
+fn listed(file: &str, lines: &str) -> Folder {
+    let folder = Folder::new().listing(file, SOME_DIGEST, lines);
+    std::fs::write(folder.path().join(file), "").unwrap();
+    folder
+}
+
+fn merge(folders: &[&Folder]) -> Result<Catalog, CatalogError> {
+    let paths: Vec<_> = folders.iter().map(|folder| folder.path().to_owned()).collect();
+    for folder in folders {
+        std::fs::write(folder.path().join("catalog.toml"), &folder.catalog).unwrap();
+    }
+    Catalog::merge(&paths, &TrustedKeys::default(), &sandbox())
+}
+
+#[track_caller]
+fn refused(folders: &[&Folder], files: &[(usize, &str)], words: &[&str]) {
+    let error = chain(&merge(folders).expect_err("the folders do not fit together"));
+    assert_contains(&error, words);
+    for (folder, file) in files {
+        let path = folders[*folder].path().join(file).display().to_string();
+        assert!(error.contains(&path), "{path} is not in {error:?}");
+    }
+}
+
+#[test]
+fn catalogs_are_merged_along_the_versions_that_they_follow() {
+    let translator = Folder::new().with("chatty-translator", "0.9-to-0.10.wasm", "serves = \"0.9\"\nonto = \"0.10\"");
+    let (host, add_on) = (host(), add_on());
+    for folders in [[&host, &add_on, &translator], [&translator, &add_on, &host]] {
+        let catalog = merge(&folders).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let versions: Vec<_> = catalog.migrations().iter().map(|module| module.manifest().version).collect();
+        assert_eq!((versions, catalog.translators().len()), (vec![50, 100], 1));
+    }
+}
+
+#[test]
+fn module_in_two_folders_is_listed_once() {
+    let both = host().with("well-behaved", "100-well-behaved.wasm", "version = 100\nfollows = 50");
+    assert_eq!(merge(&[&host(), &add_on(), &both]).unwrap().migrations().len(), 2);
+}
+
+#[test]
+fn two_modules_of_one_version_are_refused_with_both_names() {
+    let other = listed("100-other.wasm", "version = 100\nfollows = 50");
+    refused(
+        &[&host(), &add_on(), &other],
+        &[(1, "100-well-behaved.wasm"), (2, "100-other.wasm")],
+        &["migration 100", "remove the package of one", "another version"],
+    );
+    let serves = "serves = \"0.9\"\nonto = \"0.10\"";
+    let (one, other) = (listed("one.wasm", serves), Folder::new().with("chatty-translator", "two.wasm", serves));
+    refused(&[&host(), &one, &other], &[(1, "one.wasm"), (2, "two.wasm")], &["translator 0.9 to 0.10"]);
+}
+
+#[test]
+fn two_migrations_that_follow_the_same_one_are_refused_with_both_names() {
+    let other = listed("200-other.wasm", "version = 200\nfollows = 50");
+    refused(
+        &[&host(), &add_on(), &other],
+        &[(1, "100-well-behaved.wasm"), (2, "200-other.wasm")],
+        &["both built to follow 50", "migration 200", "build it again on top"],
+    );
+    let first = listed("60-first.wasm", "version = 60");
+    refused(&[&host(), &first], &[(1, "60-first.wasm")], &["both built to follow nothing"]);
+}
+
+#[test]
+fn migration_whose_predecessor_is_missing_is_refused() {
+    let other = listed("200-other.wasm", "version = 200\nfollows = 150");
+    refused(
+        &[&host(), &add_on(), &other],
+        &[(2, "200-other.wasm")],
+        &["follow migration 150, which no folder of modules has", "install the package"],
+    );
+}
+
+#[test]
+fn migration_older_than_the_one_it_follows_is_refused() {
+    let other = listed("40-other.wasm", "version = 40\nfollows = 50");
+    assert!(merge(&[&host(), &other]).is_err());
+}
+
+on_each_database!(add_on_migrates_the_database_and_cannot_be_removed_before_going_down);
+async fn add_on_migrates_the_database_and_cannot_be_removed_before_going_down(kind: Kind) {
+    let packages = Packages::new();
+    let installation = packages.installation(kind);
+    packages.install("colours", &migration_add_on());
+    packages.install("api-0-8", &translator_add_on());
+    let host = installation.serve();
+    assert_eq!(installation.data_version(), ADD_ON_VERSION);
+    let ping = crate::harness::http_client().post(host.url("/v0.8/ping")).send().await.unwrap();
+    assert_eq!(ping.status(), 200, "the translator of the add-on serves");
+    assert!(host.terminate().success());
+
+    packages.remove("colours");
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    let words = ["an add-on that is missing here", "Put those modules back", "bbs migrate down --to"];
+    assert_contains(&String::from_utf8_lossy(&refused.stderr), &words);
+
+    packages.put_back("colours");
+    let newest = Catalog::load(&modules(), &sandbox()).unwrap().layout_history().newest();
+    installation.succeed(&["migrate", "down", "--to", &newest.to_string()]);
+    packages.remove("colours");
+    assert!(installation.serve().terminate().success());
+    assert_eq!(installation.data_version(), newest);
+}
+
+#[test]
+fn folder_that_is_named_without_a_wildcard_must_exist() {
+    let installation = Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec!["absent"]);
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    assert_contains(&String::from_utf8_lossy(&refused.stderr), &["absent/catalog.toml is not there"]);
+}

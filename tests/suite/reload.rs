@@ -1,0 +1,282 @@
+//! Modules that a running host takes up: migrations and translators under load, and everything that a reload refuses, after which
+//! the host serves as before.
+
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::api::lrp;
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::event_stream::EventStream;
+use crate::harness::fixture;
+use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::NEWEST;
+use crate::harness::load::across::{current_version, migration};
+use crate::harness::load::calls::Caller;
+use crate::harness::load::listing::everything;
+use crate::harness::load::model::Model;
+use crate::harness::load::{Aim, Load, Settings};
+use crate::harness::modules::{ADD_ON_VERSION, migration_add_on, modules, translator_add_on};
+use crate::harness::packages::Packages;
+use crate::harness::ports::free_address;
+use crate::harness::{http_client, pause};
+
+const SETTINGS: Settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
+/// Slow enough for most calls to run during the copy.
+const RATE: &str = "100/s";
+/// The status of a call of a version that the host does not serve.
+const NOT_SERVED: u16 = 406;
+const RELOADED: &str = "loaded the modules again";
+
+/// A host with Diego's records, and with packages that are not installed yet.
+struct Reloading {
+    packages: Packages,
+    installation: Arc<Installation>,
+    host: Host,
+}
+
+impl Reloading {
+    async fn start(kind: Kind) -> Self {
+        let packages = Packages::new();
+        let installation = packages.installation(kind);
+        Self::with(packages, installation).await
+    }
+
+    async fn with(packages: Packages, installation: Installation) -> Self {
+        fixture::write_to(&installation.database).await;
+        let host = installation.serve();
+        Self { packages, installation: Arc::new(installation), host }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller::new(watch::channel(self.host.url("")).1)
+    }
+
+    fn reload(&self) -> JoinHandle<Output> {
+        let installation = Arc::clone(&self.installation);
+        tokio::task::spawn_blocking(move || installation.run(&["module", "reload"]))
+    }
+
+    /// Reloads, and returns what the command prints.
+    fn reloaded(&self) -> impl Future<Output = String> + use<> {
+        let reload = self.reload();
+        async {
+            let output = reload.await.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
+    }
+
+    /// Reloads in vain: the command has these words, and the host serves the same records and versions as before.
+    async fn refused(&mut self, words: &[&str]) {
+        let (before, version) = (everything(&self.caller()).await.unwrap(), self.version().await);
+        let output = self.reload().await.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        for word in words {
+            assert!(errors.contains(word), "{word:?} is not in:\n{errors}");
+        }
+        self.host.wait_for_line(|line| line.contains("nothing has changed"));
+        let after = everything(&self.caller()).await.unwrap();
+        assert!(before.records == after.records, "the records have changed");
+        assert_eq!((self.version().await, self.status_of("/v0.8/ping").await), (version, NOT_SERVED));
+    }
+
+    async fn status_of(&self, path: &str) -> u16 {
+        http_client().post(self.host.url(path)).send().await.unwrap().status().as_u16()
+    }
+
+    /// The version of the database. Does not read the folders of modules, which may be damaged.
+    async fn version(&self) -> u64 {
+        let database = self.installation.database.open().await;
+        let version = current_version(&database).await;
+        database.close().await;
+        version
+    }
+
+    /// Waits until the database is at a version.
+    async fn reaches(&self, version: u64) {
+        while self.version().await != version {
+            pause().await;
+        }
+    }
+}
+
+on_each_database!(migration_of_an_add_on_runs_by_reload_and_no_call_fails);
+async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
+    let mut reloading = Reloading::start(kind).await;
+    reloading.installation.succeed(&["migrate", "rate", RATE]);
+    let before = Model::of(&reloading.caller()).await.unwrap();
+    reloading.packages.install("colours", &migration_add_on());
+    let (installation, reload) = (Arc::clone(&reloading.installation), reloading.reloaded());
+    let (outcome, printed) =
+        tokio::join!(migration(&installation, &mut reloading.host, before, ADD_ON_VERSION, SETTINGS), reload);
+    assert!(printed.contains(&format!("A migration to {ADD_ON_VERSION} has begun")), "{printed}");
+    let outcome = outcome.unwrap();
+    let report = &outcome.report;
+    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", reloading.host.output());
+    assert_eq!(outcome.differences, Vec::<String>::new());
+    assert!(outcome.began_at.is_some(), "the copy was never seen");
+
+    // The add-on has run, so that it cannot be removed any more.
+    reloading.packages.remove("colours");
+    reloading.refused(&["an add-on that is missing here", &format!("bbs migrate down --to {NEWEST}")]).await;
+    reloading.packages.put_back("colours");
+    assert!(reloading.reloaded().await.contains("the same as before"));
+    assert!(reloading.host.terminate().success());
+}
+
+on_each_database!(translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began);
+async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(kind: Kind) {
+    let reloading = Reloading::start(kind).await;
+    let model = Model::of(&reloading.caller()).await.unwrap();
+    let mut load = Load::start(&reloading.caller(), model, &Aim::default(), SETTINGS);
+    load.calls(50).await;
+    assert_eq!(reloading.status_of("/v0.8/ping").await, NOT_SERVED);
+    reloading.packages.install("api-0-8", &translator_add_on());
+    assert!(reloading.reloaded().await.contains("Added: 0.8-to-0.9.wasm."));
+    assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+
+    let mut events = EventStream::open(reloading.host.url("/v0.8/instances/events"), "").await;
+    let body = proto::ActualLrPsRequest::default().encode_to_vec();
+    let mut list = http_client().post(reloading.host.url("/v0.8/instances/list")).body(body).send().await.unwrap();
+    let mut listed = list.chunk().await.unwrap().unwrap_or_default().to_vec();
+    for number in 0..5 {
+        // The same module in another folder: everything is replaced, and nothing changes.
+        reloading.packages.install(&format!("copy-{number}"), &translator_add_on());
+        assert!(reloading.reloaded().await.contains("the same as before"));
+        load.calls(20).await;
+    }
+    (0..5).for_each(|number| reloading.packages.remove(&format!("copy-{number}")));
+    reloading.packages.remove("api-0-8");
+    assert!(reloading.reloaded().await.contains("Removed: 0.8-to-0.9.wasm."));
+    assert_eq!(reloading.status_of("/v0.8/ping").await, NOT_SERVED);
+
+    while let Some(chunk) = list.chunk().await.unwrap() {
+        listed.extend_from_slice(&chunk);
+    }
+    let answer = proto::ActualLrPsResponse::decode(&listed[..]).unwrap();
+    // The load adds and removes some.
+    assert!(answer.error.is_none() && answer.actual_lrps.len() > 600, "{:?}", answer.error);
+    reloading.caller().desire(&lrp("desired-afterwards")).await.unwrap();
+    let is_of_it = |message: &[u8]| message.windows(18).any(|window| window == b"desired-afterwards");
+    while !is_of_it(&events.next().await.expect("the stream goes on with its translator").message) {}
+
+    let (report, _) = load.stop().await;
+    assert_eq!((report.failures, report.differences), (0, 0), "{report}");
+    assert!(reloading.host.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_changes_nothing_if_anything_is_wrong() {
+    let mut reloading = Reloading::start(Kind::Sqlite).await;
+    let Reloading { packages, .. } = &reloading;
+    let folder = packages.install("api-0-8", &translator_add_on());
+    let module = folder.join("0.8-to-0.9.wasm");
+    let catalog = folder.join("catalog.toml");
+    let replace = |path: &Path, old: &str, new: &str| {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains(old), "{text}");
+        std::fs::write(path, text.replace(old, new)).unwrap();
+    };
+
+    let original = std::fs::read(&module).unwrap();
+    std::fs::write(&module, [&original[..], b"\0"].concat()).unwrap();
+    reloading.refused(&["0.8-to-0.9.wasm was altered"]).await;
+    std::fs::remove_file(&module).unwrap();
+    reloading.refused(&["0.8-to-0.9.wasm is listed", "restore the file"]).await;
+    std::fs::write(&module, &original).unwrap();
+    replace(&catalog, "serves = \"0.8\"", "serves = \"0.7\"");
+    reloading.refused(&["0.8-to-0.9.wasm is translator 0.8 to 0.9 according to its manifest"]).await;
+    std::fs::write(&catalog, "no catalog").unwrap();
+    reloading.refused(&["is not a catalog"]).await;
+    reloading.packages.remove("api-0-8");
+
+    let folder = reloading.packages.install("colours", &migration_add_on());
+    let catalog = folder.join("catalog.toml");
+    replace(&catalog, &format!("follows = {NEWEST}"), &format!("follows = {}", NEWEST + 1));
+    reloading.refused(&["which no folder of modules has"]).await;
+    reloading.packages.remove("colours");
+    assert!(reloading.reloaded().await.contains("the same as before"));
+    assert!(reloading.host.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_migrations_wait_for_the_one_in_progress_and_translators_do_not() {
+    let mut reloading = Reloading::start(Kind::Sqlite).await;
+    reloading.installation.succeed(&["migrate", "rate", "20/s"]);
+    reloading.packages.install("colours", &migration_add_on());
+    assert!(reloading.reloaded().await.contains("has begun"));
+    reloading.packages.remove("colours");
+    reloading.refused(&["a migration or a key rotation is in progress", "bbs migrate watch"]).await;
+    reloading.packages.put_back("colours");
+    reloading.packages.install("api-0-8", &translator_add_on());
+    assert!(reloading.reloaded().await.contains("Added: 0.8-to-0.9.wasm."));
+    assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+    reloading.installation.succeed(&["migrate", "rate", "none"]);
+    reloading.reaches(ADD_ON_VERSION).await;
+    assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+    assert!(reloading.host.terminate().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hang_up_signal_reloads() {
+    let mut reloading = Reloading::start(Kind::Sqlite).await;
+    reloading.packages.install("api-0-8", &translator_add_on());
+    reloading.host.signal("HUP");
+    reloading.host.wait_for_line(|line| line.contains(RELOADED) && line.contains("0.8-to-0.9.wasm"));
+    assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+    std::fs::write(reloading.packages.folder("api-0-8").join("catalog.toml"), "no catalog").unwrap();
+    reloading.host.signal("HUP");
+    reloading.host.wait_for_line(|line| line.contains("nothing has changed") && line.contains("is not a catalog"));
+    assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+    assert!(reloading.host.terminate().success());
+}
+
+/// The rollback at the end of the host goes through a migration that it did not know when it began.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_goes_back_through_a_migration_that_it_was_given_by_reload() {
+    let packages = Packages::new();
+    let installation = packages.installation(Kind::Sqlite).set("rollback_on_drain_to_version", NEWEST);
+    let reloading = Reloading::with(packages, installation).await;
+    reloading.packages.install("colours", &migration_add_on());
+    assert!(reloading.reloaded().await.contains("has begun"));
+    reloading.reaches(ADD_ON_VERSION).await;
+    let Reloading { installation, host, .. } = reloading;
+    assert!(host.terminate().success());
+    assert_eq!(installation.data_version(), NEWEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_serves_with_the_modules_of_its_last_reload() {
+    let first = Reloading::start(Kind::Sqlite).await;
+    let address = free_address();
+    let standby = first.packages.beside(Installation::on(first.installation.database.clone(), &modules()));
+    let standby = standby.set("listen_address", address.to_string()).set("metrics_address", "127.0.0.1:0");
+    let mut waiting = Host::start(standby.command(&["serve"]), "metrics=");
+    first.packages.install("api-0-8", &translator_add_on());
+    assert!(standby.succeed(&["module", "reload"]).contains("Added: 0.8-to-0.9.wasm."));
+    assert_eq!(first.status_of("/v0.8/ping").await, NOT_SERVED, "each host reloads by itself");
+    assert!(first.host.terminate().success());
+    waiting.wait_for_line(|line| line.contains("serving address="));
+    waiting.address = address;
+    let ping = http_client().post(waiting.url("/v0.8/ping")).send().await.unwrap();
+    assert_eq!(ping.status(), 200);
+    assert!(waiting.terminate().success());
+}
+
+#[test]
+fn reload_without_a_host_names_the_socket() {
+    let installation = Packages::new().installation(Kind::Sqlite);
+    let output = installation.run(&["module", "reload"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && errors.contains("no host is running with this configuration"),
+        "{errors}"
+    );
+}
