@@ -104,7 +104,11 @@ async fn run(
     prepared.metrics.measures().lock_held(false);
     // Before the lock is released, so that the next master can open the socket.
     let clients = admin.map(Socket::close);
-    prepared.database.close().await;
+    tokio::select! {
+        () = prepared.database.close() => {}
+        // A database that does not answer must not keep the lock from the next master.
+        () = shutdown.reach(2) => {}
+    }
     lock.release().await;
     report_end(&prepared.progress, clients, &served).await;
     served

@@ -21,6 +21,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
 
+/// Longest time that looking for an incomplete rotation takes once the host has to end at once. bpm kills a process 2 s after
+/// SIGQUIT.
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
 /// Longest time that requests in flight may take after the first request to end. Diego's BBS gives them a minute; in a BOSH job
 /// they end before bpm kills the process.
 pub(super) fn request_drain(config: &Config) -> Duration {
@@ -34,13 +38,25 @@ pub(super) async fn finish_rotation(
     fence: &Fence,
     shutdown: &Shutdown,
 ) -> Result<(), StartupError> {
-    match try_to_finish_rotation(prepared, fence, shutdown).await {
+    let finished = tokio::select! {
+        finished = try_to_finish_rotation(prepared, fence) => finished,
+        () = shutdown.reach(2) => Ok(()),
+    };
+    match finished {
         Err(error) if is_lost(&error) => return Err(error),
         // The next start finishes the migration first.
         Ok(()) | Err(StartupError::MigrationUnderWay) => {}
         Err(error) => warn_of_failure(&error),
     }
-    match prepared.unfinished_rotation().await {
+    let is_urgent = async {
+        shutdown.reach(2).await;
+        tokio::time::sleep(LAST_LOOK).await;
+    };
+    let found = tokio::select! {
+        found = prepared.unfinished_rotation() => found,
+        () = is_urgent => return Ok(()),
+    };
+    match found {
         Ok(None) => {}
         Ok(Some(Unfinished { labels, rewritten })) => tracing::warn!(
             name: "encryptor.unfinished",
@@ -54,7 +70,7 @@ pub(super) async fn finish_rotation(
     Ok(())
 }
 
-async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, shutdown: &Shutdown) -> Result<(), StartupError> {
+async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence) -> Result<(), StartupError> {
     if prepared.unfinished_rotation().await?.is_none() || prepared.throttle.settings().paused {
         return Ok(());
     }
@@ -65,7 +81,6 @@ async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence, shutdown: &S
     tokio::select! {
         rotated = prepared.rotate(fence) => rotated.map(drop),
         () = tokio::time::sleep(ROTATION) => Ok(()),
-        () = shutdown.reach(2) => Ok(()),
     }
 }
 
