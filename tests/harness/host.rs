@@ -204,6 +204,16 @@ impl Host {
         self.child.id()
     }
 
+    /// Waits until `BBS_FAULT` has stopped the process.
+    pub async fn until_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.pid());
+        super::until(|| {
+            let stat = std::fs::read_to_string(&stat).expect("the process is there");
+            stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'))
+        })
+        .await;
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

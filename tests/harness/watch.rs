@@ -96,9 +96,17 @@ fn memory_mb(pid: u32, name: &str) -> Option<u64> {
     Some(kb.expect("the size is a number of kB") >> 10)
 }
 
-/// Runs a command to its end, and asserts that it stayed below the limit of memory. The last sample of its peak may miss
-/// what it takes in its last millisecond.
+/// Runs a command to its end, and asserts that it stayed below the limit of memory.
 pub async fn run_within_memory(command: Command) -> Output {
+    let (output, peak) = run_watched(command).await;
+    println!("peak memory {peak} MiB");
+    assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
+    output
+}
+
+/// Runs a command to its end; returns its output and its peak memory in MiB. The last sample of the peak may miss what it takes
+/// in its last millisecond.
+pub async fn run_watched(command: Command) -> (Output, u64) {
     let mut command = tokio::process::Command::from(command);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn();
     let child = child.expect("the executable starts");
@@ -108,11 +116,7 @@ pub async fn run_within_memory(command: Command) -> Output {
     loop {
         peak = peak.max(memory_mb(pid, "VmHWM").unwrap_or_default());
         tokio::select! {
-            output = &mut output => {
-                println!("peak memory {peak} MiB");
-                assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
-                return output.expect("the command can be waited for");
-            }
+            output = &mut output => return (output.expect("the command can be waited for"), peak),
             () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
         }
     }

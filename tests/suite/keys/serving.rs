@@ -211,13 +211,6 @@ async fn damaged_record_is_reported_and_the_host_keeps_serving(kind: Kind) {
     assert!(status.contains("Label      none") && status.contains("(no key)"), "{status}");
 }
 
-async fn wait_until_frozen(host: &Host) {
-    let stat = format!("/proc/{}/stat", host.pid());
-    while !std::fs::read_to_string(&stat).unwrap().rsplit_once(')').unwrap().1.trim_start().starts_with('T') {
-        tokio::task::yield_now().await;
-    }
-}
-
 on_each_database!(clean_stop_completes_the_rotation_under_way);
 async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
     let installation = with_a_new_key(kind).await;
@@ -225,7 +218,7 @@ async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
     command.env("BBS_FAULT", "stop:after-rotation-batch:1");
     let host = Host::start(command, "serving");
     // The signal is delivered before the rotation writes another batch.
-    wait_until_frozen(&host).await;
+    host.until_stopped().await;
     host.signal("TERM");
     host.signal("CONT");
     let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
