@@ -3,6 +3,7 @@
 pub mod api;
 mod dev;
 mod drain;
+mod import;
 pub mod keys;
 pub mod migrate;
 pub mod module;
@@ -40,6 +41,7 @@ enum CliCommand {
     Serve(serve::ServeCommand),
     Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
+    Import(import::ImportCommand),
     Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
 }
@@ -64,6 +66,7 @@ impl Cli {
             CliCommand::Serve(command) => return command.run().await,
             CliCommand::Drain(command) => command.run().await?,
             CliCommand::Migrate(command) => return command.run().await,
+            CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
         }

@@ -5,6 +5,7 @@ mod clients;
 mod database;
 mod dsn;
 pub mod duration;
+mod etcd;
 mod folders;
 mod keys;
 mod listeners;
@@ -24,6 +25,7 @@ use zeroize::Zeroizing;
 
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
+pub use etcd::EtcdConfig;
 pub use folders::{ModuleFoldersError, modules as found_modules, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
@@ -56,6 +58,8 @@ pub struct Config {
     /// Updates of desired LRPs to another definition.
     pub updates: Updates,
     pub migration: MigrationConfig,
+    /// The store to import from, once, if the database is empty.
+    pub etcd: Option<EtcdConfig>,
     /// Passphrases by key label, zeroized when they are dropped.
     pub encryption_keys: BTreeMap<String, Zeroizing<String>>,
     /// The label of the key that new records are sealed with; empty without encryption.
@@ -175,6 +179,7 @@ impl Config {
             convergence: Convergence::default(),
             updates: Updates::default(),
             migration: MigrationConfig::default(),
+            etcd: None,
             encryption_keys: BTreeMap::new(),
             active_key_label: String::new(),
             modules_dir,
@@ -260,6 +265,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         convergence: Convergence::read(&mut keys)?,
         updates: Updates::read(&mut keys)?,
         migration: MigrationConfig::read(&mut keys)?,
+        etcd: EtcdConfig::read(&mut keys)?,
         encryption_keys: encryption_keys(&mut keys)?,
         active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
         add_on_dirs: keys.texts("modules_dirs")?.into_iter().map(|folder| base.join(folder)).collect(),

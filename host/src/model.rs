@@ -10,6 +10,7 @@ pub mod cell;
 pub mod change;
 pub mod convergence;
 pub mod desired_lrp;
+mod excerpt;
 pub mod lrp_update;
 pub mod restart;
 pub mod routes;
@@ -18,6 +19,7 @@ pub mod tags;
 pub mod task;
 
 pub use bbs_go_json as json;
+pub use excerpt::excerpt;
 
 /// Text as clients send it: mostly UTF-8, not guaranteed to be.
 pub type Text = Vec<u8>;

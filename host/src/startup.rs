@@ -4,6 +4,7 @@
 mod background;
 mod drain;
 mod error;
+mod import;
 mod keys;
 mod listeners;
 mod master;

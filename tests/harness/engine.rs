@@ -1,4 +1,4 @@
-//! Servers that the tests start: real PostgreSQL and MariaDB, and an OCI registry, each with its data in a temporary folder,
+//! Servers that the tests start: real PostgreSQL and MariaDB, an OCI registry and etcd, each with its data in a temporary folder,
 //! on a free port of the loopback interface. Owns their start, crash and end; touches no server that it did not start.
 //!
 //! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
@@ -47,7 +47,8 @@ wait "$server"
 "#;
 
 /// The sources of the recipes: a template is initialised again after a change.
-const SOURCES: [&str; 3] = [include_str!("postgres.rs"), include_str!("mariadb.rs"), include_str!("registry.rs")];
+const SOURCES: [&str; 4] =
+    [include_str!("postgres.rs"), include_str!("mariadb.rs"), include_str!("registry.rs"), include_str!("etcd.rs")];
 
 /// Sets the user that a command runs as.
 pub type AsUser<'a> = &'a dyn Fn(&mut Command);
@@ -189,6 +190,9 @@ impl Drop for Engine {
             drop(pipe);
             // Fails only if the shell has ended already.
             let _ = shell.wait();
+        } else {
+            // A crashed server leaves it for its restart.
+            let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod database;
 pub mod deployment;
 pub mod diego;
 pub mod engine;
+pub mod etcd;
 pub mod event_stream;
 pub mod fixture;
 pub mod galera;

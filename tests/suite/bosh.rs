@@ -33,6 +33,9 @@ fn all() -> Value {
     let migration =
         json!({ "mode": "online", "on_unreadable": "quarantine", "rate": 500, "rollback_on_drain_to": 1722634733 });
     properties["diego"]["bbs"]["migration"] = migration;
+    properties["diego"]["bbs"]["etcd"] = json!({
+        "machines": ["one.example", "two.example"], "ca_cert": "CA", "client_cert": "CERTIFICATE", "client_key": "KEY",
+    });
     properties["diego"]["bbs"]["modules"] =
         json!({ "trusted_keys": { "bbs": ["RW"] }, "accept_older_catalogs": ["bbs"] });
     properties
@@ -86,10 +89,15 @@ fn properties_of_this_release_are_rendered() {
         ("rollback_on_drain_to_version", json!(1722634733)),
         ("trusted_keys", json!({ "bbs": ["RW"] })),
         ("accept_older_catalogs", json!(["bbs"])),
+        ("etcd_cluster_urls", json!(["https://one.example:4001", "https://two.example:4001"])),
+        ("etcd_ca_file", json!("/var/vcap/jobs/bbs/config/certs/etcd/ca.crt")),
     ] {
         assert_eq!(config[key], expected, "{key}");
         assert!(rendered_config(&required()).get(key).is_none_or(|default| *default != expected), "{key}");
     }
+    let plain =
+        with(all(), "diego.bbs.etcd", json!({ "machines": ["one.example"], "port": 2379, "require_ssl": false }));
+    assert_eq!(rendered_config(&plain)["etcd_cluster_urls"], json!(["http://one.example:2379"]));
     let scraped = RenderedJob::render("bbs", &all());
     assert!(scraped.text("config/prom_scraper_config.yml").contains("port: 9100\n"));
     assert_eq!(RenderedJob::render("bbs", &required()).text("config/prom_scraper_config.yml").trim(), "");
@@ -127,6 +135,8 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
         let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
         assert!(job.errors().iter().any(|error| error.contains(path)), "{path} {value}: {:?}", job.errors());
     }
+    let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
+    assert!(job.errors().iter().any(|error| error.contains("diego.bbs.etcd.client_key")), "{:?}", job.errors());
     for (properties, part) in [
         (json!({ "bbs_migrate": { "action": "drop" } }), "bbs_migrate.action"),
         (json!({ "bbs_migrate": { "action": "down" } }), "bbs_migrate.to"),

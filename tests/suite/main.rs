@@ -28,6 +28,7 @@ mod faults;
 mod fence;
 mod fingerprints;
 mod galera;
+mod import;
 mod keys;
 mod lens;
 mod load;

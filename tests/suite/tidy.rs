@@ -18,7 +18,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("minisign", &["signatures"]),
     ("oci_client", &["modules"]),
     ("prometheus_client", &["metrics"]),
-    ("sea_query", &["database", "keys", "lock", "migrate", "store", "rows"]),
+    ("sea_query", &["database", "import", "keys", "lock", "migrate", "store", "rows"]),
     ("sqlx", &["database"]),
     ("wasmtime", &["modules"]),
 ];

@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 22] = [
+pub(super) const OURS: [&str; 25] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -10,6 +10,9 @@ pub(super) const OURS: [&str; 22] = [
     "database_report_interval",
     "definitions_kept",
     "definitions_max_age",
+    "etcd_answer_timeout",
+    "etcd_connect_timeout",
+    "etcd_max_answer_bytes",
     "metrics_address",
     "migration_batch_time",
     "migration_mode",
@@ -28,13 +31,15 @@ pub(super) const OURS: [&str; 22] = [
 ];
 
 /// Diego's keys that have no effect here: those that its own BBS ignores, those for other components
-/// (`loggregator_app_metric_exclusion_filter`), and the one that logs repeated start reports of instances, which this host
-/// never logs.
-pub(super) const WITHOUT_MEANING: [&str; 8] = [
+/// (`loggregator_app_metric_exclusion_filter`), the one that logs repeated start reports of instances, which this host
+/// never logs, and those for a pool of connections to etcd, which is read over one.
+pub(super) const WITHOUT_MEANING: [&str; 10] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
     "debug_lrp_start_heartbeats",
     "desired_lrp_creation_timeout",
+    "etcd_client_session_cache_size",
+    "etcd_max_idle_conns_per_host",
     "locks_locket_enabled",
     "loggregator.loggregator_app_metric_exclusion_filter",
     "rep_require_tls",

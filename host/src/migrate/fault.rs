@@ -86,6 +86,48 @@ pub const BEFORE_LABEL_COMMIT: &str = "before-label-commit";
 /// The label is durable: the rotation is complete.
 pub const AFTER_LABEL: &str = "after-label";
 
+/// Every point of an import from etcd, in the order in which it passes them; the migration's own points come between
+/// [`AFTER_IMPORT`] and [`BEFORE_MARK`].
+pub const IMPORT_POINTS: [&str; 12] = [
+    BEFORE_IMPORT,
+    AFTER_IMPORT_BEGIN,
+    AFTER_IMPORT_TABLES,
+    BEFORE_IMPORT_BATCH,
+    AFTER_IMPORT_BATCH,
+    AFTER_IMPORT_READ,
+    AFTER_IMPORT_INDEXES,
+    BEFORE_IMPORT_COMMIT,
+    AFTER_IMPORT,
+    BEFORE_MARK,
+    AFTER_MARK,
+    AFTER_MARK_RECORDED,
+];
+
+/// The transaction that records the start of an import is not committed.
+pub const BEFORE_IMPORT: &str = "before-import";
+/// The start of an import is recorded; no table is made.
+pub const AFTER_IMPORT_BEGIN: &str = "after-import-begin";
+/// The tables are made and empty.
+pub const AFTER_IMPORT_TABLES: &str = "after-import-tables";
+/// The transaction of a batch of etcd's leaves is not committed.
+pub const BEFORE_IMPORT_BATCH: &str = "before-import-batch";
+/// A batch of etcd's leaves is committed.
+pub const AFTER_IMPORT_BATCH: &str = "after-import-batch";
+/// All leaves are read and in the database.
+pub const AFTER_IMPORT_READ: &str = "after-import-read";
+/// The imported tables have their indexes; the database has no version.
+pub const AFTER_IMPORT_INDEXES: &str = "after-import-indexes";
+/// The transaction that gives the database its version is not committed.
+pub const BEFORE_IMPORT_COMMIT: &str = "before-import-commit";
+/// The imported database has its version; it is not migrated.
+pub const AFTER_IMPORT: &str = "after-import";
+/// The database is migrated; etcd is not marked.
+pub const BEFORE_MARK: &str = "before-mark";
+/// etcd is marked; the database does not say so.
+pub const AFTER_MARK: &str = "after-mark";
+/// The database says that etcd is marked.
+pub const AFTER_MARK_RECORDED: &str = "after-mark-recorded";
+
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first time that
 /// it is reached, `<point>:<n>` for the n-th. With `stop:` before it the process is stopped with SIGSTOP instead.
 #[cfg(any(feature = "fault", debug_assertions))]
@@ -99,7 +141,7 @@ pub fn point(name: &'static str) {
     let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
         (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
     });
-    let known = POINTS.contains(&point) || ROTATION_POINTS.contains(&point);
+    let known = [&POINTS[..], &ROTATION_POINTS, &IMPORT_POINTS].concat().contains(&point);
     assert!(known, "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
         return;

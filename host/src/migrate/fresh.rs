@@ -60,6 +60,17 @@ pub(super) async fn clear(
     Ok(statements)
 }
 
+/// The statements that drop the tables of the catalog, whether they have rows or not.
+pub(super) async fn existing(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<Vec<String>, MigrateError> {
+    let mut statements = Vec::new();
+    for table in layouts.table_names() {
+        if state::exists(tx, table).await? {
+            statements.push(schema::drop_table(tx.dialect(), table));
+        }
+    }
+    Ok(statements)
+}
+
 /// Removes the residue of earlier records, so that new ones with the same keys do not get it.
 pub(super) async fn forget(tx: &mut Transaction) -> Result<(), MigrateError> {
     let failed = |table: &str| {

@@ -5,6 +5,9 @@ use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::rows::residue;
 
 pub(super) use crate::rows::residue::TABLE as RESIDUE;
+/// The import of an etcd store, and the halves of its desired LRPs whose other half has not been read yet.
+pub const IMPORT: &str = "bbs_import";
+pub const IMPORT_RUN: &str = "bbs_import_run";
 pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
@@ -50,6 +53,8 @@ pub fn tables() -> Vec<Table> {
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
         catalog_serial(),
+        import(),
+        import_run(),
         residue::table(),
         quarantine(),
         quarantine_part(),
@@ -58,6 +63,29 @@ pub fn tables() -> Vec<Table> {
 
 pub(super) fn catalog_serial() -> Table {
     table(CATALOG_SERIAL, &["name"], &[("name", KEY), ("serial", NUMBER)])
+}
+
+fn import() -> Table {
+    table(
+        IMPORT,
+        &["id"],
+        &[
+            ("id", NUMBER),
+            ("phase", KEY),
+            ("cluster_id", KEY),
+            ("etcd_index", NUMBER),
+            ("version_index", NUMBER),
+            ("fingerprint", KEY),
+            ("report", TEXT),
+        ],
+    )
+}
+
+/// Leaves as they were read, found by their process guids.
+pub fn import_run() -> Table {
+    let mut run = table(IMPORT_RUN, &["process_guid"], &[("process_guid", KEY)]);
+    run.columns.push(Column { sealing: Sealing::Sealed, ..column("leaf", TEXT) });
+    run
 }
 
 /// A unit is found by the digest of its key; the table distinguishes units with the same key.

@@ -164,6 +164,47 @@ fn entry(
     entry
 }
 
+/// Stores a record of another store, which no table has a row for, with the bytes that it has there. It is never put back:
+/// the other store still has it.
+///
+/// # Errors
+/// The database fails.
+pub async fn keep_foreign(
+    tx: &mut Transaction,
+    context: &Context,
+    to: DataVersion,
+    foreign: &ForeignRecord<'_>,
+) -> Result<(), MigrateError> {
+    let entry = QuarantineEntry {
+        unit: foreign.key.to_owned(),
+        table: FOREIGN.to_owned(),
+        from: 0,
+        to,
+        version: to,
+        direction: Direction::Up,
+        module: String::new(),
+        digest: String::new(),
+        reason: foreign.reason.to_owned(),
+        replay: None,
+        rows: BTreeMap::new(),
+        at_ns: context.now_ns,
+        pending: false,
+    };
+    put_content(tx, &context.keyring, &entry, &UnitKey::text(foreign.key), foreign.content).await
+}
+
+/// A record of another store that cannot be imported.
+#[derive(Debug, Clone, Copy)]
+pub struct ForeignRecord<'a> {
+    /// Its key there.
+    pub key: &'a str,
+    pub reason: &'a str,
+    pub content: &'a [u8],
+}
+
+/// What an entry has instead of a table if its record is of another store.
+const FOREIGN: &str = "etcd";
+
 /// The message of an error with its sources, without the advice for a migration that stops.
 fn chain(error: &MigrateError) -> String {
     let MigrateError::Record { table, column, source, .. } = error else { return error.to_string() };
@@ -178,7 +219,16 @@ async fn put(
     key: &UnitKey,
     unit: &UnitBatch,
 ) -> Result<(), MigrateError> {
-    let bytes = unit::encode(unit, layout, keyring);
+    put_content(tx, keyring, entry, key, &unit::encode(unit, layout, keyring)).await
+}
+
+async fn put_content(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    entry: &QuarantineEntry,
+    key: &UnitKey,
+    bytes: &[u8],
+) -> Result<(), MigrateError> {
     let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
     let sealed = |part: &[u8]| String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII");
     let rows = serde_json::to_string(&entry.rows).expect("names and numbers");

@@ -11,6 +11,7 @@ use crate::config::ModuleFoldersError;
 use crate::database::DatabaseError;
 use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
+use crate::import::ImportError;
 use crate::keys::KeysError;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
@@ -82,6 +83,8 @@ pub enum StartupError {
     Signals(#[source] std::io::Error),
     #[error("the migration failed")]
     Migrate(#[from] MigrateError),
+    #[error("the records of etcd are not imported")]
+    Import(#[from] ImportError),
     #[error("this host shuts down and has written nothing")]
     ShutDown(#[source] Reason),
     #[error(transparent)]
@@ -150,6 +153,7 @@ impl StartupError {
             | Self::Server(_)
             | Self::Signals(_)
             | Self::Migrate(_)
+            | Self::Import(_)
             | Self::ShutDown(_)
             | Self::Keys(_)
             | Self::MigrationUnderWay

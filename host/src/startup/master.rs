@@ -15,6 +15,7 @@ use super::report::MetricsReporter;
 use super::{Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
+use crate::import::Due;
 use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
@@ -119,9 +120,12 @@ async fn work_and_serve(
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
     let (report, began) = (MetricsReporter::new(prepared, front), Instant::now());
+    prepared.import_if_due(fence, false).await?;
+    // What was imported is served, and a mark in etcd ends the older BBS, once the migration has succeeded.
+    let is_new = prepared.import_due().await? == Due::Unmarked { served: false };
     let started = match prepared.config.migration.mode {
-        MigrationMode::Online => prepared.begin_to(fence).await,
-        MigrationMode::Offline => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
+        MigrationMode::Online if !is_new => prepared.begin_to(fence).await,
+        _ => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
     };
     let (online, data_version) = match started {
         // This host, or one with the same setting, was ended during its rollback.
@@ -141,6 +145,7 @@ async fn work_and_serve(
         }
         Err(fault) => return Err(fault),
     };
+    let unmarked = prepared.mark_import(fence).await?;
     let store = match &online {
         None => {
             let stays = prepared.stays_at(data_version);
@@ -162,11 +167,12 @@ async fn work_and_serve(
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
     let serving = Serving { fence, report: &report, service: &service, store: &store };
-    let config = prepared.config.clone();
+    let (config, importer) = (prepared.config.clone(), prepared.clone());
     let has_table = periodic::has_health_table(&prepared.catalog, served.data_version);
     tokio::select! {
         failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
         never = report.publish_master_metrics() => match never {},
+        never = importer.keep_marking(fence, unmarked) => match never {},
         never = periodic::converge(&service, config.convergence.repeat_interval) => match never {},
         failed = periodic::check_health(config.listeners.health_check.as_ref(), fence, has_table) => failed.map(|never| match never {}),
         () = service.given_up() => {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
+use crate::import::{Due, ImportError};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
@@ -40,9 +41,15 @@ impl Prepared {
     /// Checks that database and keys allow this intent. Reads only.
     ///
     /// # Errors
-    /// [`StartupError::ShutDown`] with the reason, or an error of [`check_keys`](Self::check_keys).
+    /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes first, or an error of
+    /// [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
+        match self.import_due().await? {
+            Due::Import => return Err(ImportError::Due.into()),
+            Due::Interrupted => return Err(ImportError::Unfinished.into()),
+            Due::Nothing | Due::NotIntoThis | Due::Unmarked { .. } => {}
+        }
         match migrate::look(&self.context(), intent).await? {
             Decision::ShutDown(reason) => Err(StartupError::ShutDown(reason)),
             _ => Ok(()),
@@ -101,12 +108,14 @@ impl Prepared {
         Ok(migrate::remember_catalog_serials(&self.database, fence, &higher).await?)
     }
 
-    /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its configuration names.
+    /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its configuration names, and an
+    /// import.
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
         self.check_serials().await?;
         match self.may_begin(self.intent()).await {
             Err(StartupError::ShutDown(Reason::GoingDown { to })) if ours == Some(to) => Ok(()),
+            Err(StartupError::Import(ImportError::Due)) => Ok(()),
             seen => seen,
         }
     }

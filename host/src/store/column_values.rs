@@ -6,6 +6,7 @@ use super::{EntityTable, StoreError, Writer};
 use crate::database::Dialect;
 use crate::layout::schema::Sealing;
 use crate::model::bounds::WRITE_BYTES;
+use crate::model::excerpt;
 
 /// A value to be written, not encrypted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,28 +53,10 @@ pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<()
     if bytes > limit { Err(StoreError::TooLarge { table: table.name, bytes, limit }) } else { Ok(()) }
 }
 
-/// Failure texts of this many bytes or more are truncated, as in Diego.
-const LONG: usize = 1024;
-const CUT: &str = "(truncated)";
-
-/// A failure text in the form that fits a column: lossy UTF-8, truncated. Never rejected, because the failure itself must
-/// be stored.
-fn excerpt(text: &[u8], dialect: Dialect) -> String {
-    let mut text = String::from_utf8_lossy(text).into_owned();
-    if dialect == Dialect::Postgres {
-        text = text.replace('\0', "\u{fffd}");
-    }
-    if text.len() >= LONG {
-        text.truncate(text.floor_char_boundary(LONG - CUT.len()));
-        text.push_str(CUT);
-    }
-    text
-}
-
 impl Writer {
-    /// A failure text, made to fit; see the function `excerpt`.
+    /// A failure text, made to fit; see [`excerpt`].
     pub(super) fn excerpt(&self, text: &[u8]) -> ColumnValue {
-        ColumnValue::Text(excerpt(text, self.session.tx.dialect()))
+        ColumnValue::Text(excerpt(text, self.session.tx.dialect() != Dialect::Postgres))
     }
 
     /// The value for a plain column.
@@ -95,26 +78,5 @@ impl Writer {
             Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
             Some(_) | None => Ok(ColumnValue::Text(text.to_owned())),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failure_text_is_truncated_and_made_valid() {
-        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
-            let stored = |text: &[u8]| excerpt(text, dialect);
-            assert_eq!(stored(b""), "");
-            assert_eq!(stored("a".repeat(1023).as_bytes()), "a".repeat(1023));
-            assert_eq!(stored("a".repeat(1024).as_bytes()), format!("{}(truncated)", "a".repeat(1013)));
-            // The 1013th byte is within a character.
-            assert_eq!(stored("é".repeat(600).as_bytes()), format!("{}(truncated)", "é".repeat(506)));
-            assert_eq!(stored(b"a\xff"), "a\u{fffd}");
-            assert_eq!(stored(&[0xff; 400]).len(), 1011 + CUT.len());
-        }
-        assert_eq!(excerpt(b"a\0b", Dialect::Postgres), "a\u{fffd}b");
-        assert_eq!(excerpt(b"a\0b", Dialect::Mysql), "a\0b");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{QuarantineContent, QuarantineEntry, entries, failed, kept, remove, unit};
+use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, failed, kept, remove, unit};
 use crate::database::is_unique_violation;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -34,7 +34,8 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
     let current = current_of(&state::found(&mut reader).await?);
     let waiting = entries(&mut reader).await?;
     drop(reader);
-    for entry in waiting.iter().filter(|entry| !entry.pending && belongs(entry, current)) {
+    let is_back = |entry: &&QuarantineEntry| !entry.pending && entry.table != FOREIGN && belongs(entry, current);
+    for entry in waiting.iter().filter(is_back) {
         match put_back(context, fence, entry, current).await? {
             Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
             Fate::Refused { reason } => {
@@ -126,6 +127,9 @@ async fn put_back(
     entry: &QuarantineEntry,
     current: DataVersion,
 ) -> Result<Fate, MigrateError> {
+    if entry.table == FOREIGN {
+        return Ok(Fate::Refused { reason: entry.reason.clone() });
+    }
     match try_put_back(context, fence, entry, current).await {
         Err(fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. })) => {
             Ok(Fate::Refused { reason: fault.to_string() })

@@ -1,0 +1,208 @@
+//! A client of etcd's second API: reads the whole store as one consistent view, and sets one key by compare-and-swap. Owns the choice of
+//! the member, what each answer means, and the bounds of what is read. Never writes without a comparison.
+
+mod answer;
+mod error;
+mod request;
+
+use std::sync::Mutex;
+
+use reqwest::{Method, Response, StatusCode};
+use tokio::sync::mpsc;
+
+use super::Leaf;
+use crate::config::EtcdConfig;
+use answer::{ErrorAnswer, LeafAnswer, parse_leaves};
+pub use error::EtcdError;
+use request::{Members, header};
+
+/// Chunks of an answer that wait to be parsed.
+const WAITING_CHUNKS: usize = 4;
+/// Bytes of an answer that is not the store.
+const MOST_SMALL_BYTES: usize = 1 << 20;
+/// Codes of etcd's error answers.
+const KEY_NOT_FOUND: u64 = 100;
+const COMPARE_FAILED: u64 = 101;
+const EXISTS: u64 = 105;
+const UNAUTHORIZED: u64 = 110;
+/// No majority, or an election.
+const NO_QUORUM: [u64; 2] = [300, 301];
+
+/// A client of one cluster.
+#[derive(Debug)]
+pub struct EtcdClient {
+    members: Members,
+    most_bytes: u64,
+    /// The cluster that the first answer was of.
+    cluster: Mutex<Option<String>>,
+}
+
+/// The store as one answer showed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// The store's index.
+    pub index: u64,
+    /// The cluster that the member belongs to.
+    pub cluster_id: String,
+    /// Number of leaves.
+    pub leaves: u64,
+    /// Length of the answer.
+    pub bytes: u64,
+}
+
+/// A leaf, if it is there, and the store's index at that time.
+pub type FoundLeaf = (Option<Leaf>, u64);
+
+impl EtcdClient {
+    /// Sets up the client; connects to no member.
+    ///
+    /// # Errors
+    /// The certificates cannot be used.
+    pub fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
+        Ok(Self { members: Members::new(config)?, most_bytes: config.most_bytes, cluster: Mutex::default() })
+    }
+
+    /// Reads the whole store by one quorum read, and sends its leaves in batches, sorted by their paths. Memory is bounded by
+    /// the receiver: reading waits for it.
+    ///
+    /// # Errors
+    /// No member gives a whole answer. Leaves that were sent before are no view of the store then; the caller reads again.
+    pub async fn read(&self, leaves: mpsc::Sender<Vec<Leaf>>) -> Result<View, EtcdError> {
+        const WHOLE: &str = "v2/keys/?recursive=true&sorted=true&quorum=true";
+        let answer = self.members.send(Method::GET, WHOLE, None).await?;
+        if answer.status() != StatusCode::OK {
+            return match failed(answer).await {
+                EtcdError::Answer { code: KEY_NOT_FOUND, index, .. } => {
+                    Ok(View { index, cluster_id: String::new(), leaves: 0, bytes: 0 })
+                }
+                fault => Err(fault),
+            };
+        }
+        let (index, cluster_id) = (header(&answer, "X-Etcd-Index")?, self.same_cluster(&answer)?);
+        let member = request::shown(answer.url());
+        let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
+        let parsing = tokio::task::spawn_blocking(move || parse_leaves(chunks, &leaves));
+        let received = receive(answer, into, self.most_bytes).await;
+        let parsed = parsing.await.map_err(|_| EtcdError::Interrupted)?;
+        // A body that was cut off is also one that cannot be parsed; the connection is the cause.
+        let bytes = received.map_err(|fault| fault.of(&member))?;
+        let leaves = parsed.map_err(|source| EtcdError::Damaged { member, source })?;
+        let index = index.parse().map_err(|_| EtcdError::Header { name: "X-Etcd-Index" })?;
+        Ok(View { index, cluster_id, leaves, bytes })
+    }
+
+    /// Reads one leaf by a quorum read.
+    ///
+    /// # Errors
+    /// No member answers as etcd does.
+    pub async fn get(&self, key: &str) -> Result<FoundLeaf, EtcdError> {
+        let answer = self.members.send(Method::GET, &format!("v2/keys{key}?quorum=true"), None).await?;
+        if answer.status() != StatusCode::OK {
+            return match failed(answer).await {
+                EtcdError::Answer { code: KEY_NOT_FOUND, index, .. } => Ok((None, index)),
+                fault => Err(fault),
+            };
+        }
+        self.same_cluster(&answer)?;
+        let index = header(&answer, "X-Etcd-Index")?.parse().map_err(|_| EtcdError::Header { name: "X-Etcd-Index" })?;
+        Ok((Some(leaf(answer).await?), index))
+    }
+
+    /// Sets a leaf that was last changed at an index, or that is absent. An equal value that is there already is a success: the
+    /// answer to an earlier request may have been lost.
+    ///
+    /// # Errors
+    /// [`EtcdError::Compare`] if the leaf is another, or no member answers as etcd does.
+    pub async fn swap(&self, key: &str, previous: Option<u64>, value: &str) -> Result<u64, EtcdError> {
+        let condition = match previous {
+            Some(index) => format!("prevIndex={index}"),
+            None => "prevExist=false".to_owned(),
+        };
+        let path = format!("v2/keys{key}?{condition}");
+        let answer = self.members.send(Method::PUT, &path, Some(("value", value))).await?;
+        if answer.status().is_success() {
+            self.same_cluster(&answer)?;
+            return Ok(leaf(answer).await?.modified_index);
+        }
+        match failed(answer).await {
+            EtcdError::Answer { code: COMPARE_FAILED | EXISTS | KEY_NOT_FOUND, .. } => match self.get(key).await? {
+                (Some(leaf), _) if leaf.value == value => Ok(leaf.modified_index),
+                _ => Err(EtcdError::Compare { key: key.to_owned() }),
+            },
+            fault => Err(fault),
+        }
+    }
+
+    /// Checks that all answers are of one cluster.
+    fn same_cluster(&self, answer: &Response) -> Result<String, EtcdError> {
+        let found = header(answer, "X-Etcd-Cluster-Id")?;
+        let mut known = self.cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*known {
+            Some(known) if *known != found => {
+                Err(EtcdError::OtherCluster { member: request::shown(answer.url()), found, known: known.clone() })
+            }
+            _ => Ok(known.insert(found).clone()),
+        }
+    }
+}
+
+/// Passes an answer on, chunk by chunk. Ends early, without an error, if the receiver has.
+async fn receive(
+    mut answer: Response,
+    into: mpsc::Sender<Vec<u8>>,
+    most_bytes: u64,
+) -> Result<u64, error::ReceiveError> {
+    let mut bytes = 0;
+    while let Some(chunk) = answer.chunk().await.map_err(error::ReceiveError::Connection)? {
+        bytes += chunk.len() as u64;
+        if bytes > most_bytes {
+            return Err(error::ReceiveError::TooLarge { most_bytes });
+        }
+        if into.send(chunk.to_vec()).await.is_err() {
+            return Ok(bytes);
+        }
+    }
+    Ok(bytes)
+}
+
+async fn leaf(answer: Response) -> Result<Leaf, EtcdError> {
+    let member = request::shown(answer.url());
+    let body = small_body(answer).await?;
+    let LeafAnswer(leaf) = serde_json::from_slice(&body).map_err(|source| EtcdError::Damaged { member, source })?;
+    Ok(leaf)
+}
+
+/// The error of an answer.
+async fn failed(answer: Response) -> EtcdError {
+    let (member, status) = (request::shown(answer.url()), answer.status().as_u16());
+    let body = match small_body(answer).await {
+        Ok(body) => body,
+        Err(fault) => return fault,
+    };
+    let Ok(ErrorAnswer { error_code: code, message, index }) = serde_json::from_slice(&body) else {
+        return match status {
+            300..400 => EtcdError::Redirect { member, status },
+            404 => EtcdError::NotEtcd { member },
+            _ => EtcdError::Status { member, status },
+        };
+    };
+    match code {
+        UNAUTHORIZED => EtcdError::Unauthorized { member },
+        code if NO_QUORUM.contains(&code) => EtcdError::NoQuorum { member, message },
+        code => EtcdError::Answer { member, code, message, index },
+    }
+}
+
+async fn small_body(mut answer: Response) -> Result<Vec<u8>, EtcdError> {
+    let member = request::shown(answer.url());
+    let mut body = Vec::new();
+    while let Some(chunk) =
+        answer.chunk().await.map_err(|source| EtcdError::Broken { member: member.clone(), source })?
+    {
+        body.extend_from_slice(&chunk);
+        if body.len() > MOST_SMALL_BYTES {
+            return Err(EtcdError::TooLarge { member, most_bytes: MOST_SMALL_BYTES as u64 });
+        }
+    }
+    Ok(body)
+}

@@ -1,0 +1,83 @@
+//! Why a leaf is not the record that its path names.
+
+use bbs_encryption::EncryptionError;
+use bbs_proto::prost::DecodeError;
+
+/// The reason for which a value is not the record of its path. Contains no content of the record but guids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// No release wrote an empty record, but a failed etcd migration may have left one.
+    #[error("the value is empty")]
+    Empty,
+    /// Values begin with `00`, `01` or `02`, or with no digit.
+    #[error("unknown encoding {found:?}: no release of Diego wrote it")]
+    #[allow(missing_docs, reason = "the first two characters")]
+    Encoding { found: String },
+    /// Of a value that begins with `01` or `02`.
+    #[error("the value is not base64: it is damaged")]
+    Base64,
+    /// Of a sealed value.
+    #[error("the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need")]
+    #[allow(missing_docs, reason = "named in the message")]
+    Truncated { length: usize },
+    /// The keyring has no such key.
+    #[error("key with label {label:?} was not found; add it to `encryption_keys`")]
+    #[allow(missing_docs, reason = "named in the message")]
+    UnknownLabel { label: String },
+    /// Counted before decoding.
+    #[error("the record has more than {limit} submessages and texts")]
+    #[allow(missing_docs, reason = "named in the message")]
+    Elements { limit: usize },
+    /// The keyring has a key of this label.
+    #[error("the value does not open with key {label:?}: wrong passphrase or damaged value")]
+    #[allow(missing_docs, reason = "named in the message")]
+    NotOpened { label: String },
+    /// Of a value without a protobuf envelope.
+    #[error("the value is not JSON: the error is at byte {at}")]
+    #[allow(missing_docs, reason = "named in the message")]
+    Json { at: usize },
+    /// Of valid JSON.
+    #[error("the JSON member {key:?} is not {expected}")]
+    #[allow(missing_docs, reason = "named in the message")]
+    JsonMember { key: &'static str, expected: &'static str },
+    /// Scheduling infos and run infos were protobuf from the first.
+    #[error("the value is JSON, which no release of Diego wrote for this kind of record")]
+    UnexpectedJson,
+    /// Of a value with a protobuf envelope.
+    #[error("the value is not the message that belongs here: {0}")]
+    Protobuf(DecodeError),
+    /// Of an object that stands for an action.
+    #[error("an action has no kind, an unknown one or several")]
+    ActionKind,
+    /// A deeper message could be stored, but not decoded again.
+    #[error("actions are nested more than {limit} deep")]
+    #[allow(missing_docs, reason = "named in the message")]
+    ActionDepth { limit: usize },
+    /// Of the form that releases v0.1462 to v0.1481 wrote.
+    #[error("a volume mount has mode {mode}, which is neither read-only (0) nor read-write (1)")]
+    #[allow(missing_docs, reason = "named in the message")]
+    VolumeMode { mode: i32 },
+    /// Of the path.
+    #[error("the guid {guid:?} in the path has other characters than letters, digits, `-` and `_`")]
+    #[allow(missing_docs, reason = "named in the message")]
+    Guid { guid: String },
+    /// The guid or the index.
+    #[error("the path has {path:?}, but the record has {found:?}")]
+    #[allow(missing_docs, reason = "named in the message")]
+    KeyMismatch { path: String, found: String },
+    /// Of a task.
+    #[error("the task has no definition")]
+    MissingDefinition,
+}
+
+impl From<EncryptionError> for RecordError {
+    fn from(error: EncryptionError) -> Self {
+        match error {
+            EncryptionError::Encoding { found } => Self::Encoding { found },
+            EncryptionError::Base64 => Self::Base64,
+            EncryptionError::Truncated { length } | EncryptionError::Envelope { length } => Self::Truncated { length },
+            EncryptionError::UnknownKey { label } => Self::UnknownLabel { label },
+            EncryptionError::Cipher { label } => Self::NotOpened { label },
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The second reading of the store: fills the tables of [`VERSION`], and gives the database its version once everything is there.
+//! Owns the order of the writes: the row of `bbs_import` before the first table, and after the last row one transaction
+//! with the version. Killed before it, the next attempt drops the tables and begins anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bbs_proto::models::DesiredLrpSchedulingInfo;
+use futures_util::{StreamExt, pin_mut};
+use sea_query::{Alias, Expr, ExprTrait, Order, Query};
+
+use super::classify::{Class, Classified, Classifier};
+use super::fingerprint::FingerprintBuilder;
+use super::report::ImportReport;
+use super::rows::{ImportedRow, stored};
+use super::state::{ImportPhase, ImportState, write};
+use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
+use super::{ImportError, VERSION};
+use crate::database::{SqlError, Transaction, bulk, sql};
+use crate::etcd::Leaf;
+use crate::etcd::client::EtcdClient;
+use crate::etcd::record::RecordKind;
+use crate::layout::schema::Sealing;
+use crate::layout::values::{ColumnBuilder, Value};
+use crate::lock::fence::Fence;
+use crate::migrate::filling::{self, ExistingRows};
+use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, fault};
+use crate::progress::Wait;
+use crate::rows;
+
+/// Leaves that one transaction writes, unless they are large.
+const BATCH_LEAVES: usize = 2000;
+/// Bytes of values after which a batch is written.
+const BATCH_BYTES: usize = 4 << 20;
+/// Leaves that are looked up or deleted by one statement.
+const CHUNK: usize = 256;
+/// Pauses before a batch that lost a conflict is written again.
+const RETRY_PAUSES: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
+
+/// Fills the empty database with what the survey saw. Drops what an earlier attempt left if there was one.
+///
+/// # Errors
+/// The store changes meanwhile or cannot be read as a whole, another host has raised the fence, or the database fails. The
+/// database has no version then, and the next attempt begins anew.
+pub async fn copy(
+    etcd: &Arc<EtcdClient>,
+    context: &Context,
+    fence: &Fence,
+    survey: &Survey,
+    existing: ExistingRows,
+) -> Result<ImportReport, ImportError> {
+    context.progress.enter("prepare", "creating the tables to import into", None);
+    filling::create_own_tables(context, fence).await?;
+    let mut state = ImportState {
+        phase: ImportPhase::Copying,
+        fingerprint: survey.fingerprint.clone(),
+        report: ImportReport::default(),
+    };
+    let mut tx = fence.begin().await?;
+    write(&mut tx, &state).await?;
+    tx.execute(sql("DELETE FROM bbs_import_run")).await.map_err(runs)?;
+    fault::point(fault::BEFORE_IMPORT);
+    tx.commit().await.map_err(super::state::failed)?;
+    fault::point(fault::AFTER_IMPORT_BEGIN);
+    let layout = filling::create_tables(context, fence, VERSION, existing).await?;
+    fault::point(fault::AFTER_IMPORT_TABLES);
+
+    let classifier = Arc::new(classifier(context, Some(survey.stored_as))?);
+    let mut filler = Filler { context, fence, classifier, report: ImportReport::default(), rows: BTreeMap::new() };
+    filler.report.clone_from(&survey.report.without_counts());
+    filler.read(etcd, survey).await?;
+    fault::point(fault::AFTER_IMPORT_READ);
+    filler.keep_runs_alone().await?;
+    context.progress.enter("index", "creating the indexes of the imported tables", None);
+    filling::create_indexes(context, fence, &layout).await?;
+    filler.check_rows().await?;
+    fault::point(fault::AFTER_IMPORT_INDEXES);
+
+    (state.phase, state.report) = (ImportPhase::Copied, filler.report);
+    let mut tx = fence.begin().await?;
+    write(&mut tx, &state).await?;
+    filling::declare(&mut tx, VERSION, context.keyring.active_label()).await?;
+    fault::point(fault::BEFORE_IMPORT_COMMIT);
+    tx.commit().await.map_err(super::state::failed)?;
+    fault::point(fault::AFTER_IMPORT);
+    Ok(state.report)
+}
+
+fn runs(source: SqlError) -> ImportError {
+    ImportError::Sql { what: IMPORT_RUN, source }
+}
+
+/// Fills the tables batch by batch.
+struct Filler<'a> {
+    context: &'a Context,
+    fence: &'a Fence,
+    classifier: Arc<Classifier>,
+    report: ImportReport,
+    /// Rows that are written, by table.
+    rows: BTreeMap<&'static str, u64>,
+}
+
+/// What one transaction writes.
+#[derive(Default)]
+struct BatchOutcome {
+    rows: BTreeMap<&'static str, u64>,
+    report: ImportReport,
+}
+
+impl Filler<'_> {
+    async fn read(&mut self, etcd: &Arc<EtcdClient>, survey: &Survey) -> Result<(), ImportError> {
+        let progress = &self.context.progress;
+        progress.enter("import", "copying the records of etcd", Some(survey.leaves()));
+        let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
+        let view = {
+            let (reading, batches) = classified(etcd, &self.classifier);
+            pin_mut!(batches);
+            let (mut waiting, mut bytes) = (Vec::new(), 0);
+            while let Some(batch) = batches.next().await {
+                for leaf in batch? {
+                    order.check(&leaf.leaf.key)?;
+                    fingerprint.add(&leaf.leaf);
+                    bytes += leaf.leaf.value.len();
+                    waiting.push(leaf);
+                }
+                if waiting.len() >= BATCH_LEAVES || bytes >= BATCH_BYTES {
+                    self.write(std::mem::take(&mut waiting)).await?;
+                    bytes = 0;
+                }
+            }
+            self.write(waiting).await?;
+            reading.await.map_err(|_| ImportError::Interrupted)??
+        };
+        if fingerprint.is_unchanged_since(&survey.fingerprint, &view.cluster_id) {
+            Ok(())
+        } else {
+            Err(ImportError::Changed)
+        }
+    }
+
+    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same, leaf by leaf.
+    async fn write(&mut self, leaves: Vec<Classified>) -> Result<(), ImportError> {
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        let throttle = &self.context.throttle;
+        throttle.ready(&self.context.progress).await;
+        throttle.take(leaves.len() as u64);
+        let began = Instant::now();
+        match self.write_retrying(&leaves).await {
+            Err(fault) if fault.is_unique_violation() => {
+                for leaf in &leaves {
+                    self.write_alone(leaf).await?;
+                }
+            }
+            written => written?,
+        }
+        self.context.progress.advance(leaves.len() as u64);
+        self.context.progress.batch_done(leaves.len() as u64, began.elapsed());
+        Ok(())
+    }
+
+    async fn write_alone(&mut self, leaf: &Classified) -> Result<(), ImportError> {
+        match self.write_retrying(std::slice::from_ref(leaf)).await {
+            Err(fault) if fault.is_unique_violation() => {
+                const SAME: &str = "the database does not distinguish its key from that of another record";
+                let mut outcome = BatchOutcome::default();
+                outcome.report.of(leaf.kind).seen += 1;
+                let mut tx = self.fence.begin().await?;
+                self.quarantine(&mut tx, leaf.kind, &leaf.leaf, SAME, &mut outcome).await?;
+                tx.commit().await.map_err(super::state::failed)?;
+                self.accept(outcome);
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
+        let mut pauses = RETRY_PAUSES.iter();
+        loop {
+            let fault = match self.write_once(leaves).await {
+                Ok(outcome) => {
+                    self.accept(outcome);
+                    return Ok(());
+                }
+                Err(fault) if fault.is_transient() => fault,
+                Err(fault) => return Err(fault),
+            };
+            let Some(pause) = pauses.next() else { return Err(fault) };
+            tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
+            self.context.progress.retried();
+            let _waiting = self.context.progress.wait(Wait::Retry);
+            tokio::time::sleep(*pause).await;
+        }
+    }
+
+    /// Adds what is durable to the counts.
+    fn accept(&mut self, outcome: BatchOutcome) {
+        for (table, rows) in outcome.rows {
+            *self.rows.entry(table).or_default() += rows;
+        }
+        self.context.progress.quarantined(outcome.report.total().quarantined);
+        self.report.add(outcome.report);
+    }
+
+    async fn write_once(&self, leaves: &[Classified]) -> Result<BatchOutcome, ImportError> {
+        let mut outcome = BatchOutcome::default();
+        let mut tx = self.fence.begin_relaxed().await?;
+        let mut tables: BTreeMap<&'static str, Vec<ImportedRow>> = BTreeMap::new();
+        let (mut run_infos, mut schedules) = (Vec::new(), Vec::new());
+        for Classified { leaf, kind, class, .. } in leaves {
+            outcome.report.of(*kind).seen += 1;
+            match class {
+                Class::Row(row) => {
+                    outcome.report.of(*kind).imported += 1;
+                    tables.entry(row.table).or_default().push(row.clone());
+                }
+                Class::Store(_) => outcome.report.of(*kind).imported += 1,
+                Class::Expired => outcome.report.of(*kind).expired += 1,
+                Class::Foreign(reason) => outcome.report.set_apart(*kind, &leaf.key, reason),
+                Class::Damaged { reason, .. } => self.quarantine(&mut tx, *kind, leaf, reason, &mut outcome).await?,
+                Class::RunInfo { guid } => run_infos.push((guid.as_str(), leaf)),
+                Class::SchedulingInfo { guid, info } => schedules.push((guid.as_str(), info.as_ref(), leaf)),
+            }
+        }
+        self.keep_runs(&mut tx, &run_infos).await?;
+        for chunk in schedules.chunks(CHUNK) {
+            let joined = self.join(&mut tx, chunk, &mut outcome).await?;
+            tables.entry("desired_lrps").or_default().extend(joined);
+        }
+        for (name, rows) in &tables {
+            let table = &self.classifier.layout.tables[*name];
+            let stored = stored(table, rows.iter(), &self.context.keyring);
+            let failed = |source| ImportError::Sql { what: "the imported rows", source };
+            rows::insert(&mut tx, name, table, &stored).await.map_err(failed)?;
+            outcome.rows.insert(name, rows.len() as u64);
+        }
+        fault::point(fault::BEFORE_IMPORT_BATCH);
+        tx.commit().await.map_err(super::state::failed)?;
+        fault::point(fault::AFTER_IMPORT_BATCH);
+        Ok(outcome)
+    }
+
+    /// Stores run information, sealed, until its scheduling information is read.
+    async fn keep_runs(&self, tx: &mut Transaction, run_infos: &[(&str, &Leaf)]) -> Result<(), ImportError> {
+        if run_infos.is_empty() {
+            return Ok(());
+        }
+        let table = migrate::import_run();
+        let mut columns: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+        for (guid, leaf) in run_infos {
+            columns[0].push(Value::Text(guid.as_bytes()));
+            columns[1].push(Value::Text(&self.context.keyring.seal(Sealing::Sealed, leaf.value.as_bytes())));
+        }
+        let data: Vec<_> = columns.into_iter().map(ColumnBuilder::finish).collect();
+        let rows = bulk::Rows { count: run_infos.len(), columns: table.columns.iter().zip(&data).collect() };
+        bulk::insert(tx, IMPORT_RUN, &rows).await.map_err(runs)
+    }
+
+    /// The rows of desired LRPs of which both halves are read.
+    async fn join(
+        &self,
+        tx: &mut Transaction,
+        schedules: &[(&str, &DesiredLrpSchedulingInfo, &Leaf)],
+        outcome: &mut BatchOutcome,
+    ) -> Result<Vec<ImportedRow>, ImportError> {
+        let guids = || schedules.iter().map(|(guid, ..)| *guid);
+        let mut select = Query::select();
+        select.columns(["process_guid", "leaf"]).from(Alias::new(IMPORT_RUN));
+        select.and_where(Expr::col("process_guid").is_in(guids()));
+        let mut found = HashMap::new();
+        for row in tx.fetch(&select).await.map_err(runs)? {
+            let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
+            found.insert(guid, self.opened(row.bytes(1).map_err(runs)?.unwrap_or_default())?);
+        }
+        let (mut rows, mut joined) = (Vec::new(), Vec::new());
+        for (guid, info, leaf) in schedules {
+            let Some(value) = found.remove(*guid) else {
+                self.quarantine(tx, RecordKind::SchedulingInfo, leaf, ALONE_SCHEDULING, outcome).await?;
+                continue;
+            };
+            joined.push(*guid);
+            let run_info = Leaf { key: run_info_key(guid), value, modified_index: 0, expires_at_ns: None };
+            match self.classifier.joined((*info).clone(), &run_info) {
+                Ok(row) => {
+                    outcome.report.of(RecordKind::RunInfo).imported += 1;
+                    outcome.report.of(RecordKind::SchedulingInfo).imported += 1;
+                    rows.push(row);
+                }
+                Err(reason) => {
+                    self.quarantine(tx, RecordKind::RunInfo, &run_info, &reason, outcome).await?;
+                    self.quarantine(tx, RecordKind::SchedulingInfo, leaf, &reason, outcome).await?;
+                }
+            }
+        }
+        if !joined.is_empty() {
+            let mut delete = Query::delete();
+            delete.from_table(Alias::new(IMPORT_RUN)).and_where(Expr::col("process_guid").is_in(joined));
+            tx.execute(&delete).await.map_err(runs)?;
+        }
+        Ok(rows)
+    }
+
+    fn opened(&self, sealed: &[u8]) -> Result<String, ImportError> {
+        let opened = self.context.keyring.open(Sealing::Sealed, sealed).ok();
+        opened.and_then(|text| String::from_utf8(text).ok()).ok_or(ImportError::Interrupted)
+    }
+
+    /// Keeps the run information whose scheduling information was not in the store.
+    async fn keep_runs_alone(&mut self) -> Result<(), ImportError> {
+        loop {
+            let mut outcome = BatchOutcome::default();
+            let mut tx = self.fence.begin().await?;
+            let mut select = Query::select();
+            select.columns(["process_guid", "leaf"]).from(Alias::new(IMPORT_RUN));
+            select.order_by("process_guid", Order::Asc).limit(CHUNK as u64);
+            let mut alone = Vec::new();
+            for row in tx.fetch(&select).await.map_err(runs)? {
+                let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
+                let value = self.opened(row.bytes(1).map_err(runs)?.unwrap_or_default())?;
+                let leaf = Leaf { key: run_info_key(&guid), value, modified_index: 0, expires_at_ns: None };
+                alone.push((guid, leaf));
+            }
+            if alone.is_empty() {
+                return Ok(());
+            }
+            for (_, leaf) in &alone {
+                self.quarantine(&mut tx, RecordKind::RunInfo, leaf, ALONE_RUN, &mut outcome).await?;
+            }
+            let mut delete = Query::delete();
+            let guids = alone.iter().map(|(guid, _)| guid.as_str());
+            delete.from_table(Alias::new(IMPORT_RUN)).and_where(Expr::col("process_guid").is_in(guids));
+            tx.execute(&delete).await.map_err(runs)?;
+            tx.commit().await.map_err(runs)?;
+            self.accept(outcome);
+        }
+    }
+
+    async fn quarantine(
+        &self,
+        tx: &mut Transaction,
+        kind: RecordKind,
+        leaf: &Leaf,
+        reason: &str,
+        outcome: &mut BatchOutcome,
+    ) -> Result<(), ImportError> {
+        outcome.report.quarantine(kind, &leaf.key, reason);
+        let foreign = ForeignRecord { key: &leaf.key, reason, content: leaf.value.as_bytes() };
+        Ok(migrate::keep_foreign(tx, self.context, VERSION, &foreign).await?)
+    }
+
+    /// Checks that the tables have the rows that were written.
+    async fn check_rows(&self) -> Result<(), ImportError> {
+        let mut reader = self.context.database.read().await?;
+        for table in self.classifier.layout.tables.keys() {
+            let count = Query::select().expr(Expr::cust("COUNT(*)")).from(Alias::new(table)).take();
+            let row = reader.fetch_one(&count).await.map_err(super::state::failed)?;
+            let found = row.integer(0).map_err(super::state::failed)?.unwrap_or_default().unsigned_abs();
+            let expected = self.rows.get(table.as_str()).copied().unwrap_or_default();
+            if found != expected {
+                return Err(ImportError::Rows { table: table.clone(), found, expected });
+            }
+        }
+        Ok(())
+    }
+}

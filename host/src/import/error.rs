@@ -1,0 +1,129 @@
+//! Why an import did not happen, and what to do about it.
+
+use super::report::{ImportReport, LeftOut};
+use crate::database::{DatabaseError, SqlError, is_transient, is_unique_violation};
+use crate::etcd::client::EtcdError;
+use crate::layout::manifest::DataVersion;
+use crate::lock::fence::FenceError;
+use crate::migrate::MigrateError;
+
+/// Why an import did not happen or did not end.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum ImportError {
+    #[error("cannot read or write {what}; nothing is lost, start again")]
+    Sql { what: &'static str, source: SqlError },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    #[error("etcd cannot be read as a whole; nothing was changed there")]
+    Etcd(#[from] EtcdError),
+    #[error(
+        "the row of bbs_import is damaged; if nothing was served from this database yet, drop its tables and start again"
+    )]
+    Damaged,
+    #[error(
+        "`/version` of etcd is not what Diego's BBS writes ({value:?}); nothing was changed. Write the version that the records have, \
+         such as {{\"CurrentVersion\":1451635200,\"TargetVersion\":1451635200}}, or delete the key to have each record judged by its form"
+    )]
+    StoreVersion { value: String },
+    #[error(
+        "no release of Diego's BBS wrote the version {version} into etcd; nothing was changed. Check that `etcd_cluster_urls` names \
+         Diego's store"
+    )]
+    UnknownStoreVersion { version: i64 },
+    #[error(
+        "the store is at version {version}: it was imported into a relational database before, and is stale since; nothing was \
+         changed. Use that database, remove `etcd_cluster_urls` to begin without records, or import the stale records with \
+         `bbs import etcd --stale`"
+    )]
+    ImportedBefore { version: i64 },
+    #[error(
+        "records are sealed under keys that are not configured: {}; nothing was changed. Add them to `encryption_keys`, or leave \
+         these records out with `on_unreadable` set to `quarantine`",
+        .labels.iter().map(|(label, records)| format!("{label:?} ({records} records)")).collect::<Vec<_>>().join(", ")
+    )]
+    UnknownLabels { labels: Vec<(String, u64)> },
+    #[error(
+        "{count} records cannot be imported; nothing was changed. The first are: {}. Repair or delete them in etcd, or leave them out \
+         with `on_unreadable` set to `quarantine`; `bbs import etcd --check` lists them",
+        .first.iter().map(|LeftOut { key, reason }| format!("{key} ({reason})")).collect::<Vec<_>>().join(", ")
+    )]
+    Refused { count: u64, first: Vec<LeftOut> },
+    #[error(
+        "the store has changed while it was imported, so a BBS still writes to it; etcd was not changed. Stop every BBS that uses \
+         etcd, then start again"
+    )]
+    Changed,
+    #[error(
+        "the store has changed since it was imported, so a BBS still wrote to it; etcd was not changed, and no client was served from \
+         this database. Stop every BBS that uses etcd, drop the tables of this database, then start again to import anew"
+    )]
+    ChangedSince,
+    #[error(
+        "etcd's answer is not sorted, or has {key:?} twice; connect to its members without a proxy between, then start again"
+    )]
+    Unsorted { key: String },
+    #[error(
+        "table {table} has {found} rows after the import and should have {expected}; start again to import anew, and check that \
+         nothing else writes to this database"
+    )]
+    Rows { table: String, found: u64, expected: u64 },
+    #[error(
+        "the catalog has no migration to {version}, the version that etcd is imported at; use one that has Diego's migrations"
+    )]
+    NoVersion { version: DataVersion },
+    #[error(
+        "an import from etcd has begun and not ended; give `etcd_cluster_urls` to finish it, or drop the tables of this database to \
+         begin without it"
+    )]
+    Unfinished,
+    #[error(
+        "the records of etcd are not imported yet; import them first, with `bbs import etcd` or by a start of the host"
+    )]
+    Due,
+    #[error(
+        "the database is in use, and etcd is only imported into an empty one; nothing was changed. Name an empty database, or remove \
+         `etcd_cluster_urls`"
+    )]
+    InUse,
+    #[error(
+        "the store was imported into this database before ({} records); nothing was changed. If it is to be imported again, drop the \
+         tables of this database first, `bbs_import` too",
+        .report.total().imported
+    )]
+    Done { report: Box<ImportReport> },
+    #[error("`etcd_cluster_urls` is not in the configuration; name the members of etcd there")]
+    NotConfigured,
+    #[error(
+        "`/version` of etcd was written after the import and cannot be marked; an older BBS may use the store. Stop every BBS that uses \
+         etcd; what they wrote since is not in this database"
+    )]
+    MarkLost,
+    #[error("the work was interrupted; start again")]
+    Interrupted,
+}
+
+impl ImportError {
+    /// Whether the same transaction may succeed if it is done again from its start.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_transient(source),
+            Self::Fence(fault) => fault.is_transient(),
+            Self::Migrate(fault) => fault.is_transient(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_unique_violation(&self) -> bool {
+        matches!(self, Self::Sql { source, .. } if is_unique_violation(source))
+    }
+
+    /// Whether etcd could not be reached, so that the mark may be set later.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Etcd(_))
+    }
+}

@@ -1,0 +1,62 @@
+//! The mark in etcd: the version of the store is set to a number that no BBS knows, so that one which has etcd alone ends at its
+//! start, and one that would import the store again does so, too. The only write to etcd; never unconditional.
+
+use std::sync::Arc;
+
+use super::ImportError;
+use super::fingerprint::{FingerprintBuilder, VERSION_KEY};
+use super::state::ImportState;
+use crate::etcd::client::{EtcdClient, EtcdError};
+use crate::migrate::fault;
+
+/// Above every version of every BBS: the largest number of Go's `int64`.
+const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
+
+/// How the mark came to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkOutcome {
+    Set,
+    /// By an earlier attempt, whose success was not recorded.
+    WasThere,
+}
+
+/// Marks the store. Unless clients have been served from the database since the import, checks first that the store is still
+/// what was imported.
+///
+/// # Errors
+/// etcd cannot be reached, the store has changed, or its version was written by another client.
+pub async fn mark(etcd: &Arc<EtcdClient>, imported: &ImportState, served: bool) -> Result<MarkOutcome, ImportError> {
+    let (version, index) = etcd.get(VERSION_KEY).await?;
+    if version.as_ref().is_some_and(|leaf| leaf.value == MARK) {
+        return Ok(MarkOutcome::WasThere);
+    }
+    let fingerprint = &imported.fingerprint;
+    if version.map(|leaf| leaf.modified_index) != fingerprint.version_index {
+        return Err(ImportError::MarkLost);
+    }
+    if !served && index != fingerprint.index && !is_unchanged(etcd, imported).await? {
+        return Err(ImportError::ChangedSince);
+    }
+    fault::point(fault::BEFORE_MARK);
+    match etcd.swap(VERSION_KEY, fingerprint.version_index, MARK).await {
+        Ok(_) => {}
+        Err(EtcdError::Compare { .. }) => return Err(ImportError::MarkLost),
+        Err(fault) => return Err(fault.into()),
+    }
+    fault::point(fault::AFTER_MARK);
+    Ok(MarkOutcome::Set)
+}
+
+/// Reads the whole store once more.
+async fn is_unchanged(etcd: &Arc<EtcdClient>, imported: &ImportState) -> Result<bool, ImportError> {
+    let (into, mut leaves) = tokio::sync::mpsc::channel(1);
+    let reader = Arc::clone(etcd);
+    let reading = tokio::spawn(async move { reader.read(into).await });
+    let mut fingerprint = FingerprintBuilder::default();
+    while let Some(batch) = leaves.recv().await {
+        let batch: Vec<crate::etcd::Leaf> = batch;
+        batch.iter().for_each(|leaf| fingerprint.add(leaf));
+    }
+    let view = reading.await.map_err(|_| ImportError::Interrupted)??;
+    Ok(fingerprint.is_unchanged_since(&imported.fingerprint, &view.cluster_id))
+}

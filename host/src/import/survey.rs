@@ -1,0 +1,278 @@
+//! The first reading of the store: every record is decoded and counted, and nothing is written. Its memory grows by the guids of
+//! desired LRPs alone, whose halves are compared.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt, pin_mut};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::classify::{Class, Classified, Classifier, StoredAs};
+use super::fingerprint::{FingerprintBuilder, StoreFingerprint};
+use super::report::ImportReport;
+use super::{ImportError, VERSION};
+use crate::etcd::Leaf;
+use crate::etcd::client::{EtcdClient, EtcdError, View};
+use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
+use crate::migrate::{Context, MigrateError, RefusedUnits, layout_history};
+
+/// Batches of leaves that are decoded at once.
+const DECODERS: usize = 2;
+/// Batches that wait between reading and decoding.
+const WAITING: usize = 1;
+
+/// What the first reading found.
+#[derive(Debug)]
+pub struct Survey {
+    pub(super) fingerprint: StoreFingerprint,
+    pub(super) stored_as: StoredAs,
+    /// What an import would do, if units that cannot be imported go into quarantine.
+    pub report: ImportReport,
+    version: StoreVersion,
+    /// Records under keys that are not configured, by label.
+    unknown_labels: BTreeMap<String, u64>,
+    /// Records that cannot be imported, without halves of desired LRPs whose other half is missing: these are normal for a
+    /// moment while Diego creates or removes an LRP.
+    damaged: u64,
+}
+
+impl Survey {
+    /// Checks that the store may be imported. With `stale`, also one that was imported before.
+    ///
+    /// # Errors
+    /// The first reason against it.
+    pub fn may_import(&self, refused_units: RefusedUnits, stale: bool) -> Result<(), ImportError> {
+        match self.version {
+            StoreVersion::Readable { .. } => {}
+            StoreVersion::AlreadyImported { .. } if stale => {}
+            StoreVersion::AlreadyImported { current } => return Err(ImportError::ImportedBefore { version: current }),
+            StoreVersion::Unknown { current } => return Err(ImportError::UnknownStoreVersion { version: current }),
+        }
+        if refused_units == RefusedUnits::Quarantine {
+            return Ok(());
+        }
+        if !self.unknown_labels.is_empty() {
+            let labels = self.unknown_labels.iter().map(|(label, records)| (label.clone(), *records));
+            return Err(ImportError::UnknownLabels { labels: labels.collect() });
+        }
+        match self.damaged {
+            0 => Ok(()),
+            count => {
+                let first = self.report.quarantined.iter().take(MOST_NAMED).cloned().collect();
+                Err(ImportError::Refused { count, first })
+            }
+        }
+    }
+
+    /// The number of leaves.
+    pub fn leaves(&self) -> u64 {
+        self.report.total().seen
+    }
+}
+
+/// Reads the store and writes nothing.
+///
+/// # Errors
+/// The store cannot be read as a whole, its version is none that Diego wrote, or the catalog lacks [`VERSION`].
+pub async fn survey(etcd: &Arc<EtcdClient>, context: &Context) -> Result<Survey, ImportError> {
+    let classifier = Arc::new(classifier(context, None)?);
+    context.progress.enter("survey", "reading etcd; nothing is written", None);
+    let mut counting = Counting::default();
+    let view = {
+        let (reading, batches) = classified(etcd, &classifier);
+        pin_mut!(batches);
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            context.progress.advance(batch.len() as u64);
+            batch.into_iter().try_for_each(|leaf| counting.add(leaf))?;
+        }
+        reading.await.map_err(|_| ImportError::Interrupted)??
+    };
+    Ok(counting.finish(&view))
+}
+
+pub(super) fn classifier(context: &Context, stored_as: Option<StoredAs>) -> Result<Classifier, ImportError> {
+    let layouts = layout_history(&context.migrations).map_err(MigrateError::from)?;
+    let layout = layouts.at(VERSION).ok_or(ImportError::NoVersion { version: VERSION })?.clone();
+    let (keyring, dialect) = (Arc::clone(&context.keyring), context.database.dialect());
+    Ok(Classifier { keyring, layout, dialect, stored_as, now_ns: context.now_ns })
+}
+
+/// The task that reads the store; its result says whether the leaves were a whole view.
+pub(super) type StoreReading = JoinHandle<Result<View, EtcdError>>;
+
+/// Reads the store in a task and classifies its leaves away from the threads that serve, in the order of the answer.
+pub(super) fn classified(
+    etcd: &Arc<EtcdClient>,
+    classifier: &Arc<Classifier>,
+) -> (StoreReading, impl Stream<Item = Result<Vec<Classified>, ImportError>> + use<>) {
+    let (into, leaves) = mpsc::channel::<Vec<Leaf>>(WAITING);
+    let (etcd, classifier) = (Arc::clone(etcd), Arc::clone(classifier));
+    let reading = tokio::spawn(async move { etcd.read(into).await });
+    let batches = futures_util::stream::unfold(leaves, async |mut leaves| {
+        let batch = leaves.recv().await?;
+        Some((batch, leaves))
+    });
+    let classified = batches.map(move |batch| {
+        let classifier = Arc::clone(&classifier);
+        let work = move || batch.into_iter().map(|leaf| classifier.classify(leaf)).collect();
+        async { tokio::task::spawn_blocking(work).await.map_err(|_| ImportError::Interrupted) }
+    });
+    (reading, classified.buffered(DECODERS))
+}
+
+/// The leaves of one of the two layouts, or those that are the same in both.
+#[derive(Debug, Default)]
+struct Tally {
+    report: ImportReport,
+    damaged: u64,
+    unknown_labels: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, leaf: Classified) {
+        let Classified { leaf, kind, class, label } = leaf;
+        self.report.of(kind).seen += 1;
+        if let Some(label) = label {
+            *self.report.labels.entry(label).or_default() += 1;
+        }
+        match class {
+            Class::Row(_) | Class::RunInfo { .. } | Class::SchedulingInfo { .. } | Class::Store(_) => {
+                self.report.of(kind).imported += 1;
+                if kind == RecordKind::Domain && leaf.expires_at_ns.is_none() && !leaf.value.is_empty() {
+                    self.report.is_permanent(&leaf.key);
+                }
+            }
+            Class::Expired => self.report.of(kind).expired += 1,
+            Class::Foreign(reason) => self.report.set_apart(kind, &leaf.key, reason),
+            Class::Damaged { reason, unknown_label } => {
+                self.damaged += 1;
+                if let Some(label) = unknown_label {
+                    *self.unknown_labels.entry(label).or_default() += 1;
+                }
+                self.report.quarantine(kind, &leaf.key, reason);
+            }
+        }
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.report.absorb(other.report);
+        self.damaged += other.damaged;
+        for (label, records) in other.unknown_labels {
+            *self.unknown_labels.entry(label).or_default() += records;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counting {
+    fingerprint: FingerprintBuilder,
+    order: KeyOrder,
+    version: Option<VersionNode>,
+    both: Tally,
+    whole: Tally,
+    halves: Tally,
+    /// Keys of run information whose scheduling information has not been read yet.
+    waiting: HashSet<String>,
+}
+
+impl Counting {
+    fn add(&mut self, leaf: Classified) -> Result<(), ImportError> {
+        self.order.check(&leaf.leaf.key)?;
+        self.fingerprint.add(&leaf.leaf);
+        match &leaf.class {
+            Class::Store(EtcdRecord::Version(version)) => self.version = Some(*version),
+            Class::Damaged { .. } if leaf.kind == RecordKind::Version => {
+                return Err(ImportError::StoreVersion { value: leaf.leaf.value });
+            }
+            _ => {}
+        }
+        match leaf.kind {
+            RecordKind::DesiredLrp => self.whole.add(leaf),
+            RecordKind::RunInfo | RecordKind::SchedulingInfo => self.add_half(leaf),
+            _ => self.both.add(leaf),
+        }
+        Ok(())
+    }
+
+    /// Counts a half as imported once its other half is known.
+    fn add_half(&mut self, leaf: Classified) {
+        match &leaf.class {
+            Class::RunInfo { .. } => {
+                self.waiting.insert(leaf.leaf.key.clone());
+            }
+            Class::SchedulingInfo { guid, .. } if !self.waiting.remove(&run_info_key(guid)) => {
+                self.halves.report.of(leaf.kind).seen += 1;
+                self.halves.report.quarantine(leaf.kind, &leaf.leaf.key, ALONE_SCHEDULING);
+                return;
+            }
+            _ => {}
+        }
+        self.halves.add(leaf);
+    }
+
+    fn finish(mut self, view: &View) -> Survey {
+        let mut alone: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
+        alone.sort();
+        let kind = RecordKind::RunInfo;
+        for key in alone {
+            self.halves.report.of(kind).imported -= 1;
+            self.halves.report.quarantine(kind, &key, ALONE_RUN);
+        }
+        let version = judge(self.version.as_ref());
+        let halves = self.halves.report.total().seen > 0;
+        let stored_as = match version {
+            StoreVersion::Readable { layout: StoreLayout::Split, .. } | StoreVersion::AlreadyImported { .. } => {
+                StoredAs::Halves
+            }
+            StoreVersion::Readable { layout: StoreLayout::Whole, .. } if self.whole.report.total().seen > 0 => {
+                StoredAs::Whole
+            }
+            // Without a version, and after a split whose number was not written, the newer layout is the one in use.
+            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } if halves => StoredAs::Halves,
+            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } => StoredAs::Whole,
+        };
+        let (used, superseded) = match stored_as {
+            StoredAs::Whole => (self.whole, self.halves),
+            StoredAs::Halves => (self.halves, self.whole),
+        };
+        let mut tally = self.both;
+        tally.absorb(used);
+        tally.report.supersede(superseded.report);
+        let Tally { mut report, damaged, unknown_labels } = tally;
+        report.version = self.version.map(|version| version.current);
+        (report.index, report.bytes) = (view.index, view.bytes);
+        let fingerprint = self.fingerprint.finish(view.index, &view.cluster_id);
+        Survey { fingerprint, stored_as, report, version, unknown_labels, damaged }
+    }
+}
+
+/// The key of the run information of a process guid.
+pub(super) fn run_info_key(process_guid: &str) -> String {
+    format!("/v1/desired_lrp/run/{process_guid}")
+}
+
+pub(super) const ALONE_SCHEDULING: &str = "its run information is missing or damaged";
+pub(super) const ALONE_RUN: &str = "its scheduling information is missing or damaged, so the LRP does not exist";
+/// Records that an error names.
+const MOST_NAMED: usize = 5;
+
+/// Checks that keys come in order, each once: the halves of desired LRPs are joined by it.
+#[derive(Debug, Default)]
+pub(super) struct KeyOrder {
+    last: String,
+}
+
+impl KeyOrder {
+    /// # Errors
+    /// The key is not above the one before it.
+    pub fn check(&mut self, key: &str) -> Result<(), ImportError> {
+        // Directories are sorted by their own names, so `/` comes before every other character.
+        if !self.last.is_empty() && self.last.split('/').ge(key.split('/')) {
+            return Err(ImportError::Unsorted { key: key.to_owned() });
+        }
+        key.clone_into(&mut self.last);
+        Ok(())
+    }
+}

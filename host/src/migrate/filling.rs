@@ -1,0 +1,83 @@
+//! A database that is filled from another store: the tables of one version are created empty, the caller fills them, and then
+//! the database gets that version. Owns which tables are dropped before; the rows are the caller's.
+
+use super::{Context, MigrateError, fresh, layout_history, sql, state};
+use crate::database::{Transaction, schema, upsert};
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::Layout;
+use crate::lock::fence::Fence;
+
+/// What the tables may have when they are created anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingRows {
+    /// Nothing: a table with rows is an error.
+    Refused,
+    /// Rows of an earlier attempt, which are dropped.
+    Dropped,
+}
+
+/// Creates the host's own tables.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn create_own_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    state::create_tables(context, fence).await
+}
+
+/// Creates the tables of a version, empty and without indexes, and removes what is recorded about earlier records. The
+/// database has no version before and after.
+///
+/// # Errors
+/// The catalog does not have the version, a table has rows, another host has raised the fence, or the database fails.
+pub async fn create_tables(
+    context: &Context,
+    fence: &Fence,
+    version: DataVersion,
+    existing: ExistingRows,
+) -> Result<Layout, MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    let layout = layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?.clone();
+    let dialect = context.database.dialect();
+    let mut reader = context.database.read().await?;
+    let versions = context.migrations.iter().map(|migration| migration.manifest().version);
+    let mut statements = match existing {
+        ExistingRows::Refused => fresh::clear(&mut reader, &layouts, versions).await?,
+        ExistingRows::Dropped => fresh::existing(&mut reader, &layouts).await?,
+    };
+    drop(reader);
+    for table in layout.tables.values() {
+        statements.push(schema::create_table(dialect, table, &table.name));
+    }
+    fence.change_schema(&statements).await?;
+    let mut tx = fence.begin().await?;
+    fresh::forget(&mut tx).await?;
+    tx.commit().await.map_err(sql("the tables to fill"))?;
+    Ok(layout)
+}
+
+/// Creates the indexes of tables that are filled.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn create_indexes(context: &Context, fence: &Fence, layout: &Layout) -> Result<(), MigrateError> {
+    let dialect = context.database.dialect();
+    for table in layout.tables.values() {
+        let create = |index| schema::create_index(dialect, &table.name, index);
+        let statements: Vec<_> = table.indexes.iter().map(create).collect();
+        fence.change_schema(&statements).await?;
+    }
+    Ok(())
+}
+
+/// Gives the database its version, and the label of the key that all its records are sealed with. From then on it is migrated
+/// and served as any other.
+///
+/// # Errors
+/// The database fails.
+pub async fn declare(tx: &mut Transaction, version: DataVersion, key_label: &str) -> Result<(), MigrateError> {
+    if !key_label.is_empty() {
+        let row = upsert("configurations", [("id", state::KEY_LABEL.into())], [("value", key_label.into())]);
+        tx.execute(&row).await.map_err(sql("the key label in `configurations`"))?;
+    }
+    state::write_version(tx, version, version).await
+}

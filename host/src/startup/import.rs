@@ -1,0 +1,172 @@
+//! The import from etcd within a start: before the migration if the database is empty, and its mark in etcd before the API is
+//! served. Owns what a failure of each means for the start.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Prepared, StartupError};
+use crate::etcd::client::EtcdClient;
+use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, MarkOutcome};
+use crate::lock::fence::Fence;
+use crate::migrate;
+use crate::migrate::fault;
+use crate::migrate::filling::ExistingRows;
+
+/// Pause between attempts to mark etcd while the API is served.
+const MARK_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+impl Prepared {
+    /// What this start has to do about an import.
+    pub(super) async fn import_due(&self) -> Result<Due, StartupError> {
+        let phase = import::state(&self.database).await?.map(|state| state.phase);
+        Ok(import::due(&migrate::found(&self.database).await?, phase, self.config.etcd.is_some()))
+    }
+
+    fn etcd(&self) -> Result<Arc<EtcdClient>, ImportError> {
+        let config = self.config.etcd.as_ref().ok_or(ImportError::NotConfigured)?;
+        Ok(Arc::new(EtcdClient::new(config)?))
+    }
+
+    /// What an import would do. Reads etcd and writes nothing.
+    ///
+    /// # Errors
+    /// The store cannot be read as a whole, or may not be imported; with the report in the second case.
+    pub async fn check_import(&self, stale: bool) -> Result<(ImportReport, Result<(), ImportError>), ImportError> {
+        let context = self.context();
+        let survey = import::survey(&self.etcd()?, &context).await?;
+        let verdict = survey.may_import(context.tuning.refused_units, stale);
+        Ok((survey.report, verdict))
+    }
+
+    /// Imports the store of etcd if that is due. Returns the report of an import that was.
+    ///
+    /// # Errors
+    /// The store cannot be imported: nothing is changed in etcd, and the database stays without a version.
+    pub(super) async fn import_if_due(&self, fence: &Fence, stale: bool) -> Result<Option<ImportReport>, StartupError> {
+        if self.import_due().await? != Due::Import {
+            return Ok(None);
+        }
+        let (etcd, context) = (self.etcd()?, self.context());
+        tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
+        let survey = import::survey(&etcd, &context).await?;
+        survey.may_import(context.tuning.refused_units, stale)?;
+        let existing = match import::state(&self.database).await? {
+            Some(ImportState { phase: ImportPhase::Copying, .. }) => ExistingRows::Dropped,
+            _ => ExistingRows::Refused,
+        };
+        let report = import::copy(&etcd, &context, fence, &survey, existing).await?;
+        let counts = report.total();
+        tracing::info!(
+            name: "import.copied",
+            seen = counts.seen, imported = counts.imported, expired = counts.expired,
+            quarantined = counts.quarantined, foreign = counts.foreign, "the records of etcd are in the database"
+        );
+        Ok(Some(report))
+    }
+
+    /// Marks the store of etcd as imported, if that is still to be done. Returns the import that could not be marked because
+    /// etcd cannot be reached; the API is served all the same, and the mark is tried again.
+    ///
+    /// # Errors
+    /// The store has changed since it was imported, and no client was served from the database yet.
+    pub(super) async fn mark_import(&self, fence: &Fence) -> Result<Option<ImportState>, StartupError> {
+        let served = match self.import_due().await? {
+            Due::Unmarked { served } => served,
+            Due::NotIntoThis => {
+                tracing::warn!(
+                    name: "import.not-into-this",
+                    "`etcd_cluster_urls` has no effect: this database is in use, and etcd is only imported into an empty one"
+                );
+                return Ok(None);
+            }
+            Due::Nothing | Due::Import | Due::Interrupted => return Ok(None),
+        };
+        let Some(state) = import::state(&self.database).await? else { return Ok(None) };
+        self.progress.enter("mark", "setting the version in etcd, so that an older BBS ends", None);
+        let fault = match self.try_to_mark(fence, &state, served).await {
+            Ok(()) => return Ok(None),
+            Err(StartupError::Import(fault)) => fault,
+            Err(other) => return Err(other),
+        };
+        if !served && !fault.is_unreachable() && !matches!(fault, ImportError::NotConfigured) {
+            return Err(fault.into());
+        }
+        tracing::error!(
+            name: "import.not-marked",
+            error = &fault as &dyn std::error::Error,
+            "etcd is not marked as imported, so a BBS that uses it could start; keep such a BBS from starting"
+        );
+        if !served {
+            self.record_import(fence, ImportPhase::Served).await?;
+        }
+        Ok(fault.is_unreachable().then_some(state))
+    }
+
+    async fn try_to_mark(&self, fence: &Fence, state: &ImportState, served: bool) -> Result<(), StartupError> {
+        let mark = import::mark(&self.etcd()?, state, served).await?;
+        self.record_import(fence, ImportPhase::Marked).await?;
+        fault::point(fault::AFTER_MARK_RECORDED);
+        let was_there = mark == MarkOutcome::WasThere;
+        tracing::info!(name: "import.marked", was_there, "etcd is marked as imported; a BBS that uses it ends at its start");
+        Ok(())
+    }
+
+    async fn record_import(&self, fence: &Fence, phase: ImportPhase) -> Result<(), StartupError> {
+        let mut tx = fence.begin().await?;
+        import::write_phase(&mut tx, phase).await?;
+        Ok(tx.commit().await.map_err(import::failed)?)
+    }
+
+    /// Marks etcd once it can be reached, while the API is served.
+    pub(super) async fn keep_marking(&self, fence: &Fence, unmarked: Option<ImportState>) -> Infallible {
+        let Some(state) = unmarked else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(MARK_RETRY_INTERVAL).await;
+            match self.try_to_mark(fence, &state, true).await {
+                Ok(()) => return std::future::pending().await,
+                Err(StartupError::Import(fault)) if fault.is_unreachable() => {
+                    tracing::warn!(name: "import.not-marked", %fault, "etcd is still not marked as imported");
+                }
+                Err(fault) => {
+                    tracing::error!(name: "import.not-marked", error = &fault as &dyn std::error::Error, "etcd stays unmarked");
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Checks that an import may begin. Reads only the database.
+    ///
+    /// # Errors
+    /// It was imported to, or is in use.
+    pub async fn may_import(&self) -> Result<(), StartupError> {
+        match self.import_due().await? {
+            Due::Import | Due::Unmarked { served: false } => self.check_keys().await,
+            Due::NotIntoThis => Err(ImportError::InUse.into()),
+            Due::Interrupted => Err(ImportError::NotConfigured.into()),
+            Due::Nothing | Due::Unmarked { served: true } => match import::state(&self.database).await? {
+                Some(ImportState { report, .. }) => Err(ImportError::Done { report: Box::new(report) }.into()),
+                None => Err(ImportError::NotConfigured.into()),
+            },
+        }
+    }
+
+    /// Imports, migrates and marks without serving.
+    ///
+    /// # Errors
+    /// As [`import_if_due`](Self::import_if_due), of the migration, and of the mark.
+    pub async fn import_from_etcd(&self, fence: &Fence, stale: bool) -> Result<ImportReport, StartupError> {
+        let report = self.import_if_due(fence, stale).await?;
+        self.bring_to(fence, self.intent()).await?;
+        if let Due::Unmarked { served } = self.import_due().await?
+            && let Some(state) = import::state(&self.database).await?
+        {
+            self.try_to_mark(fence, &state, served).await?;
+        }
+        match (report, import::state(&self.database).await?) {
+            (Some(report), _) | (None, Some(ImportState { report, .. })) => Ok(report),
+            (None, None) => Err(ImportError::NotConfigured.into()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The import of etcd stores: real stores in a real etcd, imported by the host's executable into each database, and read
+//! through its API.
+
+mod faults;
+mod kills;
+mod members;
+mod refusals;
+mod stores;
+mod vectors;
+mod whole_stores;
+
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use serde_json::{Value, json};
+
+use crate::harness::database::Kind;
+use crate::harness::etcd::Etcd;
+use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
+
+const NEWEST: u64 = 1_795_000_010;
+/// What the host sets the version of an imported store to.
+const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
+
+/// An installation on an empty database that imports from a store.
+fn importing(kind: Kind, etcd: &Etcd) -> Installation {
+    let installation = Installation::new(&modules::modules(), kind)
+        .set("encryption_keys", json!({ "key1": "correct horse battery staple", "old-2015": "tr0ub4dor&3" }))
+        .set("active_key_label", "key1");
+    etcd.configuration().into_iter().fold(installation, |installation, (key, value)| installation.set(key, value))
+}
+
+/// Runs `bbs import etcd`, which must succeed; returns its report.
+#[track_caller]
+fn import(installation: &Installation) -> Value {
+    report(&installation.succeed(&["import", "etcd", "--json"]))
+}
+
+fn report(text: &str) -> Value {
+    serde_json::from_str(text).expect("the report is JSON")
+}
+
+/// Runs a command that must fail; returns its output.
+#[track_caller]
+fn fail(installation: &Installation, arguments: &[&str]) -> String {
+    let output = installation.run(arguments);
+    let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {text}");
+    text
+}
+
+/// The tables that a database has; for one that was not changed, none.
+async fn tables(installation: &Installation) -> Vec<String> {
+    let database = installation.database.open().await;
+    let tables = crate::harness::database::tables(&database).await;
+    database.close().await;
+    tables
+}
+
+/// The leaves of the store but for the version.
+async fn records(etcd: &Etcd) -> Vec<(String, String, u64)> {
+    etcd.everything().await.into_iter().filter(|(key, ..)| key != "/version").collect()
+}
+
+async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
+    let request = crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec());
+    let answer = request.send().await.expect("the host answers");
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    A::decode(answer.bytes().await.expect("a body")).expect("a message")
+}
+
+/// What the lists of the API have, sorted, without what each database draws for itself.
+#[derive(Debug, Default, PartialEq)]
+struct Listed {
+    desired: Vec<proto::DesiredLrp>,
+    actual: Vec<proto::ActualLrp>,
+    tasks: Vec<proto::Task>,
+    domains: Vec<String>,
+}
+
+async fn listed(host: &Host) -> Listed {
+    let lrps: proto::DesiredLrPsResponse =
+        call(host, "/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await;
+    let actual: proto::ActualLrPsResponse =
+        call(host, "/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    let tasks: proto::TasksResponse = call(host, "/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
+    let domains: proto::DomainsResponse = call(host, "/v1/domains/list", &proto::DesiredLrPsRequest::default()).await;
+    assert_eq!((lrps.error, actual.error, tasks.error, domains.error), (None, None, None, None));
+    let mut listed = Listed {
+        desired: lrps.desired_lrps,
+        actual: actual.actual_lrps,
+        tasks: tasks.tasks,
+        domains: domains.domains.into_iter().map(|name| String::from_utf8(name).expect("text")).collect(),
+    };
+    listed.desired.iter_mut().for_each(|lrp| lrp.definition_id.clear());
+    listed.actual.iter_mut().for_each(|lrp| lrp.desired_lrp_definition_id.clear());
+    listed.desired.sort_by(|one, other| one.process_guid.cmp(&other.process_guid));
+    listed
+        .actual
+        .sort_by_key(|lrp| (lrp.actual_lrp_key.clone().map(|key| (key.process_guid, key.index)), lrp.presence));
+    listed.tasks.sort_by(|one, other| one.task_guid.cmp(&other.task_guid));
+    listed.domains.sort();
+    listed
+}
+
+/// Serves the imported database, whose store need not be there any more, and reads its lists.
+async fn served(installation: &Installation) -> Listed {
+    let host = installation.serve();
+    let listed = listed(&host).await;
+    assert!(host.terminate().success());
+    listed
+}

@@ -1,0 +1,109 @@
+//! An import that is killed at each of its points, at its first and at its second passage, and done again: nothing is lost, nothing
+//! is there twice, and etcd is marked once everything is durable.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+
+use bbs::testing::migrate::fault::{AFTER_CLEAN_UP, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS};
+
+use super::stores::{self, StoreLayout, encoded};
+use super::{MARK, NEWEST, importing, records};
+use crate::crash::points;
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::etcd::Etcd;
+use crate::harness::fixture;
+use crate::harness::host::Installation;
+use crate::harness::stored::{Rows, Stored};
+
+/// More tasks than one transaction writes.
+const TASKS: u32 = 2100;
+/// Points after which the import is recorded as marked, or where the mark is written.
+const AT_THE_MARK: [&str; 2] = [AFTER_MARK, AFTER_MARK_RECORDED];
+
+async fn store() -> (Etcd, String) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let task = |number: u32| {
+        let guid = format!("many-{number:05}");
+        (format!("/v1/task/{guid}"), encoded(&stores::task(&guid, 1, StoreLayout::Milliseconds)))
+    };
+    etcd.put_all((0..TASKS).map(task)).await;
+    let version = etcd.get("/version").await.expect("it was written");
+    (etcd, version)
+}
+
+/// Runs an import to its end; returns whether it was killed by `fault`.
+fn run(installation: &Installation, fault: Option<&str>) -> bool {
+    let mut command = installation.command(&["import", "etcd", "--json"]);
+    if let Some(fault) = fault {
+        command.env("BBS_FAULT", fault);
+    }
+    let output = command.output().expect("the executable starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || output.status.signal() == Some(9), "{fault:?}: {text}");
+    output.status.signal() == Some(9)
+}
+
+/// All rows, without the ids of definitions, which depend on a namespace that each database draws.
+async fn rows(installation: &Installation) -> Rows {
+    let mut database = Stored::open(&installation.database, fixture::migrations()).await;
+    database.context.keyring = Arc::new(stores::keyring());
+    let mut rows = database.rows(NEWEST).await;
+    for row in rows.values_mut().flatten() {
+        row.retain(|column, _| !column.ends_with("definition_id"));
+    }
+    database.context.database.close().await;
+    rows
+}
+
+on_each_database!(kill_at_each_point_loses_nothing);
+async fn kill_at_each_point_loses_nothing(kind: Kind) {
+    let (etcd, version) = store().await;
+    let before = records(&etcd).await;
+    let undisturbed = importing(kind, &etcd);
+    assert!(!run(&undisturbed, None));
+    let wanted = rows(&undisturbed).await;
+    assert_eq!(wanted["tasks"].len(), TASKS as usize + 2);
+    for point in IMPORT_POINTS {
+        for passage in 1..=2 {
+            etcd.put("/version", &version, None).await;
+            let case = format!("{point}:{passage}");
+            let installation = importing(kind, &etcd);
+            let killed = run(&installation, Some(&case));
+            assert!(killed || passage > 1, "{case}: the import does not reach this point");
+            if killed {
+                let marked = etcd.get("/version").await.as_deref() == Some(MARK);
+                assert_eq!(marked, AT_THE_MARK.contains(&point), "{case}");
+                if point == AFTER_MARK_RECORDED {
+                    assert!(rows(&installation).await == wanted, "{case}");
+                    continue;
+                }
+                assert!(!run(&installation, None), "{case}");
+            }
+            assert!(rows(&installation).await == wanted, "{case}: differs from an undisturbed import");
+            assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK), "{case}");
+            assert!(records(&etcd).await == before, "{case}: the store is changed");
+        }
+    }
+}
+
+on_each_database!(import_killed_at_every_point_in_turn_completes);
+/// The points of the migration too, which continues from its checkpoints and reads etcd no more.
+async fn import_killed_at_every_point_in_turn_completes(kind: Kind) {
+    let (etcd, version) = store().await;
+    let undisturbed = importing(kind, &etcd);
+    assert!(!run(&undisturbed, None));
+    etcd.put("/version", &version, None).await;
+    let installation = importing(kind, &etcd);
+    let mut killed = 0;
+    let of_migration = points(kind).filter(|point| *point != AFTER_CLEAN_UP);
+    let points = IMPORT_POINTS[..9].iter().copied().chain(of_migration).chain([BEFORE_MARK]);
+    for point in points {
+        killed += u32::from(run(&installation, Some(point)));
+    }
+    assert!(killed > 15, "only {killed} points were reached");
+    run(&installation, Some(AFTER_MARK));
+    run(&installation, None);
+    assert!(rows(&installation).await == rows(&undisturbed).await);
+    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+}
