@@ -1,6 +1,9 @@
 //! Events during an update, as subscribers receive them.
 
+use bbs::testing::domain::convergence;
+
 use super::*;
+use crate::harness::database::on_each_database;
 use crate::harness::event_stream::{EventStream, INSTANCES};
 use crate::harness::layouts::on_each_layout;
 
@@ -16,9 +19,12 @@ async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
     let halted = status_event(&mut stream).await;
     assert_eq!((halted.failing, &halted.halt_reason[..]), (1, &b"it crashed"[..]));
     assert_eq!(halted, status(&server).await);
+    let halted_updates = async || convergence::run(&server.service).await.unwrap().lrps.halted_updates;
+    assert_eq!(halted_updates().await, 1);
     assert_eq!(cancel(&server).await, None);
     let resumed = status_event(&mut stream).await;
     assert_eq!((resumed.failing, &resumed.halt_reason[..]), (0, &b""[..]));
+    assert_eq!(halted_updates().await, 0);
 }
 
 /// The status of the next event that has one.
@@ -66,8 +72,10 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
             "actual_lrp_instance_changed" => {
                 let changed = event.message::<proto::ActualLrpInstanceChangedEvent>();
                 let container = text(&changed.actual_lrp_instance_key.unwrap_or_default().instance_guid);
-                let after = changed.after.unwrap_or_default();
-                format!("changed {} {container} {}", text(&after.state), after.presence)
+                let (before, after) = (changed.before.unwrap_or_default(), changed.after.unwrap_or_default());
+                assert_eq!(before.desired_lrp_definition_id, after.desired_lrp_definition_id);
+                let definition = text(&after.desired_lrp_definition_id);
+                format!("changed {} {container} {} {definition}", text(&after.state), after.presence)
             }
             other => other.to_owned(),
         };
@@ -79,12 +87,31 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
     }
     let expected = [
         "desired version-2 version-1",
-        "changed RUNNING old-0 1",
+        "changed RUNNING old-0 1 version-1",
         "created UNCLAIMED  version-2",
-        "changed CLAIMED new-0 0",
-        "changed RUNNING new-0 0",
+        "changed CLAIMED new-0 0 version-2",
+        "changed RUNNING new-0 0 version-2",
         "removed RUNNING old-0 version-1",
         "desired version-2 ",
     ];
     assert_eq!(seen, expected);
+}
+
+on_each_database!(event_of_a_crash_names_the_definition_that_crashed);
+async fn event_of_a_crash_names_the_definition_that_crashed(kind: Kind) {
+    let server = running(kind, 1).await;
+    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    assert_eq!(call_error(&server, CRASH, &crash(0, "old-0")).await, None);
+    update_to(&server, "version-2").await;
+    crash_new(&server, 0, "new-0").await;
+    let mut crashes = Vec::new();
+    while crashes.len() < 2 {
+        let event = stream.next().await.expect("the stream is open");
+        if event.name == "actual_lrp_crashed" {
+            let crashed: proto::ActualLrpCrashedEvent = event.message();
+            let container = text(&crashed.actual_lrp_instance_key.unwrap_or_default().instance_guid);
+            crashes.push((container, text(&crashed.desired_lrp_definition_id)));
+        }
+    }
+    assert_eq!(crashes, [("old-0".into(), "version-1".into()), ("new-0".into(), "version-2".into())]);
 }

@@ -106,6 +106,7 @@ fn crashed(before: &ActualLrp, after: &ActualLrp) -> proto::ActualLrpCrashedEven
         crash_count: after.crash_count,
         crash_reason: after.crash_reason.clone(),
         since: after.since_ns,
+        desired_lrp_definition_id: before.definition_id.clone(),
     }
 }
 
@@ -122,6 +123,7 @@ fn info(lrp: &ActualLrp) -> Option<proto::ActualLrpInfo> {
         presence: lrp.presence,
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone.clone(),
+        desired_lrp_definition_id: lrp.definition_id.clone(),
     })
 }
 

@@ -107,6 +107,7 @@ fn crashed(old: Option<&Row<'_>>, new: Option<&Row<'_>>) -> Result<Ranked, Fault
         crash_count: new.crash_count,
         crash_reason: new.crash_reason,
         since: new.since,
+        ..ActualLrpCrashedEvent::default()
     };
     Ok((Rank::Crashed, Event { name: CRASHED.to_owned(), payload: message.encode_to_vec(), cells }))
 }
