@@ -187,9 +187,7 @@ impl UpdatedLrp<'_> {
     /// The due actions of each index, lowest first.
     pub fn due(&self, slots: &BTreeMap<i32, Box<Slot>>, most: MaxInFlight) -> Vec<(i32, UpdateAction)> {
         let mut free = most.of(self.instances).saturating_sub(self.in_flight(slots));
-        if self.progress(slots).is_halted() {
-            free = 0;
-        }
+        let is_halted = self.progress(slots).is_halted();
         let mut due = Vec::new();
         for (index, slot) in slots {
             let is_desired = *index < self.instances;
@@ -204,6 +202,7 @@ impl UpdatedLrp<'_> {
                 ReplacementPhase::Empty if is_desired => UpdateAction::Create,
                 ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => surplus_container(slot),
                 ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => UpdateAction::StopFirst,
+                ReplacementPhase::Old if is_halted && !self.passes_halt(slot) => continue,
                 ReplacementPhase::Old if is_desired && free > 0 => {
                     free -= 1;
                     match self.strategy {
@@ -285,6 +284,12 @@ impl UpdatedLrp<'_> {
     /// it stops before its successor runs.
     fn is_dispensable(&self, slot: &Slot) -> bool {
         self.is_cancelled && slot.ordinary.as_ref().is_some_and(|row| !row.routable)
+    }
+
+    /// Whether the container is replaced also while the update is halted: its record may name another definition than it runs,
+    /// and it goes on until its successor is up.
+    fn passes_halt(&self, slot: &Slot) -> bool {
+        self.strategy == Replacement::Rolling && slot.ordinary.as_ref().is_some_and(|row| row.definition_uncertain)
     }
 
     /// As [`Self::is_dispensable`], for a container that is being replaced.

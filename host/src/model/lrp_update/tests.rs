@@ -80,6 +80,21 @@ fn failing_instance_halts_the_update() {
 }
 
 #[test]
+fn uncertain_container_is_replaced_while_the_update_is_halted_if_a_place_is_free() {
+    let uncertain = || {
+        let mut slot = slot(NEW, State::Running);
+        slot.ordinary.as_mut().unwrap().definition_uncertain = true;
+        slot
+    };
+    let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), uncertain(), uncertain()]);
+    let due = |lrp: UpdatedLrp<'_>, most| lrp.due(&slots, MaxInFlight::Instances(most));
+    assert_eq!(due(lrp(4), 2), [(2, UpdateAction::Replace)]);
+    assert_eq!(due(lrp(4), 1), [], "the failing instance has the only place");
+    let recreated = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(4) };
+    assert_eq!(due(recreated, 2), [], "it would stop before its successor runs");
+}
+
+#[test]
 fn instances_that_are_not_desired_are_not_replaced() {
     let surplus = slots([slot(NEW, State::Running), slot(OLD, State::Running), replaced(State::Unclaimed)]);
     let due = lrp(1).due(&surplus, MaxInFlight::Instances(3));
