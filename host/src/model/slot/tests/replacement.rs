@@ -192,3 +192,114 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
     let up = replaced(NEW, OLD, State::Running);
     rejected(&up, SlotError::NotFound, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
 }
+
+/// A call about a slot whose container `old` is being replaced by `mine`.
+type ReplacementCall = fn(&mut Slot) -> Result<(), SlotError>;
+
+/// Slots whose current definition is [`NEW`]: the new instance waits, is claimed, is not routable, fails, or has replaced the
+/// old one; and the container of a cancelled replacement in the last.
+fn replacements() -> [Slot; 6] {
+    let with = |mut slot: Slot, change: fn(&mut ActualLrp)| {
+        change(slot.ordinary.as_mut().unwrap());
+        slot
+    };
+    [
+        replaced(OLD, NEW, State::Unclaimed),
+        with(replaced(OLD, NEW, State::Claimed), |row| row.routable = false),
+        with(replaced(OLD, NEW, State::Running), |row| row.routable = false),
+        with(replaced(OLD, NEW, State::Crashed), |row| row.crash_count = 3),
+        replaced(OLD, NEW, State::Running),
+        with(replaced(NEW, OLD, State::Running), |row| row.routable = false),
+    ]
+}
+
+/// The phase, the state of the managed row, the evacuating container, and whether there is a suspect one.
+fn described(slot: &Slot) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let state = slot.ordinary.as_ref().map_or("-".into(), |row| text(&row.state));
+    let evacuating = slot.evacuating.as_ref().map_or(String::new(), |row| format!(" +{}", text(&row.instance_guid)));
+    let suspect = slot.suspect.as_ref().map_or("", |_| " +suspect");
+    format!("{:?} {state}{evacuating}{suspect}", slot.phase(NEW, NOW_NS))
+}
+
+fn evacuate_running(slot: &mut Slot, name: &str) -> Result<(), SlotError> {
+    let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
+    slot.evacuate_running(&container(name), desired, NOW_NS).map(drop)
+}
+
+/// The result for each of [`replacements`].
+fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6]); 15] {
+    let (unclaims, stops) = (SlotError::CannotBeUnclaimed, SlotError::NotFound);
+    let no = |refusal: SlotError| format!("{refusal:?}");
+    let yes = |result: &str| result.to_owned();
+    let all = |result: &str| [(); 6].map(|()| yes(result));
+    let old_gone = [
+        "Pending UNCLAIMED",
+        "Pending CLAIMED",
+        "Pending RUNNING",
+        "Failing CRASHED",
+        "Current RUNNING",
+        "Old RUNNING",
+    ]
+    .map(yes);
+    let (waits, fails, reverts) = ("Pending UNCLAIMED +old", "Failing UNCLAIMED +old", "Reverting UNCLAIMED +old");
+    let (gone, kept) = ("Empty - +old", replacements().map(|slot| described(&slot)));
+    // The waiting and the crashed instance have no container.
+    let of_new = |result: &str, last: &str| [no(stops), yes(result), yes(result), no(stops), yes(result), yes(last)];
+    let fail = no(SlotError::CannotBeFailed);
+    let [waiting, claimed, unroutable, failing, up, reverting] = kept;
+    let old_stays = [&waiting, &claimed, &unroutable, &failing, "Current RUNNING", &reverting].map(yes);
+    // Only a routable one is kept, in place of the old container.
+    let new_moves = [&waiting, waits, waits, &failing, "Pending UNCLAIMED +mine", reverts].map(yes);
+    [
+        (
+            "fail",
+            |slot| slot.fail(b"no room", NOW_NS),
+            [yes(fails), fail.clone(), fail.clone(), fail.clone(), fail.clone(), fail],
+        ),
+        ("remove", |slot| slot.remove(None), all(gone)),
+        ("remove old", |slot| slot.remove(Some(&instance("old"))), old_gone.clone()),
+        ("remove new", |slot| slot.remove(Some(&instance("mine"))), of_new(gone, gone)),
+        ("retire", |slot| slot.retire().map(drop), [yes(gone), claimed, unroutable, yes(gone), up, reverting]),
+        (
+            "unclaim",
+            |slot| slot.unclaim(Unclaim::Any, NOW_NS),
+            [no(unclaims), yes(waits), yes(waits), yes(fails), yes(waits), yes(reverts)],
+        ),
+        ("evacuate claimed old", |slot| slot.evacuate_claimed(&instance("old"), NOW_NS).map(drop), old_gone.clone()),
+        (
+            "evacuate claimed new",
+            |slot| slot.evacuate_claimed(&instance("mine"), NOW_NS).map(drop),
+            of_new(waits, reverts),
+        ),
+        (
+            "evacuate crashed old",
+            |slot| slot.evacuate_crashed(&key(), &instance("old"), b"why", NOW_NS).map(drop),
+            old_gone.clone(),
+        ),
+        (
+            "evacuate crashed new",
+            |slot| slot.evacuate_crashed(&key(), &instance("mine"), b"why", NOW_NS).map(drop),
+            of_new(waits, reverts),
+        ),
+        ("evacuate stopped old", |slot| slot.evacuate_stopped(&instance("old")).map(drop), old_gone),
+        ("evacuate stopped new", |slot| slot.evacuate_stopped(&instance("mine")).map(drop), of_new(gone, gone)),
+        ("evacuate running old", |slot| evacuate_running(slot, "old"), old_stays),
+        ("evacuate running new", |slot| evacuate_running(slot, "mine"), new_moves),
+        ("suspect", Slot::suspect, all("Empty - +old +suspect")),
+    ]
+}
+
+#[test]
+fn calls_during_a_replacement_change_its_phase_or_are_refused() {
+    for (name, call, expected) in calls_during_a_replacement() {
+        let found = replacements().map(|slot| match after(&slot, call) {
+            (slot, Ok(())) => described(&slot),
+            (unchanged, Err(refusal)) => {
+                assert_eq!(unchanged, slot, "{name}");
+                format!("{refusal:?}")
+            }
+        });
+        assert_eq!(found, expected, "{name}");
+    }
+}
