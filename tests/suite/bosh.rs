@@ -36,6 +36,8 @@ fn all() -> Value {
     properties["diego"]["bbs"]["etcd"] = json!({
         "machines": ["one.example", "two.example"], "ca_cert": "CA", "client_cert": "CERTIFICATE", "client_key": "KEY",
     });
+    properties["diego"]["bbs"]["lrp_updates"] =
+        json!({ "max_in_flight": "25%", "definitions_kept": 3, "definitions_max_age": "24h" });
     properties["diego"]["bbs"]["modules"] =
         json!({ "trusted_keys": { "bbs": ["RW"] }, "accept_older_catalogs": ["bbs"] });
     properties
@@ -87,6 +89,9 @@ fn properties_of_this_release_are_rendered() {
         ("on_unreadable", json!("quarantine")),
         ("migration_units_per_second", json!(500)),
         ("rollback_on_drain_to_version", json!(1722634733)),
+        ("update_max_in_flight", json!("25%")),
+        ("definitions_kept", json!(3)),
+        ("definitions_max_age", json!("24h")),
         ("trusted_keys", json!({ "bbs": ["RW"] })),
         ("accept_older_catalogs", json!(["bbs"])),
         ("etcd_cluster_urls", json!(["https://one.example:4001", "https://two.example:4001"])),
