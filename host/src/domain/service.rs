@@ -60,6 +60,8 @@ pub struct Policy {
     pub definitions_kept: usize,
     /// An archived definition that was last active longer ago is deleted.
     pub definitions_max_age: Duration,
+    /// Process guids whose archives one run of convergence examines.
+    pub archives_per_run: u32,
 }
 
 impl Default for Policy {
@@ -75,6 +77,7 @@ impl Default for Policy {
             update_max_in_flight: MaxInFlight::default(),
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
+            archives_per_run: 1000,
         }
     }
 }

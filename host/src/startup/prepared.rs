@@ -342,6 +342,7 @@ impl Prepared {
             update_max_in_flight: self.config.updates.max_in_flight,
             definitions_kept: self.config.updates.definitions_kept,
             definitions_max_age: self.config.updates.definitions_max_age,
+            ..Policy::default()
         }
     }
 

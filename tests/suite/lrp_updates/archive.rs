@@ -5,6 +5,7 @@ use std::time::Duration;
 use bbs::testing::domain::{Policy, convergence};
 
 use super::*;
+use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
@@ -99,6 +100,45 @@ async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
     convergence::run(&server.service).await.unwrap();
     let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
     assert_eq!(listed, ["version-3", "version-2"]);
+}
+
+/// Process guids and ids of all definitions that are not current.
+async fn archive(server: &Server) -> Vec<String> {
+    let both = match server.test_database.kind {
+        Kind::Mysql => "CONCAT(process_guid, ' ', definition_id)",
+        Kind::Sqlite | Kind::Postgres => "process_guid || ' ' || definition_id",
+    };
+    server.texts(&format!("SELECT {both} FROM bbs_lrp_definitions ORDER BY process_guid, definition_id")).await
+}
+
+async fn update_of(server: &Server, guid: &str, id: &str) {
+    let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(to(definition(id))) };
+    assert_eq!(error_of(server, UPDATE, &request).await, None, "{guid}");
+    while !get(server, guid).await.previous_definition_id.is_empty() {
+        crate::harness::pause().await;
+    }
+}
+
+on_each_database!(each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again);
+async fn each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again(kind: Kind) {
+    let policy = Policy { definitions_max_age: Duration::from_secs(100), archives_per_run: 1, ..Policy::default() };
+    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+    for guid in ["a", "b", "c"] {
+        let first = proto::DesiredLrp { process_guid: guid.into(), instances: 0, ..version_1() };
+        desire(&server, first).await;
+        update_of(&server, guid, "version-2").await;
+    }
+    let converge_at = async |seconds: i64| {
+        server.clock.set(NOW_NS + seconds * 1_000_000_000);
+        convergence::run(&server.service).await.unwrap();
+        archive(&server).await
+    };
+    assert_eq!(converge_at(99).await, ["a version-1", "b version-1", "c version-1"]);
+    assert_eq!(converge_at(101).await, ["a version-1", "c version-1"]);
+    assert_eq!(converge_at(101).await, ["a version-1"]);
+    update_of(&server, "b", "version-3").await;
+    assert_eq!(converge_at(202).await, ["b version-2"]);
+    assert_eq!(converge_at(202).await, [""; 0]);
 }
 
 on_each_layout!(removal_deletes_the_archive);

@@ -7,9 +7,6 @@ use crate::model::Text;
 use crate::model::desired_lrp::{ArchivedDefinition, DesiredLrp};
 use crate::store::{DefinitionAge, Key, Range, Reader, Writer};
 
-/// Process guids whose archives one run of convergence examines.
-const BATCH: u32 = 1000;
-
 /// The definitions of a desired LRP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DefinitionList {
@@ -40,7 +37,7 @@ pub(in crate::domain) async fn prune(service: &Service) {
 
 /// Prunes a batch after a key; returns the key after which the next one starts.
 async fn prune_after(service: &Service, after: Option<Key>) -> Result<Option<Key>, DomainError> {
-    let range = Range { after, most: Some(BATCH), ..Range::default() };
+    let range = Range { after, most: Some(service.policy().archives_per_run), ..Range::default() };
     let listed = service.store().reader().await?.definition_ages(&range).await?;
     let mut by_guid = BTreeMap::<Text, Vec<DefinitionAge>>::new();
     for age in listed.records {
