@@ -4,6 +4,7 @@
 
 mod archive;
 mod calls;
+mod contents;
 mod down;
 mod events;
 mod instances;

@@ -1,6 +1,7 @@
 //! The calls: what each accepts, changes and refuses.
 
 use super::*;
+use crate::api::routes;
 use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 
@@ -54,10 +55,35 @@ async fn only_what_belongs_to_the_lrp_may_change_during_an_update(kind: Kind) {
     assert_eq!(update(&server, to(definition("version-3"))).await, Some(Type::UpdateInProgress));
     assert_eq!(update(&server, to(definition("version-2"))).await, Some(Type::UpdateInProgress));
     assert_eq!(roll_back(&server, "version-1").await, Some(Type::UpdateInProgress));
+    assert_eq!(roll_back(&server, "version-2").await, Some(Type::UpdateInProgress));
     let annotation = proto::DesiredLrpUpdate { annotation: Some(b"note".to_vec()), ..Default::default() };
     assert_eq!(update(&server, annotation).await, None);
     assert_eq!(ids(&server).await, ("version-2".into(), "version-1".into()));
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+}
+
+on_each_database!(clients_of_older_versions_update_as_before);
+async fn clients_of_older_versions_update_as_before(kind: Kind) {
+    let server = running(kind, 1).await;
+    for (instances, version) in (2..).zip(["1.1", "1.0", "0.12", "0.11", "0.10", "0.9"]) {
+        let changes = proto::DesiredLrpUpdate {
+            instances: Some(instances),
+            routes: Some(routes(&[("router", &format!("\"{version}\""))])),
+            annotation: Some(version.into()),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(changes.clone()) };
+        assert_eq!(error_of(&server, &format!("/v{version}/desired_lrp/update"), &request).await, None, "{version}");
+        let lrp = get(&server, "guid").await;
+        assert_eq!((Some(lrp.instances), lrp.routes), (changes.instances, changes.routes), "{version}");
+        assert_eq!(
+            (Some(lrp.annotation), &lrp.definition_id[..]),
+            (changes.annotation, &b"version-1"[..]),
+            "{version}"
+        );
+        assert_eq!(ids(&server).await, ("version-1".into(), String::new()));
+    }
+    assert_eq!(rows(&server).await.len(), 7);
 }
 
 on_each_layout!(cancellation_without_an_update_is_an_error_and_changes_nothing);
@@ -147,6 +173,12 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
         server.call(&format!("{root}/list.r1"), &everything).await.message();
     assert_eq!(newer.desired_lrp_scheduling_infos.len(), 3);
     assert_eq!(parts(newer.desired_lrp_scheduling_infos), both);
+    for (domain, count) in [("domain", 3), ("elsewhere", 0)] {
+        let filter = proto::DesiredLrPsRequest { domain: domain.into(), ..Default::default() };
+        let newer: proto::DesiredLrpSchedulingInfosResponse =
+            server.call(&format!("{root}/list.r1"), &filter).await.message();
+        assert_eq!(newer.desired_lrp_scheduling_infos.len(), count, "{domain}");
+    }
     let one = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
     let newer: proto::DesiredLrpSchedulingInfosResponse =
         server.call(&format!("{root}/get_by_process_guid.r1"), &one).await.message();
