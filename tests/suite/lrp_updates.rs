@@ -3,6 +3,7 @@
 //! stopped. `tests/definitions.tsv` names the test of each sentence of the specification.
 
 mod archive;
+mod auctions;
 mod calls;
 mod contents;
 mod down;
