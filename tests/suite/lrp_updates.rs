@@ -8,6 +8,7 @@ mod calls;
 mod contents;
 mod down;
 mod events;
+mod hosts;
 mod instances;
 mod pinned;
 mod sentences;

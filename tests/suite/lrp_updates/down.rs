@@ -10,7 +10,7 @@ use crate::harness::stored::Stored;
 use super::*;
 
 const DEFINITIONS: u64 = 1_795_000_010;
-const BEFORE: u64 = 1_795_000_000;
+pub(super) const BEFORE: u64 = 1_795_000_000;
 
 on_each_database!(fixture_is_equal_after_the_migration_up_and_down);
 async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
@@ -31,15 +31,49 @@ async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
     assert_eq!(stored.rows(DEFINITIONS).await, with_definitions);
 }
 
-async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
+pub(super) async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
     let response =
         crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec()).send().await.unwrap();
     A::decode(response.bytes().await.unwrap()).unwrap()
 }
 
-async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
+pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
     let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
     call::<proto::DesiredLrpUpdateStatusResponse>(host, "/v1/desired_lrp/update_status", &request).await.status.unwrap()
+}
+
+pub(super) async fn definitions_of(host: &Host) -> Vec<proto::ArchivedLrpDefinition> {
+    let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
+    let answer: proto::LrpDefinitionsResponse = call(host, "/v1/desired_lrp/definitions/list", &request).await;
+    assert_eq!(answer.error, None);
+    answer.definitions
+}
+
+pub(super) async fn change(host: &Host, path: &str, request: &impl Message) {
+    let answer: proto::DesiredLrpLifecycleResponse = call(host, path, request).await;
+    assert_eq!(answer.error, None, "{path}");
+}
+
+/// Desires version-1 without instances.
+pub(super) async fn desire_version_1(host: &Host) {
+    let request = proto::DesireLrpRequest { desired_lrp: Some(proto::DesiredLrp { instances: 0, ..version_1() }) };
+    change(host, "/v1/desired_lrp/desire.r2", &request).await;
+}
+
+pub(super) async fn update_on(host: &Host, update: proto::DesiredLrpUpdate) {
+    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
+    change(host, UPDATE, &request).await;
+}
+
+/// Waits until no update is under way.
+pub(super) async fn until_ended(host: &Host) {
+    while status_of(host).await.started_at != 0 {
+        crate::harness::pause().await;
+    }
+}
+
+pub(super) fn scaled_to(instances: i32) -> proto::DesiredLrpUpdate {
+    proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() }
 }
 
 async fn desired(host: &Host) -> proto::DesiredLrp {
@@ -52,32 +86,35 @@ on_each_database!(update_under_way_continues_after_a_migration_down_and_up);
 async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
-    let request = proto::DesireLrpRequest { desired_lrp: Some(proto::DesiredLrp { instances: 1, ..version_1() }) };
-    call::<proto::DesiredLrpLifecycleResponse>(&host, "/v1/desired_lrp/desire.r2", &request).await;
+    desire_version_1(&host).await;
+    update_on(&host, to(definition("version-2"))).await;
+    until_ended(&host).await;
+    update_on(&host, scaled_to(1)).await;
     call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
     call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
-    let update = Some(to(definition("version-2")));
-    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update };
-    call::<proto::DesiredLrpLifecycleResponse>(&host, UPDATE, &request).await;
+    update_on(&host, to(proto::LrpDefinition { memory_mb: 256, ..definition("version-3") })).await;
     while status_of(&host).await.waiting == 0 {
         crate::harness::pause().await;
     }
     let (before, known) = (status_of(&host).await, desired(&host).await);
+    let definitions = definitions_of(&host).await;
+    let ids: Vec<_> =
+        definitions.iter().flat_map(|archived| &archived.definition).map(|of| &of.definition_id).collect();
+    assert_eq!(ids, [b"version-3", b"version-2", b"version-1"]);
     assert!(host.terminate().success());
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let rows = stored.rows(VERSION).await;
-    assert_eq!(rows["desired_lrps"][0]["memory_mb"], "128", "Diego finds the current definition");
+    assert_eq!(rows["desired_lrps"][0]["memory_mb"], "256", "Diego finds the current definition");
     assert_eq!(rows["actual_lrps"].len(), 2);
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
     assert_eq!((status_of(&host).await, desired(&host).await), (before, known));
+    assert_eq!(definitions_of(&host).await, definitions);
     call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "new-0")).await;
     call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "new-0")).await;
     call::<proto::ActualLrpLifecycleResponse>(&host, REMOVE, &remove(0, Some("old-0"))).await;
-    while status_of(&host).await.started_at != 0 {
-        crate::harness::pause().await;
-    }
+    until_ended(&host).await;
     assert!(host.terminate().success());
 }
