@@ -26,7 +26,10 @@ async fn definition_is_refused_while_the_database_is_pinned_below_it(kind: Kind)
     assert!(reply.text().contains("lrp_definition"), "{}", reply.text());
     assert_eq!(cancel(&server).await, Some(Type::NoUpdateInProgress));
     assert_eq!(roll_back(&server, "version-1").await, Some(Type::DefinitionNotFound));
-    // Everything else goes on.
+    // Everything else goes on. An id that the client gives is saved as residue.
+    let other = proto::DesiredLrp { process_guid: b"other".to_vec(), instances: 0, ..version_1() };
+    desire(&server, other).await;
+    assert_eq!(get(&server, "other").await.definition_id, b"version-1");
     let scaled = proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() };
     assert_eq!(update(&server, scaled).await, None);
     bbs::testing::domain::convergence::run(&server.service).await.unwrap();
