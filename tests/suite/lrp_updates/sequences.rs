@@ -41,11 +41,16 @@ enum SequenceCall {
     Crash(usize),
     Stop(usize),
     Evacuate(usize),
+    EvacuateClaimed(usize),
+    EvacuateCrashed(usize),
+    EvacuateStopped(usize),
     /// A cell loses a container and does not report it.
     Lose(usize),
     /// The record of a container is removed because its cell is missing. The container goes on.
     Disconnect(usize),
     Converge,
+    /// Convergence finds the cell of a container missing. The container goes on.
+    ConvergeWithout(usize),
 }
 
 fn calls() -> impl Strategy<Value = Vec<SequenceCall>> {
@@ -64,9 +69,13 @@ fn calls() -> impl Strategy<Value = Vec<SequenceCall>> {
         3 => selector().prop_map(SequenceCall::Crash),
         1 => selector().prop_map(SequenceCall::Stop),
         3 => selector().prop_map(SequenceCall::Evacuate),
+        1 => selector().prop_map(SequenceCall::EvacuateClaimed),
+        1 => selector().prop_map(SequenceCall::EvacuateCrashed),
+        1 => selector().prop_map(SequenceCall::EvacuateStopped),
         1 => selector().prop_map(SequenceCall::Lose),
         1 => selector().prop_map(SequenceCall::Disconnect),
         3 => Just(SequenceCall::Converge),
+        2 => selector().prop_map(SequenceCall::ConvergeWithout),
     ];
     prop::collection::vec(call, 1..40)
 }
@@ -124,6 +133,16 @@ impl<'a> Sequence<'a> {
         convergence::run(&self.server.service).await.expect("the database answers");
     }
 
+    /// Convergence while the cells of the containers are present, except that of one.
+    async fn converge_among_cells_after(&mut self, time_ns: i64, missing: Option<&str>) {
+        self.now_ns += time_ns;
+        self.server.clock.set(self.now_ns);
+        let present = self.containers.keys().filter(|name| missing != Some(name.as_str()));
+        let cell = |name: &String| instance(name).unwrap_or_default().cell_id;
+        let cells = present.map(|name| proto::CellPresence { cell_id: cell(name), ..Default::default() }).collect();
+        convergence::run_among(&self.server.service, Some(cells)).await.expect("the database answers");
+    }
+
     fn next(&mut self) -> usize {
         self.made += 1;
         self.made
@@ -172,6 +191,10 @@ impl<'a> Sequence<'a> {
             SequenceCall::Converge => {
                 self.converge_after(MINUTE_NS).await;
             }
+            SequenceCall::ConvergeWithout(selector) => {
+                let missing = self.chosen(*selector);
+                self.converge_among_cells_after(MINUTE_NS, missing.as_deref()).await;
+            }
             SequenceCall::Fetch(selector) => {
                 if let Some(name) = self.chosen(*selector) {
                     self.fetch(&name).await;
@@ -185,6 +208,9 @@ impl<'a> Sequence<'a> {
             SequenceCall::Crash(selector)
             | SequenceCall::Stop(selector)
             | SequenceCall::Evacuate(selector)
+            | SequenceCall::EvacuateClaimed(selector)
+            | SequenceCall::EvacuateCrashed(selector)
+            | SequenceCall::EvacuateStopped(selector)
             | SequenceCall::Lose(selector)
             | SequenceCall::Disconnect(selector) => {
                 if let Some(name) = self.chosen(*selector) {
@@ -247,18 +273,10 @@ impl<'a> Sequence<'a> {
                 call_error(self.server, REMOVE, &remove(*index, Some(name))).await;
                 true
             }
-            SequenceCall::Evacuate(_) => {
-                let request = proto::EvacuateRunningActualLrpRequest {
-                    actual_lrp_key: key(*index),
-                    actual_lrp_instance_key: instance(name),
-                    actual_lrp_net_info: net_info(name),
-                    routable: Some(true),
-                    ..Default::default()
-                };
-                let answer: proto::EvacuationResponse =
-                    self.server.call("/v1/actual_lrps/evacuate_running.r1", &request).await.message();
-                !answer.keep_container
-            }
+            SequenceCall::Evacuate(_)
+            | SequenceCall::EvacuateClaimed(_)
+            | SequenceCall::EvacuateCrashed(_)
+            | SequenceCall::EvacuateStopped(_) => !self.evacuate(*index, name, how).await,
             SequenceCall::Disconnect(_) => {
                 call_error(self.server, REMOVE, &remove(*index, Some(name))).await;
                 false
@@ -268,6 +286,39 @@ impl<'a> Sequence<'a> {
         if is_gone {
             self.containers.remove(name);
         }
+    }
+
+    /// A cell that is drained reports a container; whether it keeps it.
+    async fn evacuate(&self, index: i32, name: &str, how: &SequenceCall) -> bool {
+        let (actual_lrp_key, actual_lrp_instance_key) = (key(index), instance(name));
+        let (path, body) = match how {
+            SequenceCall::EvacuateClaimed(_) => {
+                let request = proto::EvacuateClaimedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
+                ("evacuate_claimed", request.encode_to_vec())
+            }
+            SequenceCall::EvacuateCrashed(_) => {
+                let error_message = b"it crashed".to_vec();
+                let request =
+                    proto::EvacuateCrashedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message };
+                ("evacuate_crashed", request.encode_to_vec())
+            }
+            SequenceCall::EvacuateStopped(_) => {
+                let request = proto::EvacuateStoppedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
+                ("evacuate_stopped", request.encode_to_vec())
+            }
+            _ => {
+                let request = proto::EvacuateRunningActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                    actual_lrp_net_info: net_info(name),
+                    routable: Some(true),
+                    ..Default::default()
+                };
+                ("evacuate_running.r1", request.encode_to_vec())
+            }
+        };
+        let reply = self.server.post(&format!("/v1/actual_lrps/{path}"), body).await;
+        reply.message::<proto::EvacuationResponse>().keep_container
     }
 
     /// Reads the desired LRP before the rows: the work in the background ends an update after its last row.
@@ -295,7 +346,7 @@ impl<'a> Sequence<'a> {
     async fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..40 {
             // Longer than any delay of a restart, and than the time after which a crash counts as the first one.
-            self.converge_after(20 * MINUTE_NS).await;
+            self.converge_among_cells_after(20 * MINUTE_NS, None).await;
             for row in images(self.server).await {
                 let index = row.actual_lrp_key.clone().unwrap_or_default().index;
                 let name = container_of(&row);
