@@ -1,10 +1,10 @@
-//! A TCP proxy between a host and its database on the loopback interface. A test can cut and restore the connections, and
-//! distribute them over several servers.
+//! A TCP proxy between a host and its database on the loopback interface. A test can cut, stall and restore the connections,
+//! and distribute them over several servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub struct Proxy {
     address: SocketAddr,
@@ -21,6 +21,11 @@ struct ProxyState {
     sent: AtomicU64,
     /// The value of `sent` at which the proxy cuts itself.
     most: AtomicU64,
+    /// Whether bytes are held back.
+    stalled: Mutex<bool>,
+    resumed: Condvar,
+    /// Bytes to the targets that were held back so far.
+    held: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -40,6 +45,9 @@ impl Proxy {
             cut: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
+            stalled: Mutex::default(),
+            resumed: Condvar::new(),
+            held: AtomicU64::new(0),
             streams: Mutex::default(),
         });
         let accepting = Arc::clone(&state);
@@ -71,6 +79,16 @@ impl Proxy {
         self.state.most.store(self.sent() + bytes, Ordering::SeqCst);
     }
 
+    /// Holds back all bytes in both directions, as a server that has frozen: connections stay open, and new ones are accepted.
+    pub fn stall(&self) {
+        *self.state.stalled() = true;
+    }
+
+    /// Bytes to the targets that were held back so far.
+    pub fn held(&self) -> u64 {
+        self.state.held.load(Ordering::SeqCst)
+    }
+
     /// Bytes sent to the targets so far.
     pub fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::SeqCst)
@@ -99,18 +117,34 @@ impl Drop for Proxy {
 impl ProxyState {
     fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+        *self.stalled() = false;
+        self.resumed.notify_all();
         for stream in self.streams().drain(..) {
             // Fails only if the stream is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn streams(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
-        self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stalled(&self) -> MutexGuard<'_, bool> {
+        self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks while the proxy is stalled.
+    fn wait_while_stalled(&self) {
+        let resumed = self.resumed.wait_while(self.stalled(), |stalled| *stalled);
+        drop(resumed.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Counts bytes to the target; returns whether they may still be forwarded.
     fn passes(&self, bytes: usize) -> bool {
+        if *self.stalled() {
+            self.held.fetch_add(bytes as u64, Ordering::SeqCst);
+        }
+        self.wait_while_stalled();
         let sent = self.sent.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
         sent <= self.most.load(Ordering::SeqCst)
     }
@@ -133,7 +167,13 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     let (towards, away) = (Arc::clone(state), Arc::clone(state));
     let (client_copy, server_copy) = (client.try_clone()?, server.try_clone()?);
     std::thread::spawn(move || pump(client_copy, server_copy, |bytes| towards.passes(bytes), &towards));
-    std::thread::spawn(move || pump(server, client, |_| true, &away));
+    std::thread::spawn(move || {
+        let passes = |_| {
+            away.wait_while_stalled();
+            true
+        };
+        pump(server, client, passes, &away);
+    });
     Ok(())
 }
 

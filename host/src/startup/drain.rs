@@ -96,6 +96,11 @@ pub(super) fn rolls_back_to(prepared: &Prepared, shutdown: &Shutdown) -> Option<
     prepared.config.migration.rollback_on_drain_to.filter(|_| permitted)
 }
 
+/// The result of a host that ends at once before it serves: a failure if it had to take the database back.
+pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), StartupError> {
+    rolls_back_to(prepared, shutdown).map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
+}
+
 /// Takes the database back, unless a second request ends the host.
 pub(super) async fn roll_back(
     prepared: &Prepared,

@@ -78,8 +78,15 @@ impl MasterStage<'_> {
         };
         progress.enter("fence", "taking over from the previous master", None);
         let work = async {
-            prepared.may_serve().await?;
-            let fence = prepared.raise_fence().await?;
+            let taken_over = async {
+                prepared.may_serve().await?;
+                prepared.raise_fence().await
+            };
+            let fence = tokio::select! {
+                fence = taken_over => fence?,
+                // A database that does not answer must not keep the lock from the next master.
+                () = shutdown.reach(2) => return drain::cut_short(prepared, shutdown),
+            };
             tokio::select! {
                 outcome = work_and_serve(prepared, reloads, front, &fence, address, announce) => outcome?,
                 fault = fence.lost() => return Err(fault.into()),

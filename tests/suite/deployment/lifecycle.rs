@@ -7,11 +7,16 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use super::ping;
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::{Kind, on_each_database, on_each_server};
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
 use crate::harness::locket::Locket;
 use crate::harness::ports::free_address;
+use crate::harness::proxy::Proxy;
+use crate::harness::until;
+
+/// The `uuid` of the host in the sample configuration.
+const UUID: &str = "5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
 
 pub(super) async fn end(host: Host) -> (Option<i32>, String) {
     let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
@@ -60,6 +65,52 @@ async fn second_signal_ends_the_host_without_waiting_for_requests() {
     host.signal("TERM");
     assert_eq!(end(host).await.0, Some(0));
     assert_eq!(deployment.locket.holder(), None, "the lock was released in any case");
+}
+
+/// A deployment whose database can be stalled.
+fn through_a_proxy(kind: Kind) -> (Proxy, Deployment) {
+    let (proxy, deployment) = (Proxy::to(kind.engine().address()), Deployment::new(kind));
+    let through = deployment.database.through(proxy.address()).configuration();
+    (proxy, deployment.set("database_connection_string", through["database_connection_string"].clone()))
+}
+
+on_each_server!(sigquit_releases_the_lock_while_the_database_does_not_answer);
+async fn sigquit_releases_the_lock_while_the_database_does_not_answer(kind: Kind) {
+    let (proxy, deployment) = through_a_proxy(kind);
+    let host = deployment.serve().await;
+    proxy.stall();
+    let call = deployment.client().post(format!("https://{}/v1/desired_lrps/list.r3", host.address));
+    let in_flight = tokio::spawn(call.send());
+    until(|| proxy.held() > 0).await;
+    host.signal("QUIT");
+    let (code, output) = end(host).await;
+    assert_eq!(code, Some(0), "{output}");
+    // A host that waits for the database to its limits logs these.
+    for late in ["is still in use after the longest wait", "failed while this host was stopping"] {
+        assert!(!output.contains(late), "{output}");
+    }
+    assert_eq!(deployment.locket.holder(), None, "the lock was released");
+    in_flight.await.unwrap().expect_err("the database has not answered");
+}
+
+on_each_server!(sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer);
+async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer(kind: Kind) {
+    let (proxy, deployment) = through_a_proxy(kind);
+    deployment.locket.grant_to("another");
+    let mut command = deployment.command();
+    let log = deployment.path("takeover.log");
+    let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    until(|| deployment.locket.callers().len() > 1).await;
+    proxy.stall();
+    deployment.locket.grant_to(UUID);
+    until(|| std::fs::read_to_string(&log).unwrap().contains("bbs.locket-lock.acquired-lock")).await;
+    until(|| proxy.held() > 0).await;
+    let sent = std::process::Command::new("kill").args(["-QUIT", &host.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = tokio::task::spawn_blocking(move || host.wait().unwrap()).await.unwrap();
+    let output = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert_eq!(deployment.locket.holder(), None, "the lock was released");
 }
 
 #[tokio::test(flavor = "multi_thread")]
