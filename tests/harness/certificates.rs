@@ -49,6 +49,13 @@ impl Authority {
     }
 }
 
+/// A builder of clients that trust only this authority and present this certificate, or none.
+pub fn client_builder(authority: &Authority, pair: Option<&Pair>) -> reqwest::ClientBuilder {
+    let authority = reqwest::Certificate::from_pem(authority.certificate().as_bytes()).expect("an authority");
+    let builder = reqwest::Client::builder().tls_certs_only([authority]);
+    pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()))
+}
+
 fn distinguished_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);

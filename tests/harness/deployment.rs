@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use super::certificates::{Authority, Pair, VALID};
+use super::certificates::{Authority, Pair, VALID, client_builder};
 use super::database::{Kind, TestDatabase};
 use super::host::Host;
 use super::locket::Locket;
@@ -179,9 +179,7 @@ impl Deployment {
     }
 
     fn builder(&self, pair: Option<&Pair>) -> reqwest::ClientBuilder {
-        let authority = reqwest::Certificate::from_pem(self.authority.certificate().as_bytes()).expect("an authority");
-        let builder = reqwest::Client::builder().tls_certs_only([authority]);
-        pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()))
+        client_builder(&self.authority, pair)
     }
 }
 
@@ -191,7 +189,8 @@ pub(super) fn link(from: &Path, to: &Path) {
     }
 }
 
-pub(super) fn link_files(from: &Path, to: &Path) {
+/// Links the files of a folder into another one.
+pub fn link_files(from: &Path, to: &Path) {
     let Ok(files) = std::fs::read_dir(from) else { return };
     for file in files {
         let file = file.expect("a folder that can be read");

@@ -1,6 +1,7 @@
-//! A BOSH machine with the job `bbs` under bpm: read-only packages, a data folder from which nothing can be executed, and 15 s
-//! between the signal and the kill. `/var/vcap` of its processes is a folder of the test, in a mount namespace of their own.
+//! A BOSH machine with the job `bbs` under bpm: read-only packages, a data folder from which nothing can be executed, and a kill
+//! some time after the signals. `/var/vcap` of its processes is a folder of the test, in a mount namespace of their own.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::RenderedJob;
-use crate::harness::certificates::{Authority, VALID};
+use crate::harness::certificates::{Authority, VALID, client_builder};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::deployment::{link, link_files};
 use crate::harness::host::Host;
@@ -21,16 +22,29 @@ const ENTER: &str = "mount -t tmpfs none /var && mkdir /var/vcap && mount --bind
      mount --bind packages packages && mount -o remount,bind,ro packages && \
      mount --bind data data && mount -o remount,bind,noexec data && cd / && exec \"$@\"";
 
-/// `bpm stop`: the signal, and the kill after 15 s.
+/// `bpm stop`: SIGTERM, SIGQUIT after 15 s, and SIGKILL 2 s later. Each signal is logged. A process that has ended, and that the
+/// test has not waited for yet, does not run.
 const BPM: &str = r#"#!/bin/sh
 [ "$1 $2" = "stop bbs" ] || exit 1
 pid=$(cat /var/vcap/sys/run/bpm/bbs/bbs.pid) || exit 0
-kill -TERM "$pid" 2>/dev/null || exit 0
-for _ in $(seq 150); do
-    kill -0 "$pid" 2>/dev/null || exit 0
-    sleep 0.1
-done
-kill -KILL "$pid"
+
+runs() {
+    state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) && [ -n "$state" ] && [ "${state%% *}" != Z ]
+}
+
+# end_with SIGNAL TENTHS: the signal, and that many tenths of a second for the process to end.
+end_with() {
+    runs || exit 0
+    echo "$1" >> /var/vcap/sys/log/bbs/bpm.signals
+    kill -s "$1" "$pid"
+    for _ in $(seq "$2"); do
+        runs || exit 0
+        sleep 0.1
+    done
+}
+end_with TERM 150
+end_with QUIT 20
+end_with KILL 0
 "#;
 
 /// The machine has one user.
@@ -125,6 +139,34 @@ impl BpmWorld {
 
     pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
         self.command(program, arguments).output().expect("`unshare` is part of Debian")
+    }
+
+    /// The signals that bpm has sent so far.
+    pub fn signals(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.path("sys/log/bbs/bpm.signals")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    /// Adds a program that the job's scripts find before those of the system.
+    pub fn add_program(&self, name: &str, script: &str) {
+        self.write(&format!("bosh/bin/{name}"), script);
+    }
+
+    /// The address in a property below `diego.bbs`, such as `health_addr`.
+    pub fn address(&self, property: &str) -> SocketAddr {
+        let text = self.properties["diego"]["bbs"][property].as_str().expect("an address");
+        text.parse().expect("an address")
+    }
+
+    /// The URL of a path of the API.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address("listen_addr"))
+    }
+
+    /// A client with a certificate that the host accepts.
+    pub fn client(&self) -> reqwest::Client {
+        let pair = self.authority.issue("cell-1", VALID);
+        client_builder(&self.authority, Some(&pair)).build().expect("a client")
     }
 
     /// A script of the job.

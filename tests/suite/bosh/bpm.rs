@@ -1,18 +1,31 @@
-//! The host on a machine as bpm makes it: read-only packages, no executable data, and a kill 15 s after the signal.
+//! The host on a machine as bpm makes it: read-only packages, no executable data, and a kill some time after the signals.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use serde_json::{Value, json};
 
+use crate::api::lrp;
 use crate::harness::bosh::bpm::BpmWorld;
+use crate::harness::certificates::client_builder;
 use crate::harness::database::{Kind, execute, on_each_server};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Host;
+use crate::harness::proxy::Proxy;
 
 const NEWEST: u64 = 1_795_000_010;
-/// Time between the signal of `bpm stop` and the kill.
+/// Time between the first two signals of `bpm stop`.
 const BPM_WAITS: Duration = Duration::from_secs(15);
+/// Longest time that requests in flight may take in a BOSH job after the first signal.
+const REQUEST_DRAIN: Duration = Duration::from_secs(8);
 const LRPS: &str = "desired_lrps";
 
 #[track_caller]
@@ -29,7 +42,11 @@ fn version(world: &BpmWorld) -> u64 {
 
 /// A host that has migrated the fixture, with this number of desired LRPs.
 async fn deployed(kind: Kind, lrps: u64) -> (BpmWorld, Host) {
-    let world = BpmWorld::new(kind).set("migration", json!({ "rollback_on_drain_to": VERSION }));
+    deploy(BpmWorld::new(kind), lrps).await
+}
+
+async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
+    let world = world.set("migration", json!({ "rollback_on_drain_to": VERSION }));
     fixture::write_to(&world.database).await;
     let columns: Vec<_> = fixture::rows(LRPS)[0].keys().filter(|name| *name != "process_guid").cloned().collect();
     let columns: Vec<_> = columns.iter().map(String::as_str).collect();
@@ -64,9 +81,22 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
         assert!(host.wait().success());
         assert_eq!(version(&world), VERSION);
         assert_eq!(succeeded(&world.script("drain")), "0\n", "no host is running");
+        // The process may end a moment after its report, and then gets the first signal.
+        assert!(world.signals().iter().all(|signal| signal == "TERM"), "{:?}", world.signals());
     })
     .await
     .expect("the host is drained");
+}
+
+/// Inode and time of the last change of each compiled module.
+fn compiled(world: &BpmWorld) -> BTreeMap<String, (u64, i64)> {
+    let files = std::fs::read_dir(world.path("data/bbs/tmp/module-cache")).expect("the folder of compiled modules");
+    let state = files.map(|file| {
+        let file = file.expect("a file");
+        let metadata = file.metadata().expect("a file");
+        (file.file_name().into_string().expect("text"), (metadata.ino(), metadata.mtime_nsec()))
+    });
+    state.collect()
 }
 
 on_each_server!(stop_without_a_drain_ends_in_time_and_does_not_go_back);
@@ -74,16 +104,137 @@ async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     tokio::task::spawn_blocking(move || {
         succeeded(&world.bpm_stop());
-        assert_eq!(host.wait().code(), Some(0), "it was not killed");
+        assert_eq!((host.wait().code(), world.signals()), (Some(0), vec!["TERM".to_owned()]));
         assert_eq!(version(&world), NEWEST);
-        // A restart loads the compiled modules from the data folder.
+        let before = compiled(&world);
+        assert!(!before.is_empty());
+        // A restart loads the compiled modules from the data folder. One that could not be loaded would be logged, and replaced.
         let mut again = world.start();
-        assert!(again.output().iter().all(|line| !line.contains("modules.not-kept")), "{:#?}", again.output());
+        let failures =
+            ["modules.not-kept", "a folder of compiled modules is not used", "a compiled module is not used"];
+        let is_failure = |line: &&String| failures.iter().any(|failure| line.contains(failure));
+        assert_eq!(again.output().iter().find(is_failure), None);
+        assert_eq!(compiled(&world), before);
         succeeded(&world.bpm_stop());
         assert_eq!(again.wait().code(), Some(0));
     })
     .await
     .expect("the host is stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packages_cannot_be_changed_and_data_cannot_be_executed() {
+    let world = BpmWorld::new(Kind::Postgres);
+    world.install_errand(&json!({}));
+    std::fs::copy(world.path("jobs/bpm/bin/bpm"), world.path("data/bbs/tmp/program")).expect("a file can be copied");
+    assert_eq!(world.run("/var/vcap/jobs/bpm/bin/bpm", &["stop", "bbs"]).status.code(), Some(0));
+    let refused = world.run("/var/vcap/data/bbs/tmp/program", &["stop", "bbs"]);
+    assert_eq!(refused.status.code(), Some(126));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
+    let refused = world.run("touch", &["/var/vcap/packages/bbs-modules/new"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Read-only file system"), "{refused:?}");
+}
+
+async fn call<A: Message + Default>(client: &reqwest::Client, url: String, request: &impl Message) -> A {
+    let response = client.post(url).body(request.encode_to_vec()).send().await.expect("the host answers");
+    assert_eq!(response.status(), 200);
+    A::decode(response.bytes().await.expect("the answer is complete")).expect("an answer")
+}
+
+on_each_server!(api_serves_clients_with_a_certificate_and_no_others);
+async fn api_serves_clients_with_a_certificate_and_no_others(kind: Kind) {
+    let (world, _host) = deployed(kind, 0).await;
+    let client = world.client();
+    let ping: proto::PingResponse = call(&client, world.url("/v1/ping"), &()).await;
+    assert!(ping.available);
+    let desire = proto::DesireLrpRequest { desired_lrp: Some(lrp("smoke")) };
+    let desired: proto::DesiredLrpLifecycleResponse =
+        call(&client, world.url("/v1/desired_lrp/desire.r2"), &desire).await;
+    assert_eq!(desired.error, None);
+    let request = proto::DesiredLrPsRequest::default();
+    let listed: proto::DesiredLrPsResponse = call(&client, world.url("/v1/desired_lrps/list.r3"), &request).await;
+    assert_eq!(listed.error, None);
+    let guids: Vec<_> = listed.desired_lrps.iter().map(|lrp| &lrp.process_guid[..]).collect();
+    assert!(guids.contains(&&b"smoke"[..]) && guids.len() > 1, "the new one beside those of the fixture");
+
+    let stranger = client_builder(&world.authority, None).build().expect("a client");
+    stranger.post(world.url("/v1/ping")).send().await.expect_err("the host requires a certificate");
+}
+
+on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
+async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) {
+    let (world, mut host) = deployed(kind, 0).await;
+    let client = world.client();
+    // A body that never ends.
+    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"\n")))]);
+    let body = reqwest::Body::wrap(StreamBody::new(first.chain(stream::pending())));
+    let in_flight = tokio::spawn(client.post(world.url("/v1/domains/upsert")).body(body).send());
+    // The host has read the head of that request once it has answered a later one of another connection.
+    let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
+    let began = Instant::now();
+    tokio::task::spawn_blocking(move || {
+        succeeded(&world.bpm_stop());
+        assert!(began.elapsed() >= REQUEST_DRAIN, "the request was not in flight");
+        assert_eq!((host.wait().code(), world.signals()), (Some(0), vec!["TERM".to_owned()]));
+    })
+    .await
+    .expect("the host is stopped");
+    in_flight.await.expect("no panic").expect_err("the request was cut off");
+}
+
+on_each_server!(stop_while_the_database_does_not_answer_releases_the_lock_before_the_kill);
+/// Goal: a host that cannot end leaves the lock to the next master before bpm kills it.
+/// Method: the database stops answering, so that the host is still busy when bpm sends its second signal.
+async fn stop_while_the_database_does_not_answer_releases_the_lock_before_the_kill(kind: Kind) {
+    let (proxy, world) = (Proxy::to(kind.engine().address()), BpmWorld::new(kind));
+    let through = world.database.through(proxy.address()).properties();
+    let (world, mut host) = deploy(world.set("sql", through), 0).await;
+    proxy.stall();
+    tokio::task::spawn_blocking(move || {
+        succeeded(&world.bpm_stop());
+        let signals = ["TERM", "QUIT"].map(str::to_owned).to_vec();
+        assert_eq!((host.wait().code(), world.signals()), (Some(0), signals));
+        assert_eq!(world.locket.holder(), None);
+    })
+    .await
+    .expect("the host is stopped");
+}
+
+/// Runs post-start while another process listens at the address. In one namespace: `lsof` finds no processes of others.
+const POST_START_BESIDE: &str = r#"
+ruby -rsocket -e 'server = TCPServer.new(*ARGV); File.write("/var/vcap/sys/log/bbs/listens", "x"); server.accept' "$1" "$2" &
+until [ -s /var/vcap/sys/log/bbs/listens ]; do sleep 0.1; done
+/var/vcap/jobs/bbs/bin/post-start
+status=$?
+kill "$!"
+exit "$status"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn post_start_fails_if_another_process_has_the_port_of_the_api() {
+    let world = BpmWorld::new(Kind::Postgres);
+    world.install();
+    let health = tokio::net::TcpListener::bind(world.address("health_addr")).await.expect("a free port");
+    tokio::spawn(async { axum::serve(health, axum::Router::new().fallback(|| async {})).await });
+    let api = world.address("listen_addr");
+    let (ip, port) = (api.ip().to_string(), api.port().to_string());
+    let script = move || world.run("sh", &["-c", POST_START_BESIDE, "beside", &ip, &port]);
+    let output = tokio::task::spawn_blocking(script).await.expect("the script runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        format!("the port {} of the API belongs to ruby; stop it, or change diego.bbs.listen_addr", api.port());
+    assert!(output.status.code() == Some(1) && message.contains(&expected), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn post_start_fails_if_the_host_does_not_become_healthy() {
+    let world = BpmWorld::new(Kind::Postgres);
+    world.install();
+    world.add_program("sleep", "#!/bin/sh\n");
+    let output = tokio::task::spawn_blocking(move || world.script("post-start")).await.expect("the script runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    let is_refused = message.contains("the host is not healthy") && message.contains("bbs.stdout.log");
+    assert!(output.status.code() == Some(1) && is_refused, "{output:?}");
 }
 
 on_each_server!(errand_migrates_a_database_that_no_host_uses);
