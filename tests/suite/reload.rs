@@ -1,6 +1,7 @@
 //! Modules that a running host takes up: migrations and translators under load, and everything that a reload refuses, after which
 //! the host serves as before.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::deployment::link_files;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
@@ -21,7 +23,7 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::modules::{ADD_ON_VERSION, migration_add_on, modules, translator_add_on};
+use crate::harness::modules::{ADD_ON_VERSION, cache, migration_add_on, modules, translator_add_on};
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
 use crate::harness::{http_client, pause};
@@ -87,6 +89,26 @@ impl Reloading {
         assert_eq!((self.version().await, self.status_of("/v0.8/ping").await), (version, NOT_SERVED));
     }
 
+    /// Lists through the translator of the add-on, again and again.
+    fn older_calls(&self) -> OlderCalls {
+        let (stop, stopped) = watch::channel(false);
+        let (client, url) = (http_client(), self.host.url("/v0.8/instances/list"));
+        let body = proto::ActualLrPsRequest { cell_id: b"cell-4".to_vec(), ..Default::default() }.encode_to_vec();
+        let calls = tokio::spawn(async move {
+            let mut counts = BTreeMap::new();
+            while !*stopped.borrow() {
+                let answer = client.post(&url).body(body.clone()).send().await.unwrap();
+                let status = answer.status().as_u16();
+                let content = answer.bytes().await.unwrap();
+                let lists_some = proto::ActualLrPsResponse::decode(&content[..])
+                    .is_ok_and(|found| found.error.is_none() && !found.actual_lrps.is_empty());
+                *counts.entry((status, lists_some)).or_default() += 1;
+            }
+            counts
+        });
+        OlderCalls { stop, calls }
+    }
+
     async fn status_of(&self, path: &str) -> u16 {
         http_client().post(self.host.url(path)).send().await.unwrap().status().as_u16()
     }
@@ -104,6 +126,22 @@ impl Reloading {
         while self.version().await != version {
             pause().await;
         }
+    }
+}
+
+/// Calls of API version 0.8 that are made one after the other.
+struct OlderCalls {
+    stop: watch::Sender<bool>,
+    /// The number of calls by their status, and by whether they list any instances.
+    calls: JoinHandle<BTreeMap<(u16, bool), u64>>,
+}
+
+impl OlderCalls {
+    /// Stops the calls, of which none may have failed.
+    async fn all_have_succeeded(self) {
+        self.stop.send_replace(true);
+        let counts = self.calls.await.unwrap();
+        assert!(counts.keys().eq([&(200, true)]), "{counts:?}");
     }
 }
 
@@ -141,6 +179,7 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
     reloading.packages.install("api-0-8", &translator_add_on());
     assert!(reloading.reloaded().await.contains("Added: 0.8-to-0.9.wasm."));
     assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
+    let older_calls = reloading.older_calls();
 
     let mut events = EventStream::open(reloading.host.url("/v0.8/instances/events"), "").await;
     let body = proto::ActualLrPsRequest::default().encode_to_vec();
@@ -152,6 +191,7 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
         assert!(reloading.reloaded().await.contains("the same as before"));
         load.calls(20).await;
     }
+    older_calls.all_have_succeeded().await;
     (0..5).for_each(|number| reloading.packages.remove(&format!("copy-{number}")));
     reloading.packages.remove("api-0-8");
     assert!(reloading.reloaded().await.contains("Removed: 0.8-to-0.9.wasm."));
@@ -169,6 +209,32 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
 
     let (report, _) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
+    assert!(reloading.host.terminate().success());
+}
+
+/// Goal: new modules are compiled beside the served API.
+/// Method: the folder of compiled modules is emptied once the host serves, so that a reload cannot load what it compiles.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_compiles_new_modules_while_calls_are_answered() {
+    let packages = Packages::new();
+    let compiled = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let files = || std::fs::read_dir(compiled.path()).unwrap().map(|file| file.unwrap().path());
+    modules();
+    link_files(&cache(), compiled.path());
+    let installation = packages.installation(Kind::Sqlite).set("module_cache_dir", compiled.path().to_str().unwrap());
+    let reloading = Reloading::with(packages, installation).await;
+    files().for_each(|file| std::fs::remove_file(file).unwrap());
+    reloading.packages.install("colours", &migration_add_on());
+    reloading.packages.install("api-0-8", &translator_add_on());
+    let reload = reloading.reload();
+    let mut answered = 0;
+    while !reload.is_finished() {
+        assert_eq!(reloading.status_of("/v1/domains/list").await, 200);
+        answered += 1;
+    }
+    assert!(reload.await.unwrap().status.success());
+    assert_eq!(files().count(), 2, "the migration and the translator were compiled");
+    assert!(answered > 1, "calls waited for the compiler");
     assert!(reloading.host.terminate().success());
 }
 
