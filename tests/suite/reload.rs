@@ -239,6 +239,22 @@ async fn reload_compiles_new_modules_while_calls_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn folders_that_a_reload_adds_are_warned_of_if_no_signatures_are_verified() {
+    const WARNING: &str = "a write to one of their folders can change which modules run";
+    let mut reloading = Reloading::start(Kind::Sqlite).await;
+    reloading.reloaded().await;
+    reloading.packages.install("api-0-8", &translator_add_on());
+    reloading.reloaded().await;
+    reloading.host.wait_for_line(|line| line.contains(WARNING));
+    // The same folders again.
+    reloading.reloaded().await;
+    let Reloading { host, .. } = reloading;
+    host.signal("TERM");
+    let (status, output) = host.wait_for_end();
+    assert!(status.success() && output.matches(WARNING).count() == 1, "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reload_changes_nothing_if_anything_is_wrong() {
     let mut reloading = Reloading::start(Kind::Sqlite).await;
     let Reloading { packages, .. } = &reloading;

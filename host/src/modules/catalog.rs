@@ -30,6 +30,8 @@ pub(super) use self::sequence::check_part;
 /// The modules of one or several folders, migrations and translators each ordered oldest first.
 #[derive(Debug, Default)]
 pub struct Catalog {
+    /// Number of folders that it was loaded from.
+    folders: usize,
     migrations: Vec<Arc<MigrationModule>>,
     translators: Vec<Arc<TranslatorModule>>,
     line: LayoutHistory,
@@ -199,7 +201,12 @@ impl Catalog {
         }
         let transforms: Vec<_> = migrations.iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect();
         check_composition(&line, &transforms)?;
-        Ok(Self { migrations, translators, line, serials, releases })
+        Ok(Self { folders: folders.len(), migrations, translators, line, serials, releases })
+    }
+
+    /// The number of folders that it was loaded from.
+    pub fn folders(&self) -> usize {
+        self.folders
     }
 
     /// The digest of each migration, oldest first.

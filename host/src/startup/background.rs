@@ -53,7 +53,7 @@ impl Prepared {
         let result = match self.with_reloaded_modules().await {
             Ok(next) => {
                 let report = next.report_since(self, None);
-                *self = next;
+                self.take_up(next);
                 Ok(report)
             }
             Err(error) => Err(error),
@@ -101,7 +101,7 @@ impl Serving<'_> {
             };
             let result = result.map(|(next, begun)| {
                 let report = next.report_since(prepared, begun.as_ref().map(Online::to));
-                *prepared = next;
+                prepared.take_up(next);
                 if let Some(online) = begun {
                     work.set(self.background(prepared.clone(), Some((online, Instant::now()))).fuse());
                 }

@@ -126,12 +126,12 @@ fn warn_of_compiling_again(sandbox: &Sandbox) {
     }
 }
 
-/// Logs once that signatures are not verified: a warning where modules come from elsewhere.
-fn note_unverified(config: &Config, folders: &[PathBuf]) {
+/// Logs that signatures are not verified: a warning where modules come from elsewhere.
+fn note_unverified(config: &Config, catalog: &Catalog) {
     if !config.trusted_keys.is_empty() {
         return;
     }
-    if config.is_bosh_job || folders.len() > 1 {
+    if config.is_bosh_job || catalog.folders() > 1 {
         tracing::warn!(
             name: "modules.not-verified",
             "signatures of the modules' catalogs are not verified, so a write to one of their folders can change which modules run; \
@@ -187,8 +187,8 @@ impl Prepared {
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
         let sandbox = sandbox(&config)?;
-        note_unverified(&config, &config.module_folders()?);
         let catalog = Arc::new(load(&config, &sandbox, &Arc::default()).await?);
+        note_unverified(&config, &catalog);
         pin_release(&mut config, &catalog)?;
         check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
@@ -201,6 +201,14 @@ impl Prepared {
         let gate = Gate::new(progress.clone());
         let keyring = Arc::new(keyring);
         Ok(Self { config, catalog, keyring, database, progress, throttle, sandbox, metrics, gate })
+    }
+
+    /// Continues with the same parts and other modules. Folders that are new among them are noted as the first ones were.
+    pub(super) fn take_up(&mut self, next: Self) {
+        if next.catalog.folders() > self.catalog.folders() {
+            note_unverified(&next.config, &next.catalog);
+        }
+        *self = next;
     }
 
     /// The data version to migrate to: the operator's pin, or the newest of the catalog.
