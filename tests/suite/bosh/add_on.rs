@@ -13,7 +13,7 @@ use crate::harness::console::{blocks, run};
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
-use crate::harness::{bbs, workspace};
+use crate::harness::{bbs, http_client, workspace};
 
 const CRATE: &str = "acme-thing";
 /// The name of the release, its job and its package.
@@ -37,11 +37,30 @@ fn refused(output: &Output, words: &str) {
 }
 
 /// A new crate on top of the default modules, with its release.
-fn new_release() -> (tempfile::TempDir, PathBuf) {
+fn new_release(name: &str) -> (tempfile::TempDir, PathBuf) {
     let work = tempfile::tempdir().unwrap();
-    succeed(&new(work.path(), &[CRATE, "--bosh", "--base", modules().to_str().unwrap()]));
-    let release = work.path().join(CRATE).join("bosh");
+    succeed(&new(work.path(), &[name, "--bosh", "--base", modules().to_str().unwrap()]));
+    let release = work.path().join(name).join("bosh");
     (work, release)
+}
+
+/// Builds the modules of a release with the commands of its README.
+#[track_caller]
+fn build(release: &Path, expected: &str) {
+    let readme = std::fs::read_to_string(release.join("README.md")).unwrap();
+    let commands: Vec<_> = blocks(&readme).into_iter().flat_map(|block| block.commands).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    let output = run(&commands, release);
+    succeed(&output);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(expected));
+}
+
+/// A host with the pattern of folders of the BOSH job, below another folder of packages.
+fn installation(packages: &Path) -> Installation {
+    let config = rendered_config(&required());
+    let pattern = config["modules_dirs"][0].as_str().expect("the job has a pattern");
+    let pattern = pattern.replace("/var/vcap/packages", packages.to_str().unwrap());
+    Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec![pattern])
 }
 
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -54,19 +73,11 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// the pattern of folders of the BOSH job finds it there when it reloads.
 #[test]
 fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
-    let (_work, release) = new_release();
-    let readme = std::fs::read_to_string(release.join("README.md")).unwrap();
-    let commands: Vec<_> = blocks(&readme).into_iter().flat_map(|block| block.commands).collect();
-    assert_eq!(commands.len(), 2, "{commands:?}");
-    let output = run(&commands, &release);
-    succeed(&output);
-    assert!(String::from_utf8_lossy(&output.stdout).contains(CRATE));
+    let (_work, release) = new_release(CRATE);
+    build(&release, CRATE);
 
     let packages = tempfile::tempdir().unwrap();
-    let config = rendered_config(&required());
-    let pattern = config["modules_dirs"][0].as_str().expect("the job has a pattern");
-    let pattern = pattern.replace("/var/vcap/packages", packages.path().to_str().unwrap());
-    let installation = Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec![pattern]);
+    let installation = installation(packages.path());
     let (mut host, before) = (installation.serve(), contents(&modules()));
     let newest = installation.data_version();
 
@@ -90,9 +101,25 @@ fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
     assert!(host.terminate().success());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn release_of_a_new_translator_brings_it_to_a_running_host_that_serves_its_version() {
+    let (_work, release) = new_release("0.8-to-0.9");
+    build(&release, "0.8-to-0.9");
+    let packages = tempfile::tempdir().unwrap();
+    let installation = installation(packages.path());
+    let host = installation.serve();
+    let status_of = async |path: &str| http_client().post(host.url(path)).send().await.unwrap().status().as_u16();
+    assert_eq!(status_of("/v0.8/ping").await, 406);
+    install(&release, "bbs-modules-0.8-to-0.9", packages.path());
+    let reloaded = installation.succeed(&["module", "reload"]);
+    assert!(reloaded.contains("Added: 0.8-to-0.9.wasm."), "{reloaded}");
+    assert_eq!((status_of("/v0.8/ping").await, status_of("/v0.9/ping").await), (200, 200));
+    assert!(host.terminate().success());
+}
+
 #[test]
 fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
-    let (_work, release) = new_release();
+    let (_work, release) = new_release(CRATE);
     for (file, key) in [
         ("config/final.yml", "/name"),
         (&format!("jobs/{NAME}/spec"), "/name"),
@@ -123,7 +150,7 @@ fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
 /// BOSH fills no variables in the paths of operations, so that the host's own file can add one release only.
 #[test]
 fn operations_of_a_release_name_it_in_their_paths() {
-    let (_work, release) = new_release();
+    let (_work, release) = new_release(CRATE);
     let operations = yaml(&release.join("ops/add-modules.yml"));
     let paths: Vec<_> =
         operations.as_array().unwrap().iter().map(|operation| operation["path"].as_str().unwrap()).collect();
