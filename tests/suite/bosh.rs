@@ -2,6 +2,7 @@
 
 mod add_on;
 mod bpm;
+mod files;
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,19 +1,29 @@
 //! Packages of a BOSH release: their files, collected as `bosh create-release` does, and compiled as an agent does.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 /// Reads a YAML file.
 #[track_caller]
 pub fn yaml(path: &Path) -> Value {
-    let output = Command::new("ruby")
-        .args(["-ryaml", "-rjson", "-e", "puts JSON.generate(YAML.safe_load(File.read(ARGV[0])))"])
-        .arg(path)
-        .output()
+    parse_yaml(&std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// Parses a YAML document.
+#[track_caller]
+pub fn parse_yaml(text: &str) -> Value {
+    let mut ruby = Command::new("ruby")
+        .args(["-ryaml", "-rjson", "-e", "puts JSON.generate(YAML.safe_load($stdin.read))"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("`ruby` is installed; `tests/run` does that");
-    assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+    ruby.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("ruby reads its input");
+    let output = ruby.wait_with_output().expect("ruby ends");
+    assert!(output.status.success(), "not YAML:\n{text}");
     serde_json::from_slice(&output.stdout).expect("ruby prints JSON")
 }
 
