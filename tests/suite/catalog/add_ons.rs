@@ -1,5 +1,7 @@
 //! Several folders of modules: the catalogs of a host and of add-ons, merged into one sequence.
 
+use std::os::unix::fs::PermissionsExt;
+
 use bbs::testing::signatures::TrustedKeys;
 
 use super::*;
@@ -97,7 +99,7 @@ fn migration_whose_predecessor_is_missing_is_refused() {
 #[test]
 fn migration_older_than_the_one_it_follows_is_refused() {
     let other = listed("40-other.wasm", "version = 40\nfollows = 50");
-    assert!(merge(&[&host(), &other]).is_err());
+    refused(&[&host(), &other], &[], &["40-other.wasm (migration 40) was built to follow 50", "follows nothing"]);
 }
 
 on_each_database!(add_on_migrates_the_database_and_cannot_be_removed_before_going_down);
@@ -124,6 +126,23 @@ async fn add_on_migrates_the_database_and_cannot_be_removed_before_going_down(ki
     packages.remove("colours");
     assert!(installation.serve().terminate().success());
     assert_eq!(installation.data_version(), newest);
+}
+
+/// Root may read every folder, so the command runs without root's rights, as the owner of the folder.
+#[test]
+fn pattern_with_a_folder_that_cannot_be_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pattern = folder.path().join("*/bbs-modules").display().to_string();
+    let installation = Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec![pattern.clone()]);
+    let serve = installation.command(&["serve"]);
+    let set_mode = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o300);
+    let refused =
+        Command::new("unshare").arg("--user").arg(serve.get_program()).args(serve.get_args()).output().unwrap();
+    set_mode(0o700);
+    assert!(!refused.status.success());
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_contains(&errors, &["`modules_dirs`", &pattern, "cannot be read; check its permissions"]);
 }
 
 #[test]
