@@ -116,6 +116,19 @@ fn modules_of_a_folder_have_no_circle() {
     assert_none(circles.collect());
 }
 
+/// A host reads its modules from its disk alone.
+#[test]
+fn registry_is_used_by_the_commands_about_modules_only() {
+    let sources = sources(Tests::Included);
+    let registry = Path::from(["modules", "registry"].map(str::to_owned));
+    let uses = |module: &Path, source: &str| {
+        used_paths(source).iter().any(|used| resolved(module, used, &sources).as_ref() == Some(&registry))
+    };
+    let users = sources.iter().filter(|(module, source)| **module != registry && uses(module, source));
+    let users: BTreeSet<_> = users.map(|(module, _)| module.join("::")).collect();
+    assert_eq!(users, BTreeSet::from(["pull", "push", "registry"].map(|command| format!("cli::module::{command}"))));
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Tests {
     Included,
