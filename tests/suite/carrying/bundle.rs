@@ -2,12 +2,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
 use super::{Site, content, printed_digest};
+use crate::harness::database::Kind;
+use crate::harness::engine::output_of;
+use crate::harness::host::Installation;
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules::migration_add_on;
 
 const SAVE: &str = "bundle save modules modules.tar";
@@ -26,6 +31,39 @@ fn loaded_folder_equals_the_saved_one() {
     assert!(content(&site.path("loaded")).contains_key("releases.toml"));
     let mode = |name: &str| std::fs::metadata(site.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!([mode("loaded"), mode("loaded/catalog.toml"), mode("modules.tar")], [0o755, 0o644, 0o644]);
+}
+
+/// The same command without a network.
+fn offline(command: &Command) -> Command {
+    let mut offline = Command::new("unshare");
+    offline.args(["--map-root-user", "--net"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => offline.env(name, value),
+            None => offline.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        offline.current_dir(folder);
+    }
+    offline
+}
+
+#[test]
+fn bundle_is_loaded_checked_and_used_on_a_machine_without_a_network() {
+    let site = Site::new();
+    site.succeed(SAVE);
+    let interfaces = output_of(&mut offline(Command::new("cat").arg("/proc/net/dev")));
+    let names: Vec<_> =
+        interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+    assert_eq!(names, ["lo"]);
+    let loaded = output_of(&mut offline(&site.command(LOAD)));
+    assert!(loaded.contains(&site.has_its_modules()), "{loaded}");
+    output_of(&mut offline(&site.command("check loaded")));
+    let installation = Installation::new(&site.path("loaded"), Kind::Sqlite);
+    output_of(&mut offline(&installation.command(&["migrate", "up"])));
+    let status = output_of(&mut offline(&installation.command(&["migrate", "status"])));
+    assert!(status.contains(&NEWEST.to_string()), "{status}");
 }
 
 #[test]
