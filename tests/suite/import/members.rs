@@ -1,6 +1,6 @@
-//! Members of etcd that fail, lie or are not etcd: an import ends with a message that names the member and says what to do, or
-//! another member answers; nothing is changed on either side, and the next attempt succeeds. The databases play no part in
-//! this, so most of it is tested on one.
+//! Members of etcd that fail, answer wrongly or are not etcd: an import ends with a message that names the member and says
+//! what to do, or another member answers; nothing is changed on either side, and the next attempt succeeds. The databases
+//! play no part in this, so most of it is tested on one.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

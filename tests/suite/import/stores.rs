@@ -1,4 +1,4 @@
-//! Stores in the layouts of Diego's releases: the same deployment, written as each of them wrote it. Owns the encodings; knows
+//! Stores in the layouts of Diego's releases: the same deployment, written as each of them wrote it. Owns the encodings; uses
 //! nothing of the host's decoding.
 
 use base64::Engine;
