@@ -7,10 +7,11 @@
 mod host {
     pub mod layout;
     pub mod model;
+    pub mod protobuf;
 }
 
 pub use bbs_encryption as encryption;
-pub use host::{layout, model};
+pub use host::{layout, model, protobuf};
 
 #[path = "../../../host/src/domain"]
 pub mod domain {
@@ -46,6 +47,14 @@ pub mod config {
     pub fn read_connection_strings(text: &str) {
         let _ = (dsn::postgres(text), dsn::mysql(text));
     }
+}
+
+#[path = "../../../host/src/etcd"]
+pub mod etcd {
+    mod leaf;
+    pub mod record;
+
+    pub use leaf::Leaf;
 }
 
 #[path = "../../../host/src/locket"]
