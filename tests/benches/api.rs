@@ -15,6 +15,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
+#[path = "parts/bbs_client.rs"]
+mod bbs_client;
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "parts/requests.rs"]
@@ -28,8 +30,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bbs_client::BenchClient;
 use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
 use futures_util::{StreamExt, stream};
 use harness::database::Kind;
 use harness::host::{Host, Installation};
@@ -58,12 +60,12 @@ async fn main() {
             let installation = Installation::on(server.database(), &modules::modules());
             let host = installation.serve();
             println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
-            Bbs::of(&host, clients).measure(*size).await;
+            Load::of(&host, clients).measure(*size).await;
             host.terminate();
             let diego = StubDiego::start().await;
             let installation = diego.around(installation);
             let mut host = stub_diego::serve(&installation);
-            Bbs::of(&host, clients).converge(&diego, &mut host);
+            Load::of(&host, clients).converge(&diego, &mut host);
             host.terminate();
         }
         if std::env::var_os("BBS_BENCH_DIEGO").is_some() {
@@ -76,7 +78,7 @@ async fn main() {
             let files = ["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file);
             let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
-            Bbs { url, client: client(files), pid, clients }.measure_other(*size).await;
+            Load { bbs: BenchClient { url, client: client(files), pid }, clients }.measure_other(*size).await;
         }
     }
 }
@@ -90,8 +92,9 @@ async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
     let host = stub_diego::serve(&installation);
     println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
     let url = format!("https://{}", host.address);
-    let bbs = Bbs { url, client: client(diego.files().map(Some)), pid: Some(host.pid()), clients };
-    bbs.measure_other(size).await;
+    let client = BenchClient { url, client: client(diego.files().map(Some)), pid: Some(host.pid()) };
+    let load = Load { bbs: client, clients };
+    load.measure_other(size).await;
     host.terminate();
 }
 
@@ -110,34 +113,33 @@ fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
     builder.build().expect("a client with these certificates")
 }
 
-/// A BBS that is measured: this host or another one.
-struct Bbs {
-    url: String,
-    client: reqwest::Client,
-    pid: Option<u32>,
+/// A BBS under load.
+struct Load {
+    bbs: BenchClient,
+    /// Calls at once.
     clients: usize,
 }
 
-impl Bbs {
+impl Load {
     fn of(host: &Host, clients: usize) -> Self {
-        Self { url: host.url(""), client: harness::http_client(), pid: Some(host.pid()), clients }
+        Self { bbs: BenchClient::of(host), clients }
     }
 
     async fn measure(&self, rows: u64) {
-        self.change("domains/upsert", requests::keep_fresh()).await;
-        let desired = self.many("desire", 0..rows, |at| self.change("desired_lrp/desire.r2", requests::desire(at)));
+        self.bbs.change("domains/upsert", requests::keep_fresh()).await;
+        let desired = self.many("desire", 0..rows, |at| self.bbs.change("desired_lrp/desire.r2", requests::desire(at)));
         desired.await;
         let claimed =
-            self.many("claim", 0..rows, |at| self.change("actual_lrps/claim", requests::claim(at, at % CELLS)));
+            self.many("claim", 0..rows, |at| self.bbs.change("actual_lrps/claim", requests::claim(at, at % CELLS)));
         claimed.await;
-        let started = |at| self.change("actual_lrps/start.r1", requests::start(at, at % CELLS));
+        let started = |at| self.bbs.change("actual_lrps/start.r1", requests::start(at, at % CELLS));
         self.many("start", 0..rows, started).await;
         // A rep repeats the start call for every running container.
         self.many("start, unchanged", 0..rows.min(20_000), started).await;
         self.lists("list scheduling infos", "desired_lrp_scheduling_infos/list").await;
         self.lists("list actual LRPs", "actual_lrps/list").await;
         self.many("list LRPs by cell", 0..CELL_LISTS, |at| async move {
-            self.call("actual_lrps/list", requests::of_cell(at % CELLS)).await.len();
+            self.bbs.call("actual_lrps/list", requests::of_cell(at % CELLS)).await.len();
         })
         .await;
     }
@@ -149,34 +151,34 @@ impl Bbs {
     }
 
     fn converge(&self, diego: &StubDiego, host: &mut Host) {
-        self.forget_peak();
+        self.bbs.forget_peak();
         let times: Vec<_> = (0..RUNS_AT_REST).map(|_| next_run(host)).collect();
         let best = times.into_iter().min().unwrap_or_default().as_secs_f64();
         println!(
             "  {:<24}{best:>9.2} s    {:>4} auctioned      {}",
             "converge, at rest",
             diego.auctioned(),
-            self.peak()
+            self.bbs.peak()
         );
-        self.forget_peak();
+        self.bbs.forget_peak();
         diego.lose(0);
         let spent = next_run(host).as_secs_f64();
         println!(
             "  {:<24}{spent:>9.2} s    {:>4} auctioned      {}",
             "converge, a cell lost",
             diego.auctioned(),
-            self.peak()
+            self.bbs.peak()
         );
     }
 
     /// Removes all LRPs, so that the next size begins with an empty database. Some instances are gone already: convergence
     /// removes those of an LRP that is not desired and of a cell without a presence.
     async fn empty(&self, rows: u64) {
-        self.many("remove", 0..rows, |at| self.change("desired_lrp/remove", requests::remove(at))).await;
+        self.many("remove", 0..rows, |at| self.bbs.change("desired_lrp/remove", requests::remove(at))).await;
         let converged = AtomicU64::new(0);
         let count = &converged;
         let gone = |at| async move {
-            match self.error("actual_lrps/remove", requests::remove_instance(at, at % CELLS)).await {
+            match self.bbs.error("actual_lrps/remove", requests::remove_instance(at, at % CELLS)).await {
                 None => {}
                 Some(error) if error.r#type() == proto::error::Type::ResourceNotFound => {
                     count.fetch_add(1, Ordering::Relaxed);
@@ -195,8 +197,8 @@ impl Bbs {
     async fn many<F: Future>(&self, what: &str, of: std::ops::Range<u64>, call: impl Fn(u64) -> F) {
         let mut times = Histogram::<u64>::new(3).expect("three digits");
         let count = of.end - of.start;
-        self.forget_peak();
-        let (began, processor) = (Instant::now(), self.processor_seconds());
+        self.bbs.forget_peak();
+        let (began, processor) = (Instant::now(), self.bbs.processor_seconds());
         let timed = stream::iter(of).map(|at| {
             let call = call(at);
             async {
@@ -212,70 +214,23 @@ impl Bbs {
         let spent = began.elapsed();
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
         let rate = count as f64 / spent.as_secs_f64();
-        let processor = self.processor_seconds().zip(processor).map(|(after, before)| after - before);
+        let processor = self.bbs.processor_seconds().zip(processor).map(|(after, before)| after - before);
         let processor =
             processor.map_or_else(String::new, |seconds| format!("cpu {:>4.0} us   ", seconds / count as f64 * 1e6));
         let (p50, p99) = (at(0.5), at(0.99));
-        println!("  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}", self.peak());
+        println!("  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}", self.bbs.peak());
     }
 
     /// Times a list of all records, read as a stream to its end.
     async fn lists(&self, what: &str, method: &str) {
-        self.forget_peak();
+        self.bbs.forget_peak();
         let (mut best, mut bytes) = (Duration::MAX, 0);
         for _ in 0..WHOLE_LISTS {
             let began = Instant::now();
-            let mut response = self.send(method, Vec::new()).await;
-            bytes = 0;
-            while let Some(chunk) = response.chunk().await.expect("the list is complete") {
-                bytes += chunk.len();
-            }
+            bytes = self.bbs.list(method, Vec::new()).await;
             best = best.min(began.elapsed());
         }
         let megabytes = bytes as f64 / f64::from(1 << 20);
-        println!("  {what:<24}{:>9.2} s    {megabytes:>8.1} MiB   {}", best.as_secs_f64(), self.peak());
-    }
-
-    async fn send(&self, method: &str, body: Vec<u8>) -> reqwest::Response {
-        let request = self.client.post(format!("{}/v1/{method}", self.url)).body(body);
-        let response = request.send().await.unwrap_or_else(|fault| panic!("{method}: {fault:?}"));
-        assert_eq!(response.status(), 200, "{method}");
-        response
-    }
-
-    async fn call(&self, method: &str, body: Vec<u8>) -> Vec<u8> {
-        self.send(method, body).await.bytes().await.expect("the answer is complete").to_vec()
-    }
-
-    async fn change(&self, method: &str, body: Vec<u8>) {
-        assert_eq!(self.error(method, body).await, None, "{method}");
-    }
-
-    async fn error(&self, method: &str, body: Vec<u8>) -> Option<proto::Error> {
-        let answer = self.call(method, body).await;
-        proto::ActualLrpLifecycleResponse::decode(&answer[..]).expect("an answer of the API").error
-    }
-
-    fn forget_peak(&self) {
-        if let Some(pid) = self.pid {
-            // Not permitted for another user's process: then the peak is that of its lifetime.
-            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
-        }
-    }
-
-    /// What the process has spent in user and kernel mode. Less noisy than rates where clients and database share the
-    /// processors.
-    fn processor_seconds(&self) -> Option<f64> {
-        // Linux counts them in hundredths of a second. The name of the program, in parentheses, may contain spaces.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
-        let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
-        Some(ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
-    }
-
-    fn peak(&self) -> String {
-        let status = self.pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
-        let line = status.as_deref().and_then(|text| text.lines().find(|line| line.starts_with("VmHWM")));
-        let kb = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse::<u64>().ok());
-        kb.map_or_else(String::new, |kb| format!("peak {} MB", kb / 1024))
+        println!("  {what:<24}{:>9.2} s    {megabytes:>8.1} MiB   {}", best.as_secs_f64(), self.bbs.peak());
     }
 }

@@ -18,6 +18,8 @@ use crate::harness::ports::free_address;
 
 /// Interval of convergence: short, but long enough to change cells between two runs.
 const INTERVAL: &str = "500ms";
+/// The host's log event once it serves.
+pub const SERVES: &str = "bbs.started";
 /// The host's log events at the beginning and the end of the LRPs' convergence.
 const BEGINS: &str = "converge-lrps-started";
 const ENDS: &str = "converge-lrps-done";
@@ -92,14 +94,24 @@ fn cell_id(cell: u64) -> String {
 
 /// Starts the host and waits until it serves.
 pub fn serve(installation: &Installation) -> Host {
-    Host::start(installation.command(&["serve"]), "bbs.started")
+    Host::start(installation.command(&["serve"]), SERVES)
 }
 
 /// The duration of the next convergence run that begins from now on.
 pub fn next_run(host: &mut Host) -> Duration {
+    run_begins(host);
+    let began = Instant::now();
+    run_ends(host);
+    began.elapsed()
+}
+
+/// Waits for the beginning of the next convergence run.
+pub fn run_begins(host: &mut Host) {
     host.output();
     host.wait_for_line(|line| line.contains(BEGINS));
-    let began = Instant::now();
+}
+
+/// Waits for the end of the convergence run that has begun.
+pub fn run_ends(host: &mut Host) {
     host.wait_for_line(|line| line.contains(ENDS));
-    began.elapsed()
 }
