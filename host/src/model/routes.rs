@@ -40,8 +40,17 @@ impl Routes {
     /// # Errors
     /// The text is not a JSON object.
     pub fn from_json(text: &[u8]) -> Result<Option<Self>, Malformed> {
-        let members = json::members(text)?;
-        Ok(members.map(|members| Self::new(members.into_iter().map(|(name, value)| (name, value.to_vec())))))
+        let mut entries = BTreeMap::new();
+        let is_object = json::read(text, |scanner| {
+            scanner.members(|name, scanner| {
+                let (name, value) = (name.decode().into(), scanner.value()?);
+                if value != b"null" {
+                    entries.insert(name, value.to_vec());
+                }
+                Ok(())
+            })
+        })?;
+        Ok(is_object.then_some(Self(entries)))
     }
 
     /// Renders the stored form: compact, sorted by name.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Text;
-use super::json::{self, Malformed};
+use super::json::{self, Malformed, Scanner};
 
 /// The metric tags of a desired LRP.
 pub type MetricTags = BTreeMap<Text, MetricTag>;
@@ -50,19 +50,30 @@ pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
 /// The text is not JSON of metric tags.
 pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
     let mut tags = MetricTags::new();
-    for (name, value) in json::members(text)?.unwrap_or_default() {
-        let mut tag = MetricTag::default();
-        for (key, value) in json::members(value)?.unwrap_or_default() {
-            if key.eq_ignore_ascii_case(b"static") {
-                tag.fixed = json::string(value)?.unwrap_or_default();
-            } else if key.eq_ignore_ascii_case(b"dynamic") {
-                let name = json::string(value)?.unwrap_or_default();
-                tag.dynamic = DYNAMIC.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
-            }
-        }
-        tags.insert(name, tag);
-    }
+    json::read(text, |scanner| {
+        scanner.members(|name, scanner| {
+            tags.insert(name.decode().into(), metric_tag(scanner)?);
+            Ok(())
+        })
+    })?;
     Ok(tags)
+}
+
+fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
+    let mut tag = MetricTag::default();
+    scanner.members(|key, scanner| {
+        let key = key.decode();
+        if key.eq_ignore_ascii_case("static") {
+            tag.fixed = scanner.text()?.unwrap_or_default();
+        } else if key.eq_ignore_ascii_case("dynamic") {
+            let name = scanner.text()?.unwrap_or_default();
+            tag.dynamic = DYNAMIC.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
+        } else {
+            scanner.value()?;
+        }
+        Ok(())
+    })?;
+    Ok(tag)
 }
 
 /// Parses a map of text; `null` is empty.
@@ -70,8 +81,14 @@ pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
 /// # Errors
 /// The text is not such an object.
 pub fn text_map_from_json(text: &[u8]) -> Result<BTreeMap<Text, Text>, Malformed> {
-    let members = json::members(text)?.unwrap_or_default();
-    members.into_iter().map(|(name, value)| Ok((name, json::string(value)?.unwrap_or_default()))).collect()
+    let mut texts = BTreeMap::new();
+    json::read(text, |scanner| {
+        scanner.members(|name, scanner| {
+            texts.insert(name.decode().into(), scanner.text()?.unwrap_or_default());
+            Ok(())
+        })
+    })?;
+    Ok(texts)
 }
 
 /// An empty list is `null`, which is the same on the wire.
@@ -93,8 +110,14 @@ pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
 /// # Errors
 /// The text is not such an array.
 pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
-    let elements = json::elements(text)?.unwrap_or_default();
-    elements.into_iter().map(|element| Ok(json::string(element)?.unwrap_or_default())).collect()
+    let mut texts = Vec::new();
+    json::read(text, |scanner| {
+        scanner.elements(|scanner| {
+            texts.push(scanner.text()?.unwrap_or_default());
+            Ok(())
+        })
+    })?;
+    Ok(texts)
 }
 
 /// The host names of an instance's internal routes, stored as `[{"hostname":…}]`.
@@ -103,16 +126,26 @@ pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
 /// The text is not JSON of host names.
 pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     let mut hostnames = Vec::new();
-    for element in json::elements(text)?.unwrap_or_default() {
-        let mut hostname = Text::new();
-        for (key, value) in json::members(element)?.unwrap_or_default() {
-            if key.eq_ignore_ascii_case(b"hostname") {
-                hostname = json::string(value)?.unwrap_or_default();
-            }
-        }
-        hostnames.push(hostname);
-    }
+    json::read(text, |scanner| {
+        scanner.elements(|scanner| {
+            hostnames.push(hostname(scanner)?);
+            Ok(())
+        })
+    })?;
     Ok(hostnames)
+}
+
+fn hostname(scanner: &mut Scanner<'_>) -> Result<Text, Malformed> {
+    let mut hostname = Text::new();
+    scanner.members(|key, scanner| {
+        if key.decode().eq_ignore_ascii_case("hostname") {
+            hostname = scanner.text()?.unwrap_or_default();
+        } else {
+            scanner.value()?;
+        }
+        Ok(())
+    })?;
+    Ok(hostname)
 }
 
 /// Renders host names in their stored form.
@@ -176,18 +209,33 @@ mod tests {
     #[test]
     fn unknown_dynamic_value_is_none_and_both_kinds_survive() {
         assert_eq!(metric_tags_from_json(br#"{"a":{"dynamic":"LATER"}}"#).unwrap()[&b"a"[..]], tag("", 0));
-        assert_eq!(metric_tags_from_json(br#"{"a":{"Static":"s","x":1},"b":null}"#).unwrap()[&b"a"[..]], tag("s", 0));
+        assert_eq!(
+            metric_tags_from_json(br#"{"a":{"Static":"s","x":{"y":[1]}},"b":null}"#).unwrap()[&b"a"[..]],
+            tag("s", 0)
+        );
         let unknown = MetricTags::from([(b"a".to_vec(), tag("s", 9))]);
         assert_eq!(metric_tags_to_json(&unknown), br#"{"a":{"static":"s","dynamic":""}}"#);
     }
 
     #[test]
     fn tags_of_the_wrong_shape_are_rejected() {
-        for bad in ["[]", "{\"a\":1}", "{\"a\":{\"static\":1}}", "{\"a\":{\"dynamic\":1}}", "", "{"] {
+        let wrong = [
+            "[]",
+            "{\"a\":1}",
+            "{\"a\":{\"static\":1}}",
+            "{\"a\":{\"dynamic\":1}}",
+            "{\"a\":{\"x\":}}",
+            "",
+            "{",
+            "{}{}",
+        ];
+        for bad in wrong {
             assert!(metric_tags_from_json(bad.as_bytes()).is_err(), "{bad:?} was accepted");
         }
         assert!(text_map_from_json(b"{\"a\":1}").is_err() && texts_from_json(b"[1]").is_err());
         assert!(hostnames_from_json(b"[1]").is_err() && hostnames_from_json(b"{}").is_err());
+        assert!(text_map_from_json(b"{} 1").is_err() && texts_from_json(b"[],").is_err());
+        assert!(hostnames_from_json(b"[{}]]").is_err());
     }
 
     #[test]

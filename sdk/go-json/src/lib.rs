@@ -42,6 +42,20 @@ pub struct Malformed {
     pub at: usize,
 }
 
+/// Reads a text with the function, which has to leave nothing but space.
+///
+/// # Errors
+/// If the function fails, or leaves more.
+pub fn read<'a, T>(
+    text: &'a [u8],
+    read: impl FnOnce(&mut Scanner<'a>) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let mut scanner = Scanner::new(text);
+    let read = read(&mut scanner)?;
+    scanner.end()?;
+    Ok(read)
+}
+
 /// A decoded key and the raw text of its value.
 pub type Member<'a> = (Vec<u8>, &'a [u8]);
 
@@ -50,18 +64,14 @@ pub type Member<'a> = (Vec<u8>, &'a [u8]);
 /// # Errors
 /// If the text is not valid JSON of this type.
 pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
-    let mut scanner = Scanner::new(text);
     let mut members = Vec::new();
-    match scanner.token()? {
-        Token::Null => return scanner.end().map(|()| None),
-        Token::Object => {}
-        _ => return Err(Malformed { at: 0 }),
-    }
-    while let Some(key) = scanner.key()? {
-        members.push((key.decode().into_bytes(), scanner.value()?));
-    }
-    scanner.end()?;
-    Ok(Some(members))
+    let is_object = read(text, |scanner| {
+        scanner.members(|key, scanner| {
+            members.push((key.decode().into_bytes(), scanner.value()?));
+            Ok(())
+        })
+    })?;
+    Ok(is_object.then_some(members))
 }
 
 /// Returns the raw elements of an array; `None` for `null`.
@@ -69,18 +79,14 @@ pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
 /// # Errors
 /// If the text is not valid JSON of this type.
 pub fn elements(text: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
-    let mut scanner = Scanner::new(text);
     let mut elements = Vec::new();
-    match scanner.token()? {
-        Token::Null => return scanner.end().map(|()| None),
-        Token::Array => {}
-        _ => return Err(Malformed { at: 0 }),
-    }
-    while scanner.element()? {
-        elements.push(scanner.value()?);
-    }
-    scanner.end()?;
-    Ok(Some(elements))
+    let is_array = read(text, |scanner| {
+        scanner.elements(|scanner| {
+            elements.push(scanner.value()?);
+            Ok(())
+        })
+    })?;
+    Ok(is_array.then_some(elements))
 }
 
 /// Returns a decoded string; `None` for `null`.
@@ -88,20 +94,13 @@ pub fn elements(text: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
 /// # Errors
 /// If the text is not valid JSON of this type.
 pub fn string(text: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
-    let mut scanner = Scanner::new(text);
-    let string = match scanner.token()? {
-        Token::Null => None,
-        Token::String(quoted) => Some(quoted.decode().into_bytes()),
-        _ => return Err(Malformed { at: 0 }),
-    };
-    scanner.end()?;
-    Ok(string)
+    read(text, Scanner::text)
 }
 
 /// Whether the text is the literal `null`.
 #[must_use]
 pub fn is_null(text: &[u8]) -> bool {
-    whole(text) == Ok(b"null")
+    read(text, Scanner::token) == Ok(Token::Null)
 }
 
 /// Appends a value as Go renders raw JSON within a document.
@@ -140,10 +139,7 @@ pub fn compact(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
 
 /// The single value of the text, without surrounding space.
 fn whole(text: &[u8]) -> Result<&[u8], Malformed> {
-    let mut scanner = Scanner::new(text);
-    let value = scanner.value()?;
-    scanner.end()?;
-    Ok(value)
+    read(text, Scanner::value)
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub enum Token<'a> {
     Object,
 }
 
-/// A position in a text. A caller reads with it either one token after the other or whole values, and ends with
-/// [`Scanner::end`].
+/// A position in a text. A caller reads with it either one token after the other or whole values, arrays and objects, and
+/// ends with [`Scanner::end`].
 #[derive(Debug)]
 pub struct Scanner<'a> {
     text: &'a [u8],
@@ -109,6 +109,58 @@ impl<'a> Scanner<'a> {
         Ok(Some(key))
     }
 
+    /// Consumes `null`, or an object with the function, which is called after each key and consumes the value. Returns
+    /// whether it was an object.
+    ///
+    /// # Errors
+    /// If there is neither, or the function fails.
+    pub fn members(
+        &mut self,
+        mut read: impl FnMut(Quoted<'a>, &mut Self) -> Result<(), Malformed>,
+    ) -> Result<bool, Malformed> {
+        let start = self.at;
+        match self.token()? {
+            Token::Null => return Ok(false),
+            Token::Object => {}
+            _ => return Err(Malformed { at: start }),
+        }
+        while let Some(key) = self.key()? {
+            read(key, self)?;
+        }
+        Ok(true)
+    }
+
+    /// Consumes `null`, or an array with the function, which is called for each element and consumes it. Returns whether it
+    /// was an array.
+    ///
+    /// # Errors
+    /// If there is neither, or the function fails.
+    pub fn elements(&mut self, mut read: impl FnMut(&mut Self) -> Result<(), Malformed>) -> Result<bool, Malformed> {
+        let start = self.at;
+        match self.token()? {
+            Token::Null => return Ok(false),
+            Token::Array => {}
+            _ => return Err(Malformed { at: start }),
+        }
+        while self.element()? {
+            read(self)?;
+        }
+        Ok(true)
+    }
+
+    /// Consumes a string and returns its text; `None` for `null`.
+    ///
+    /// # Errors
+    /// If there is neither.
+    pub fn text(&mut self) -> Result<Option<Vec<u8>>, Malformed> {
+        let start = self.at;
+        match self.token()? {
+            Token::Null => Ok(None),
+            Token::String(quoted) => Ok(Some(quoted.decode().into_bytes())),
+            _ => Err(Malformed { at: start }),
+        }
+    }
+
     /// Checks that nothing but space is left.
     ///
     /// # Errors
@@ -138,6 +190,8 @@ impl<'a> Scanner<'a> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
+            let plain = self.text[self.at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20));
+            self.at = plain.map_or(self.text.len(), |plain| self.at + plain);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -147,7 +201,6 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     self.escape()?;
                 }
-                Some(0x20..) => self.at += 1,
                 Some(_) | None => return Err(self.malformed()),
             }
         }

@@ -11,6 +11,12 @@ impl Quoted<'_> {
     /// Returns the text of the literal. Each byte that is not UTF-8, and each lone half of a surrogate pair, is U+FFFD.
     #[must_use]
     pub fn decode(self) -> String {
+        // Most texts are plain.
+        if !self.inner.contains(&b'\\')
+            && let Ok(text) = std::str::from_utf8(self.inner)
+        {
+            return text.to_owned();
+        }
         let mut text = String::with_capacity(self.inner.len());
         let mut rest = self.inner;
         while let Some(plain) = rest.iter().position(|byte| *byte == b'\\') {

@@ -26,6 +26,37 @@ fn decoded(text: &[u8]) -> String {
 }
 
 #[test]
+fn nested_values_are_read_in_one_pass() {
+    let text = br#" { "a" : [ "b", null, {"skipped": [1, "\""]} ], "\u0063" : null } "#;
+    let mut scanner = Scanner::new(text);
+    let mut found = Vec::new();
+    let is_object = scanner.members(|key, scanner| {
+        let mut texts = Vec::new();
+        let is_array = scanner.elements(|scanner| {
+            if texts.len() < 2 {
+                texts.push(scanner.text()?)
+            } else {
+                assert_eq!(scanner.value()?.len(), 22)
+            }
+            Ok(())
+        })?;
+        found.push((key.decode(), is_array, texts));
+        Ok(())
+    });
+    assert_eq!((is_object, scanner.end()), (Ok(true), Ok(())));
+    assert_eq!(found, [("a".to_owned(), true, vec![Some(b"b".to_vec()), None]), ("c".to_owned(), false, vec![])]);
+}
+
+#[test]
+fn value_of_another_type_is_an_error_where_it_starts() {
+    let read = |text: &str| Scanner::new(text.as_bytes()).members(|_, scanner| scanner.text().map(drop));
+    assert_eq!(read("null"), Ok(false));
+    assert_eq!(read("[]"), Err(Malformed { at: 0 }));
+    assert_eq!(read(r#"{"a":"b","c":1}"#), Err(Malformed { at: 13 }));
+    assert_eq!(Scanner::new(b"{}").elements(|_| Ok(())), Err(Malformed { at: 0 }));
+}
+
+#[test]
 fn compaction_removes_space_and_preserves_spelling() {
     assert_eq!(
         compacted(" { \"a b\" : [ 1.50 , 1E+2,\t-0 ] ,\n\"\\u0041\":\"\\/\" } "),
