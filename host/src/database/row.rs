@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{ColumnIndex, Row as _, TypeInfo, ValueRef};
+use sqlx::{ColumnIndex, Decode, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::SqlError;
 use crate::layout::values::{Encoding, Value};
@@ -85,17 +85,16 @@ impl Row {
     }
 }
 
-/// PostgreSQL's driver requires the exact width of an integer.
+/// PostgreSQL's driver decodes an integer of any width, and any other value of at most eight bytes as if it were one.
 fn postgres_integer(row: &PgRow, at: impl At) -> Result<Option<i64>, SqlError> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {
         return Ok(None);
     }
-    match raw.type_info().name() {
-        "BOOL" => row.try_get_unchecked::<bool, _>(at).map(i64::from),
-        "INT2" => row.try_get_unchecked::<i16, _>(at).map(i64::from),
-        "INT4" => row.try_get_unchecked::<i32, _>(at).map(i64::from),
-        _ => row.try_get(at),
-    }
-    .map(Some)
+    let number = match raw.type_info().name() {
+        "INT2" | "INT4" | "INT8" => <i64 as Decode<Postgres>>::decode(raw),
+        "BOOL" => <bool as Decode<Postgres>>::decode(raw).map(i64::from),
+        _ => return row.try_get(at),
+    };
+    number.map(Some).map_err(SqlError::Decode)
 }

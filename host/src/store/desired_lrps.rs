@@ -11,7 +11,7 @@ use crate::model::convergence::DesiredInstances;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::lrp_update::UpdateTarget;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
-use crate::model::{Text, tags};
+use crate::model::tags;
 
 const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",
@@ -310,8 +310,6 @@ fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordReadError> {
 }
 
 fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
-    let placement: VolumePlacement = record.message("volume_placement")?;
-    let placement_tags: Vec<Text> = record.plain_json("placement_tags", tags::texts_from_json)?;
     Ok(SchedulingInfo {
         process_guid: record.text("process_guid")?,
         domain: record.text("domain")?,
@@ -324,8 +322,8 @@ fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
         root_fs: record.text("rootfs")?,
         routes: record.json("routes", Routes::from_json)?,
         tag: record.tag()?,
-        volume_drivers: placement.driver_names,
-        placement_tags,
+        volume_drivers: record.message::<VolumePlacement>("volume_placement")?.driver_names,
+        placement_tags: record.plain_json("placement_tags", tags::texts_from_json)?,
         definition_id: record.text("definition_id")?,
         previous_definition_id: record.text("previous_definition_id")?,
     })

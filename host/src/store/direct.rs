@@ -7,7 +7,7 @@ use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict,
 use super::column_values::{ColumnValue, ColumnValues, Conflict};
 use super::filter::Filter;
 use super::page::{Key, Listed, PageEnd, Range};
-use super::record::Projection;
+use super::record::{Projection, SelectedRow};
 use super::{EntityTable, Session, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;
@@ -25,7 +25,7 @@ pub(super) async fn list<T>(
         Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
         None => (scan(tx, table, columns, filter, range, RowLock::None, "list records").await?, range.through.clone()),
     };
-    let records = store.readable(rows.iter().map(|row| projection.record(row, store.keyring())))?;
+    let records = store.readable(rows.iter().map(|row| record(row, projection, store.keyring())))?;
     Ok(Listed { records, last })
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn records<T>(
     what: &'static str,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
     let rows = scan(tx, projection.table, projection.columns, filter, &Range::default(), RowLock::None, what).await?;
-    Ok(rows.iter().map(|row| projection.record(row, store.keyring())).collect())
+    Ok(rows.iter().map(|row| record(row, projection, store.keyring())).collect())
 }
 
 /// The record of a unit. Under a lock, no other transaction changes it until this one ends.
@@ -53,14 +53,18 @@ pub(super) async fn get<T>(
         RowLock::Exclusive => "get a record to change it",
     };
     let rows = scan(tx, projection.table, projection.columns, &filter, &Range::default(), lock, what).await?;
-    rows.first().map(|row| projection.record(row, store.keyring())).transpose()
+    rows.first().map(|row| record(row, projection, store.keyring())).transpose()
+}
+
+fn record<T>(row: &Row, projection: &Projection<T>, keyring: &Keyring) -> Result<T, StoreError> {
+    projection.record(&SelectedRow::new(row, projection.columns), keyring)
 }
 
 /// The rows of a table in a range of keys, in key order.
 async fn scan(
     tx: &mut Transaction,
     table: EntityTable,
-    columns: &[&'static str],
+    columns: &'static [&'static str],
     filter: &Filter,
     range: &Range,
     lock: RowLock,
@@ -73,14 +77,14 @@ async fn scan(
     }
     let mut rows = tx.fetch(&select).await.map_err(failed(what))?;
     if !filter.is_complete_in_sql(dialect) {
-        rows.retain(|row| filter.holds(row));
+        rows.retain(|row| filter.holds(&SelectedRow::new(row, columns)));
     }
     Ok(rows)
 }
 
 fn select(
     table: EntityTable,
-    columns: &[&'static str],
+    columns: &'static [&'static str],
     filter: &Filter,
     range: &Range,
     dialect: Dialect,
@@ -107,7 +111,7 @@ pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
 async fn page(
     tx: &mut Transaction,
     table: EntityTable,
-    columns: &[&'static str],
+    columns: &'static [&'static str],
     filter: &Filter,
     after: Option<&Key>,
     units: u32,
@@ -119,16 +123,19 @@ async fn page(
         // One row more than units: the last row belongs to a unit beyond the page, unless some units have several rows.
         let limit = u64::from(units) + 1;
         let select = select(table, columns, filter, &beyond, dialect).limit(limit).to_owned();
-        let heavy: Vec<_> = table.heavy.iter().copied().filter(|column| columns.contains(column)).collect();
-        let mut found = PageRows { dialect, rows: Vec::new(), last_begins_at: 0, end: PageEnd::new(units), over: None };
+        let position = |column| columns.iter().position(|selected| *selected == column);
+        let key = position(table.key).expect("the key is selected");
+        let heavy: Vec<_> = table.heavy.iter().filter_map(|column| position(*column)).collect();
+        let end = PageEnd::new(units);
+        let mut found = PageRows { dialect, key, rows: Vec::new(), last_begins_at: 0, end, over: None };
         let mut rows = tx.stream(&select);
         while let Some(row) = rows.try_next().await.map_err(failed(WHAT))? {
-            if found.take(row, table, &heavy).map_err(failed(WHAT))? {
+            if found.take(row, &heavy).map_err(failed(WHAT))? {
                 break;
             }
         }
         drop(rows);
-        if let Some(page) = found.page(table, limit).map_err(failed(WHAT))? {
+        if let Some(page) = found.page(limit).map_err(failed(WHAT))? {
             return Ok(page);
         }
     }
@@ -141,6 +148,8 @@ async fn page(
 /// The rows of a page read so far.
 struct PageRows {
     dialect: Dialect,
+    /// The position of the key among the columns.
+    key: usize,
     rows: Vec<Row>,
     /// The index of the first row of the last unit.
     last_begins_at: usize,
@@ -153,10 +162,10 @@ struct PageRows {
 type RowsAndEnd = (Vec<Row>, Option<Key>);
 
 impl PageRows {
-    /// Adds a row. Returns true if it is beyond the page.
-    fn take(&mut self, row: Row, table: EntityTable, heavy: &[&'static str]) -> Result<bool, SqlError> {
-        let key = row.bytes(table.key)?;
-        let last = self.rows.last().map(|last| last.bytes(table.key)).transpose()?;
+    /// Adds a row, given the positions of the heavy columns. Returns true if it is beyond the page.
+    fn take(&mut self, row: Row, heavy: &[usize]) -> Result<bool, SqlError> {
+        let key = row.bytes(self.key)?;
+        let last = self.rows.last().map(|last| last.bytes(self.key)).transpose()?;
         if last != Some(key) {
             if self.end.is_reached() {
                 self.over = Some(last.is_none_or(|last| surely_differ(last, key, self.dialect)));
@@ -173,8 +182,9 @@ impl PageRows {
     }
 
     /// The page; none if the rows read do not determine its end.
-    fn page(mut self, table: EntityTable, limit: u64) -> Result<Option<RowsAndEnd>, SqlError> {
-        let key = |row: &Row| Ok::<_, SqlError>(row.bytes(table.key)?.unwrap_or_default().to_vec());
+    fn page(mut self, limit: u64) -> Result<Option<RowsAndEnd>, SqlError> {
+        let at = self.key;
+        let key = |row: &Row| Ok::<_, SqlError>(row.bytes(at)?.unwrap_or_default().to_vec());
         match self.over {
             None if (self.rows.len() as u64) < limit => return Ok(Some((self.rows, None))),
             // The last unit may have more rows, and nothing may follow it. The units before it are complete.
@@ -321,7 +331,7 @@ pub(super) async fn take<T>(
         tx.fetch(&delete).await.map_err(failed(WHAT))?
     };
     let Some(row) = rows.first() else { return Ok(None) };
-    let taken = projection.record(row, store.keyring());
+    let taken = record(row, projection, store.keyring());
     delete_residue(tx, residue_places, key).await?;
     Ok(Some(taken))
 }

@@ -2,6 +2,7 @@
 //! column it is an error unless the column is optional.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use prost::Message;
@@ -53,13 +54,42 @@ pub(super) trait Columns {
     }
 }
 
-impl Columns for Row {
+/// A row of a statement that selects these columns in this order.
+pub(super) struct SelectedRow<'a> {
+    row: &'a Row,
+    columns: &'static [&'static str],
+    /// The column after the one that was read last: most records are read in the order of their columns.
+    next: Cell<usize>,
+}
+
+impl<'a> SelectedRow<'a> {
+    pub(super) fn new(row: &'a Row, columns: &'static [&'static str]) -> Self {
+        Self { row, columns, next: Cell::new(0) }
+    }
+
+    /// A position is found faster than the driver finds a name.
+    fn read<'r, T>(
+        &'r self,
+        column: &'static str,
+        read: impl FnOnce(&'r Row, usize) -> Result<T, SqlError>,
+    ) -> Result<T, RecordReadError> {
+        let is_column = |at: &usize| self.columns.get(*at) == Some(&column);
+        let position = Some(self.next.get()).filter(is_column).or_else(|| (0..self.columns.len()).find(is_column));
+        let value = position.ok_or_else(|| SqlError::ColumnNotFound(column.to_owned())).and_then(|at| {
+            self.next.set(at + 1);
+            read(self.row, at)
+        });
+        value.map_err(|source| RecordReadError::Column { column, source })
+    }
+}
+
+impl Columns for SelectedRow<'_> {
     fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError> {
-        self.bytes(column).map_err(|source| RecordReadError::Column { column, source })
+        self.read(column, |row, at| row.bytes(at))
     }
 
     fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError> {
-        self.integer(column).map_err(|source| RecordReadError::Column { column, source })
+        self.read(column, |row, at| row.integer(at))
     }
 }
 
