@@ -76,7 +76,7 @@ impl Pages {
                     self.api.service.store().leave_out(next.as_deref(), &fault);
                     (Vec::new(), None)
                 }
-                answer => split_error(&answer?).inspect_err(|error| self.api.log_failed(error))?,
+                answer => split_error(answer?).inspect_err(|error| self.api.log_failed(error))?,
             };
             self.units = self.units.saturating_mul(SMALLER).min(self.api.page_units);
             if let Some(error) = error {
@@ -91,21 +91,29 @@ impl Pages {
 }
 
 /// Splits an encoded answer into the answer without its error field and the encoded error.
-fn split_error(answer: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateError> {
-    let (mut data, mut error) = (Vec::with_capacity(answer.len()), Vec::new());
-    let mut rest = answer;
+fn split_error(answer: Vec<u8>) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateError> {
+    let (mut data, mut error) = (Vec::new(), Vec::new());
+    // Up to here the answer is in one of the two.
+    let mut copied = 0;
+    let mut rest = &answer[..];
     while rest.has_remaining() {
-        let field = rest;
+        let at = answer.len() - rest.len();
         let number = skip_one_field(&mut rest).map_err(|error| {
             TranslateError::new(format!(
                 "{error}: the answer of a translator is not a protobuf message; correct the translator"
             ))
         })?;
-        let field = &field[..field.len() - rest.len()];
-        let part = if number == ERROR_FIELD { &mut error } else { &mut data };
-        part.extend_from_slice(field);
+        if number == ERROR_FIELD {
+            data.extend_from_slice(&answer[copied..at]);
+            copied = answer.len() - rest.len();
+            error.extend_from_slice(&answer[at..copied]);
+        }
     }
-    Ok((data, (!error.is_empty()).then_some(error)))
+    if copied == 0 {
+        return Ok((answer, None));
+    }
+    data.extend_from_slice(&answer[copied..]);
+    Ok((data, Some(error)))
 }
 
 fn skip_one_field(rest: &mut &[u8]) -> Result<u32, prost::DecodeError> {
@@ -120,16 +128,18 @@ mod tests {
 
     #[test]
     fn error_is_split_from_the_data_at_any_position() {
-        let (data, error) = split_error(&[0x12, 1, 7, 0x0a, 2, 8, 4, 0x12, 0]).unwrap();
+        let (data, error) = split_error(vec![0x12, 1, 7, 0x0a, 2, 8, 4, 0x12, 0]).unwrap();
         assert_eq!((data, error), (vec![0x12, 1, 7, 0x12, 0], Some(vec![0x0a, 2, 8, 4])));
-        assert_eq!(split_error(&[]).unwrap(), (vec![], None));
-        assert_eq!(split_error(&[0x0a, 0]).unwrap(), (vec![], Some(vec![0x0a, 0])));
+        let (data, error) = split_error(vec![0x0a, 1, 8, 0x12, 1, 7, 0x0a, 1, 4]).unwrap();
+        assert_eq!((data, error), (vec![0x12, 1, 7], Some(vec![0x0a, 1, 8, 0x0a, 1, 4])));
+        assert_eq!(split_error(vec![]).unwrap(), (vec![], None));
+        assert_eq!(split_error(vec![0x0a, 0]).unwrap(), (vec![], Some(vec![0x0a, 0])));
     }
 
     #[test]
     fn malformed_answer_of_a_translator_is_an_error() {
         for bad in [&[0x12][..], &[0x12, 5, 1], &[0x07], &[0x80]] {
-            assert!(split_error(bad).is_err(), "{bad:?} was accepted");
+            assert!(split_error(bad.to_vec()).is_err(), "{bad:?} was accepted");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! API 1.1, Diego's current one, in terms of the API with definitions: a desired LRP has one scheduling info, also during an
 //! update. Everything else passes as it is: clients skip the fields that they do not know.
 
-use bbs_sdk::wire::{self, WireError};
+use bbs_sdk::wire::{self, Field, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 
 /// Field numbers: the infos of an answer, whether it has one or a list; the key of an info; the process guid of a key.
@@ -62,9 +62,15 @@ fn current_infos(answer: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     Ok(Some(current))
 }
 
+/// Reads no more of an info than its beginning: the host writes the key first, and the process guid first in it.
 fn process_guid(info: &[u8]) -> Result<&[u8], WireError> {
-    let Some(key) = wire::get(info, KEY)? else { return Ok(b"") };
-    wire::get(key.bytes()?, PROCESS_GUID)?.map_or(Ok(&b""[..]), |guid| guid.bytes())
+    let Some(key) = first(info, KEY)? else { return Ok(b"") };
+    first(key.bytes()?, PROCESS_GUID)?.map_or(Ok(&b""[..]), |guid| guid.bytes())
+}
+
+fn first(message: &[u8], number: u32) -> Result<Option<Field<'_>>, WireError> {
+    let found = |field: &Result<Field<'_>, WireError>| field.as_ref().map_or(true, |field| field.number == number);
+    wire::fields(message).find(found).transpose()
 }
 
 export_translator!(WithoutDefinitions);
