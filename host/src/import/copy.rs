@@ -50,7 +50,7 @@ pub async fn copy(
     fence: &Fence,
     survey: &Survey,
     existing: ExistingRows,
-) -> Result<ImportReport, ImportError> {
+) -> Result<ImportState, ImportError> {
     context.progress.enter("prepare", "creating the tables to import into", None);
     filling::create_own_tables(context, fence).await?;
     let mut state = ImportState {
@@ -85,7 +85,7 @@ pub async fn copy(
     fault::point(fault::BEFORE_IMPORT_COMMIT);
     tx.commit().await.map_err(super::state::failed)?;
     fault::point(fault::AFTER_IMPORT);
-    Ok(state.report)
+    Ok(state)
 }
 
 fn runs(source: SqlError) -> ImportError {
@@ -274,7 +274,8 @@ impl Filler<'_> {
         let mut found = HashMap::new();
         for row in tx.fetch(&select).await.map_err(runs)? {
             let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-            found.insert(guid, self.opened(row.bytes(1).map_err(runs)?.unwrap_or_default())?);
+            let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
+            found.insert(guid, value);
         }
         let (mut rows, mut joined) = (Vec::new(), Vec::new());
         for (guid, info, leaf) in schedules {
@@ -304,9 +305,10 @@ impl Filler<'_> {
         Ok(rows)
     }
 
-    fn opened(&self, sealed: &[u8]) -> Result<String, ImportError> {
+    fn opened(&self, guid: &str, sealed: &[u8]) -> Result<String, ImportError> {
         let opened = self.context.keyring.open(Sealing::Sealed, sealed).ok();
-        opened.and_then(|text| String::from_utf8(text).ok()).ok_or(ImportError::Interrupted)
+        let text = opened.and_then(|text| String::from_utf8(text).ok());
+        text.ok_or_else(|| ImportError::DamagedRunInfo { guid: guid.to_owned() })
     }
 
     /// Keeps the run information whose scheduling information was not in the store.
@@ -320,7 +322,7 @@ impl Filler<'_> {
             let mut alone = Vec::new();
             for row in tx.fetch(&select).await.map_err(runs)? {
                 let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-                let value = self.opened(row.bytes(1).map_err(runs)?.unwrap_or_default())?;
+                let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
                 let leaf = Leaf { key: run_info_key(&guid), value, modified_index: 0, expires_at_ns: None };
                 alone.push((guid, leaf));
             }

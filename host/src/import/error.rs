@@ -105,6 +105,8 @@ pub enum ImportError {
     MarkLost,
     #[error("the work was interrupted; start again")]
     Interrupted,
+    #[error("the run information of {guid} was changed in `bbs_import_run` after it was written; start again")]
+    DamagedRunInfo { guid: String },
 }
 
 impl ImportError {

@@ -16,11 +16,19 @@ use crate::migrate::filling::ExistingRows;
 /// Pause between attempts to mark etcd while the API is served.
 const MARK_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
+/// What a start has to do about an import, and the import that has begun.
+#[derive(Debug)]
+pub(super) struct ImportStatus {
+    pub(super) due: Due,
+    state: Option<ImportState>,
+}
+
 impl Prepared {
-    /// What this start has to do about an import.
-    pub(super) async fn import_due(&self) -> Result<Due, StartupError> {
-        let phase = import::state(&self.database).await?.map(|state| state.phase);
-        Ok(import::due(&migrate::found(&self.database).await?, phase, self.config.etcd.is_some()))
+    /// Reads only the database.
+    pub(super) async fn import_status(&self) -> Result<ImportStatus, StartupError> {
+        let state = import::state(&self.database).await?;
+        let (phase, found) = (state.as_ref().map(|state| state.phase), migrate::found(&self.database).await?);
+        Ok(ImportStatus { due: import::due(&found, phase, self.config.etcd.is_some()), state })
     }
 
     fn etcd(&self) -> Result<Arc<EtcdClient>, ImportError> {
@@ -39,30 +47,29 @@ impl Prepared {
         Ok((survey.report, verdict))
     }
 
-    /// Imports the store of etcd if that is due. Returns the report of an import that was.
+    /// Imports the store of etcd if that is due. Returns what is to be done then.
     ///
     /// # Errors
     /// The store cannot be imported: nothing is changed in etcd, and the database stays without a version.
-    pub(super) async fn import_if_due(&self, fence: &Fence, stale: bool) -> Result<Option<ImportReport>, StartupError> {
-        if self.import_due().await? != Due::Import {
-            return Ok(None);
+    pub(super) async fn import_if_due(&self, fence: &Fence, stale: bool) -> Result<ImportStatus, StartupError> {
+        let status = self.import_status().await?;
+        if status.due != Due::Import {
+            return Ok(status);
         }
         let (etcd, context) = (self.etcd()?, self.context());
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
         survey.may_import(context.tuning.refused_units, stale)?;
-        let existing = match import::state(&self.database).await? {
-            Some(ImportState { phase: ImportPhase::Copying, .. }) => ExistingRows::Dropped,
-            _ => ExistingRows::Refused,
-        };
-        let report = import::copy(&etcd, &context, fence, &survey, existing).await?;
-        let counts = report.total();
+        let has_begun = status.state.is_some_and(|state| state.phase == ImportPhase::Copying);
+        let existing = if has_begun { ExistingRows::Dropped } else { ExistingRows::Refused };
+        let state = import::copy(&etcd, &context, fence, &survey, existing).await?;
+        let counts = state.report.total();
         tracing::info!(
             name: "import.copied",
             seen = counts.seen, imported = counts.imported, expired = counts.expired,
             quarantined = counts.quarantined, foreign = counts.foreign, "the records of etcd are in the database"
         );
-        Ok(Some(report))
+        Ok(ImportStatus { due: Due::Unmarked { served: false }, state: Some(state) })
     }
 
     /// Marks the store of etcd as imported, if that is still to be done. Returns the import that could not be marked because
@@ -70,8 +77,12 @@ impl Prepared {
     ///
     /// # Errors
     /// The store has changed since it was imported, and no client was served from the database yet.
-    pub(super) async fn mark_import(&self, fence: &Fence) -> Result<Option<ImportState>, StartupError> {
-        let served = match self.import_due().await? {
+    pub(super) async fn mark_import(
+        &self,
+        fence: &Fence,
+        status: ImportStatus,
+    ) -> Result<Option<ImportState>, StartupError> {
+        let served = match status.due {
             Due::Unmarked { served } => served,
             Due::NotIntoThis => {
                 tracing::warn!(
@@ -82,7 +93,7 @@ impl Prepared {
             }
             Due::Nothing | Due::Import | Due::Interrupted => return Ok(None),
         };
-        let Some(state) = import::state(&self.database).await? else { return Ok(None) };
+        let Some(state) = status.state else { return Ok(None) };
         self.progress.enter("mark", "setting the version in etcd, so that an older BBS ends", None);
         let fault = match self.try_to_mark(fence, &state, served).await {
             Ok(()) => return Ok(None),
@@ -141,11 +152,12 @@ impl Prepared {
     /// # Errors
     /// It was imported to, or is in use.
     pub async fn may_import(&self) -> Result<(), StartupError> {
-        match self.import_due().await? {
+        let ImportStatus { due, state } = self.import_status().await?;
+        match due {
             Due::Import | Due::Unmarked { served: false } => self.check_keys().await,
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),
-            Due::Nothing | Due::Unmarked { served: true } => match import::state(&self.database).await? {
+            Due::Nothing | Due::Unmarked { served: true } => match state {
                 Some(ImportState { report, .. }) => Err(ImportError::Done { report: Box::new(report) }.into()),
                 None => Err(ImportError::NotConfigured.into()),
             },
@@ -157,16 +169,12 @@ impl Prepared {
     /// # Errors
     /// As [`import_if_due`](Self::import_if_due), of the migration, and of the mark.
     pub async fn import_from_etcd(&self, fence: &Fence, stale: bool) -> Result<ImportReport, StartupError> {
-        let report = self.import_if_due(fence, stale).await?;
+        let ImportStatus { due, state } = self.import_if_due(fence, stale).await?;
         self.bring_to(fence, self.intent()).await?;
-        if let Due::Unmarked { served } = self.import_due().await?
-            && let Some(state) = import::state(&self.database).await?
-        {
+        let state = state.ok_or(ImportError::NotConfigured)?;
+        if let Due::Unmarked { served } = due {
             self.try_to_mark(fence, &state, served).await?;
         }
-        match (report, import::state(&self.database).await?) {
-            (Some(report), _) | (None, Some(ImportState { report, .. })) => Ok(report),
-            (None, None) => Err(ImportError::NotConfigured.into()),
-        }
+        Ok(state.report)
     }
 }

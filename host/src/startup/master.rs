@@ -127,9 +127,9 @@ async fn work_and_serve(
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
     let (report, began) = (MetricsReporter::new(prepared, front), Instant::now());
-    prepared.import_if_due(fence, false).await?;
+    let import = prepared.import_if_due(fence, false).await?;
     // What was imported is served, and a mark in etcd ends the older BBS, once the migration has succeeded.
-    let is_new = prepared.import_due().await? == Due::Unmarked { served: false };
+    let is_new = import.due == Due::Unmarked { served: false };
     let started = match prepared.config.migration.mode {
         MigrationMode::Online if !is_new => prepared.begin_to(fence).await,
         _ => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
@@ -152,7 +152,7 @@ async fn work_and_serve(
         }
         Err(fault) => return Err(fault),
     };
-    let unmarked = prepared.mark_import(fence).await?;
+    let unmarked = prepared.mark_import(fence, import).await?;
     let store = match &online {
         None => {
             let stays = prepared.stays_at(data_version);

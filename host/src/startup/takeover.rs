@@ -45,7 +45,7 @@ impl Prepared {
     /// [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
-        match self.import_due().await? {
+        match self.import_status().await?.due {
             Due::Import => return Err(ImportError::Due.into()),
             Due::Interrupted => return Err(ImportError::Unfinished.into()),
             Due::Nothing | Due::NotIntoThis | Due::Unmarked { .. } => {}
