@@ -73,9 +73,7 @@ pub struct JsonError {
 /// # Errors
 /// If it is not valid JSON, or nests deeper than 128 levels.
 pub fn parse(text: &[u8]) -> Result<JsonValue, JsonError> {
-    let mut scanner = Scanner::new(text);
-    let value = read_value(&mut scanner, 0);
-    value.and_then(|value| scanner.end().map(|()| value)).map_err(|Malformed { at }| {
+    bbs_go_json::read(text, |scanner| read_value(scanner, 0)).map_err(|Malformed { at }| {
         let before = &text[..at];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
