@@ -4,7 +4,7 @@
 //! call, and memory; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CLIENTS`: concurrent calls (32)
 //! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
 //! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: the client's TLS files for it

@@ -7,7 +7,7 @@
 //! - `BBS_BENCH_OTHER_MODULES`: its folder of modules
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs, each with one instance (20000)
 //! - `BBS_BENCH_ROUNDS`: slices of each kind of call (20)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CLIENTS`: concurrent calls (32)
 //! - `TMPDIR`: the folder of the databases
 

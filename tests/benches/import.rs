@@ -2,7 +2,7 @@
 //! the host, and how much of the time etcd alone takes for its answers. Asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000); a tenth of it is imported, too, so that memory can be compared
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `TMPDIR`: the folder of etcd and the databases
 
 #![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]

@@ -58,7 +58,7 @@ async fn main() {
         "{rows} rows a table; a call every {} ms, in microseconds at the median, p99 and most",
         CALL_EVERY.as_millis()
     );
-    for kind in [Kind::Sqlite, Kind::Postgres, Kind::Mysql] {
+    for kind in [Kind::Sqlite, Kind::Postgres, Kind::Mariadb] {
         measure(kind, rows).await;
     }
 }

@@ -3,7 +3,7 @@
 //! nothing about time, because timed assertions are unreliable. Writes plots to `target/bench`.
 //!
 //! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_PARTS`: of `table,records,chain,definitions,upward`, by default all but the last; `definitions` fills the
 //!   ids of definitions, with an instance of each desired LRP; `upward` doubles the rows until the disk or [`PATIENCE`] is
 //!   exhausted

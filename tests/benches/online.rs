@@ -3,7 +3,7 @@
 //! acknowledged writes; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs (200,000)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CALLS`: calls per second (250)
 //! - `BBS_BENCH_RUNS`: runs on each database, with a summary if there are several (1)
 //! - `TMPDIR`: the folder of the databases

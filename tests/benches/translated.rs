@@ -3,7 +3,7 @@
 //! latencies, rates, memory and ratios; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: number of desired LRPs, each with one instance (`20000`)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CLIENTS`: concurrent calls for rates (32)
 //! - `BBS_BENCH_ROUNDS`: interleaved rounds (9)
 //! - `BBS_BENCH_SUBSCRIBERS`: subscribers of a stream (20)

@@ -5,7 +5,7 @@
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs (250)
 //! - `BBS_BENCH_INSTANCES`: of each of them (8)
 //! - `BBS_BENCH_CELLS`: the number of cells (100)
-//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mysql`
+//! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_IN_FLIGHT`: `update_max_in_flight` (`10%`)
 //! - `TMPDIR`: the folder of the databases
 

@@ -1,122 +1,28 @@
-//! A database for one test, on any of the three engines. Owns its name and its removal; the content is the test's.
+//! A database for one test, on any of the engines. Owns its name and its removal; the content is the test's.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bbs::testing::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
-use super::engine::{Engine, PASSWORD, USER};
-use super::mariadb::MARIADB;
-use super::postgres::POSTGRES;
+use super::engine::{PASSWORD, USER};
 
+mod kind;
 mod lock_waits;
+
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use super::on_each::{on_each_database, on_each_server};
+pub use kind::Kind;
 
 /// Environment variable for a test process: after how many seconds the server ends an idle transaction.
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
 /// Size of a connection pool. Many tests share a server, which accepts 400 connections.
 const CONNECTIONS: u32 = 20;
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
-    #[default]
-    Sqlite,
-    Postgres,
-    Mysql,
-}
-
-/// Generates three tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres` and `name::mysql`.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
-macro_rules! on_each_database {
-    ($name:ident) => {
-        mod $name {
-            use crate::harness::database::Kind;
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn sqlite() {
-                super::$name(Kind::Sqlite).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                super::$name(Kind::Postgres).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn mysql() {
-                super::$name(Kind::Mysql).await;
-            }
-        }
-    };
-}
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
-pub(crate) use on_each_database;
-
-/// Generates two tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres` and `name::mysql`.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
-macro_rules! on_each_server {
-    ($name:ident) => {
-        mod $name {
-            use crate::harness::database::Kind;
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn postgres() {
-                super::$name(Kind::Postgres).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn mysql() {
-                super::$name(Kind::Mysql).await;
-            }
-        }
-    };
-}
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
-pub(crate) use on_each_server;
-
-impl Kind {
-    /// The name as in the configuration's `database_driver`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "sqlite",
-            Self::Postgres => "postgres",
-            Self::Mysql => "mysql",
-        }
-    }
-
-    /// The server that all tests of this process share. Started on first use.
-    pub fn engine(self) -> &'static Engine {
-        static POSTGRES_ENGINE: OnceLock<Engine> = OnceLock::new();
-        static MARIADB_ENGINE: OnceLock<Engine> = OnceLock::new();
-        match self {
-            Self::Sqlite => panic!("SQLite has no server"),
-            Self::Postgres => POSTGRES_ENGINE.get_or_init(|| Engine::start(&POSTGRES, &[])),
-            Self::Mysql => MARIADB_ENGINE.get_or_init(|| Engine::start(&MARIADB, &[])),
-        }
-    }
-
-    /// The database from which others are created and dropped; MariaDB needs none.
-    fn administrative(self) -> &'static str {
-        if self == Self::Postgres { "postgres" } else { "" }
-    }
-
-    /// A server for one test, which may crash it.
-    pub fn own_engine(self) -> Engine {
-        self.own_engine_with(&[])
-    }
-
-    pub fn own_engine_with(self, arguments: &[&str]) -> Engine {
-        match self {
-            Self::Sqlite => panic!("SQLite has no server"),
-            Self::Postgres => Engine::start(&POSTGRES, arguments),
-            Self::Mysql => Engine::start(&MARIADB, arguments),
-        }
-    }
-}
 
 /// A shared handle: the database is dropped with the last clone.
 #[derive(Clone)]
@@ -150,7 +56,7 @@ enum Location {
 }
 
 impl TestDatabase {
-    /// Creates an empty database. PostgreSQL and MariaDB databases are on the server shared by all tests of this process.
+    /// Creates an empty database. All but SQLite's are on the server that all tests of this process share.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
@@ -162,7 +68,7 @@ impl TestDatabase {
                 let reused = emptied().pop();
                 Self::server(kind, address, reused.unwrap_or_else(|| created(kind, address)), Owner::UsForReuse)
             }
-            Kind::Mysql => Self::on(kind, kind.engine().address()),
+            Kind::Mariadb | Kind::Mysql => Self::on(kind, kind.engine().address()),
         }
     }
 
@@ -202,14 +108,12 @@ impl TestDatabase {
                 std::fs::copy(path, copy.path()).expect("the database can be copied");
                 copy
             }
-            Location::Server { address, name, .. } => match self.kind {
-                Kind::Mysql => copy_tables(*address, name),
-                _ => {
-                    let copy = new_name();
-                    administer(self.kind, *address, vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")]);
-                    Self::server(self.kind, *address, copy, Owner::Us)
-                }
-            },
+            Location::Server { address, name, .. } if self.kind == Kind::Postgres => {
+                let copy = new_name();
+                administer(self.kind, *address, vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")]);
+                Self::server(self.kind, *address, copy, Owner::Us)
+            }
+            Location::Server { address, name, .. } => copy_tables(self.kind, *address, name),
         }
     }
 
@@ -233,7 +137,7 @@ impl TestDatabase {
         match &*self.location {
             Location::File { path, .. } => Address::Sqlite(path.clone()),
             Location::Server { address, name, .. } => Address::Server(Box::new(Server {
-                dialect: if self.kind == Kind::Mysql { Dialect::Mysql } else { Dialect::Postgres },
+                dialect: self.kind.dialect(),
                 host: address.ip().to_string(),
                 port: address.port(),
                 socket: None,
@@ -252,14 +156,14 @@ impl TestDatabase {
 
     /// The configuration keys that name this database, as in Diego's `bbs.json`.
     pub fn configuration(&self) -> serde_json::Value {
-        json!({ "database_driver": self.kind.name(), "database_connection_string": self.connection_string() })
+        json!({ "database_driver": self.kind.driver(), "database_connection_string": self.connection_string() })
     }
 
     /// The properties of a BOSH job that name this database, which must be on a server.
     pub fn properties(&self) -> serde_json::Value {
         let Location::Server { address, name, .. } = &*self.location else { panic!("BOSH deploys no file") };
         json!({
-            "db_driver": self.kind.name(),
+            "db_driver": self.kind.driver(),
             "db_host": address.ip().to_string(),
             "db_port": address.port(),
             "db_schema": name,
@@ -271,8 +175,8 @@ impl TestDatabase {
     fn connection_string(&self) -> String {
         match &*self.location {
             Location::File { path, .. } => path.display().to_string(),
-            Location::Server { address, name, .. } => match self.kind {
-                Kind::Mysql => format!("{USER}:{PASSWORD}@tcp({address})/{name}"),
+            Location::Server { address, name, .. } => match self.kind.dialect() {
+                Dialect::Mysql => format!("{USER}:{PASSWORD}@tcp({address})/{name}"),
                 _ => format!("postgres://{USER}:{PASSWORD}@{address}/{name}"),
             },
         }
@@ -281,21 +185,18 @@ impl TestDatabase {
     /// Encodes the address of this database for another process of the same test; [`Self::from_word`] decodes it.
     pub fn to_word(&self) -> String {
         match &*self.location {
-            Location::File { path, .. } => format!("sqlite,{}", path.display()),
-            Location::Server { address, name, .. } => match self.kind {
-                Kind::Mysql => format!("mysql,{address},{name}"),
-                _ => format!("postgres,{address},{name}"),
-            },
+            Location::File { path, .. } => format!("{},{}", self.kind.name(), path.display()),
+            Location::Server { address, name, .. } => format!("{},{address},{name}", self.kind.name()),
         }
     }
 
     pub fn from_word(word: &str) -> Self {
-        let (kind, location) = word.split_once(',').expect("the word names a kind");
-        if kind == "sqlite" {
+        let (kind, location) = word.split_once(',').expect("the word begins with a kind");
+        let kind = Kind::named(kind).expect("a kind of database");
+        if kind == Kind::Sqlite {
             return Self::at(location.as_ref());
         }
         let (address, name) = location.split_once(',').expect("the word names a server and a database");
-        let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
         let address = address.parse().expect("an address");
         Self::server(kind, address, name.to_owned(), Owner::Other { _kept: None })
     }
@@ -374,7 +275,7 @@ fn try_administer(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let mut found = Vec::new();
-            if kind == Kind::Mysql {
+            if kind.dialect() == Dialect::Mysql {
                 let mut connection = MySqlConnection::connect(&format!("mysql://{path}")).await?;
                 for statement in statements {
                     let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
@@ -393,17 +294,17 @@ fn try_administer(
     std::thread::spawn(work).join().expect("the statements run or fail")
 }
 
-/// Copies a database table by table, with keys, indexes and rows: MariaDB has no `CREATE DATABASE ... TEMPLATE`.
-fn copy_tables(address: SocketAddr, from: &str) -> TestDatabase {
-    let copy = TestDatabase::on(Kind::Mysql, address);
+/// Copies a database table by table, with keys, indexes and rows: MariaDB and MySQL have no `CREATE DATABASE ... TEMPLATE`.
+fn copy_tables(kind: Kind, address: SocketAddr, from: &str) -> TestDatabase {
+    let copy = TestDatabase::on(kind, address);
     let to = copy.name();
     let tables = format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{from}'");
     let mut statements = Vec::new();
-    for table in administer(Kind::Mysql, address, vec![tables]) {
+    for table in administer(kind, address, vec![tables]) {
         statements.push(format!("CREATE TABLE {to}.{table} LIKE {from}.{table}"));
         statements.push(format!("INSERT INTO {to}.{table} SELECT * FROM {from}.{table}"));
     }
-    administer(Kind::Mysql, address, statements);
+    administer(kind, address, statements);
     copy
 }
 

@@ -1,5 +1,6 @@
-//! Servers that the tests start: real PostgreSQL and MariaDB, an OCI registry and etcd, each with its data in a temporary folder,
-//! on a free port of the loopback interface. Owns their start, crash and end; touches no server that it did not start.
+//! Servers that the tests start: real PostgreSQL, MariaDB and MySQL, an OCI registry and etcd, each with its data in a
+//! temporary folder, on a free port of the loopback interface. Owns their start, crash and end; touches no server that it
+//! did not start.
 //!
 //! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
 //! a pipe whose other end only the test process holds: when the pipe closes, the shell kills the server and removes the
@@ -47,8 +48,13 @@ wait "$server"
 "#;
 
 /// The sources of the recipes: a template is initialised again after a change.
-const SOURCES: [&str; 4] =
-    [include_str!("postgres.rs"), include_str!("mariadb.rs"), include_str!("registry.rs"), include_str!("etcd.rs")];
+const SOURCES: [&str; 5] = [
+    include_str!("postgres.rs"),
+    include_str!("mariadb.rs"),
+    include_str!("mysql.rs"),
+    include_str!("registry.rs"),
+    include_str!("etcd.rs"),
+];
 
 /// Sets the user that a command runs as.
 pub type AsUser<'a> = &'a dyn Fn(&mut Command);

@@ -94,9 +94,9 @@ const TABLES_SQL: &str = "
 /// Diego rewrites its statements for PostgreSQL, where its migration of `rootfs` also drops the default. SQLite accepts
 /// both dialects' types.
 fn tables_sql(kind: Kind) -> String {
-    match kind {
-        Kind::Sqlite | Kind::Mysql => TABLES_SQL.to_owned(),
-        Kind::Postgres => TABLES_SQL
+    match kind.dialect() {
+        Dialect::Sqlite | Dialect::Mysql => TABLES_SQL.to_owned(),
+        Dialect::Postgres => TABLES_SQL
             .replace("MEDIUMTEXT", "TEXT")
             .replace("LONGTEXT", "TEXT")
             .replace("rootfs VARCHAR(1024) NOT NULL DEFAULT ''", "rootfs VARCHAR(1024) NOT NULL"),
@@ -136,7 +136,7 @@ pub async fn multiply(database: &Database, table: &str, columns: &[&str], rows: 
     let guid = match database.dialect() {
         Dialect::Sqlite => "lower(hex(randomblob(16)))",
         Dialect::Postgres => "md5(random()::text || clock_timestamp()::text || process_guid)",
-        Dialect::Mysql => "MD5(CONCAT(RAND(), UUID(), process_guid))",
+        Dialect::Mysql => "LEFT(SHA2(CONCAT(RAND(), UUID(), process_guid), 256), 32)",
     };
     let columns = columns.join(", ");
     let mut filled = texts(database, &format!("SELECT process_guid FROM {table}")).await.len() as u64;

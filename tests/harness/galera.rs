@@ -68,7 +68,7 @@ impl Cluster {
 
     /// Creates an empty database.
     pub fn database(&self) -> TestDatabase {
-        TestDatabase::on(Kind::Mysql, self.node(0))
+        TestDatabase::on(Kind::Mariadb, self.node(0))
     }
 
     /// Kills a node and waits until the others form a cluster of two.
@@ -117,7 +117,7 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
         &options,
         cluster,
     ];
-    Kind::Mysql.own_engine_with(&arguments)
+    Kind::Mariadb.own_engine_with(&arguments)
 }
 
 /// Whether a node is synchronised in a cluster of `size` nodes.

@@ -18,9 +18,10 @@ use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
 
 use super::database::TestDatabase;
+use super::on_each::TestFuture;
 use super::server::Server;
 use super::stored::Stored;
-use super::{fixture, modules};
+use super::{fixture, modules, on_each};
 
 /// The newest version of the default catalog.
 pub const NEWEST: u64 = 1_795_000_010;
@@ -48,15 +49,23 @@ tokio::task_local! {
     static SCOPE: LayoutScope;
 }
 
-/// Generates nine tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
-/// `name::migrating` for each database. For tests that use the API and do not read the tables of desired LRPs.
+/// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
+/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests that use the API and do not
+/// read the tables of desired LRPs.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
     ($name:ident) => {
         mod $name {
-            use crate::harness::layouts::{Layout, each};
+            use crate::harness::database::Kind;
+            use crate::harness::layouts::{Layout, each, run_test};
 
             each!($name, Layout::Native);
+
+            #[test]
+            #[ignore = "needs a MySQL server: tests/run fetches one"]
+            fn mysql() {
+                run_test(Layout::Native, Box::pin($name(Kind::Mysql)));
+            }
 
             mod split {
                 use crate::harness::layouts::{Layout, each};
@@ -84,24 +93,29 @@ pub(crate) use on_each_layout;
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! each {
     ($name:ident, $layout:expr) => {
-        #[tokio::test(flavor = "multi_thread")]
-        async fn sqlite() {
-            crate::harness::layouts::run($layout, $name(crate::harness::database::Kind::Sqlite)).await;
+        #[test]
+        fn sqlite() {
+            crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Sqlite)));
         }
 
-        #[tokio::test(flavor = "multi_thread")]
-        async fn postgres() {
-            crate::harness::layouts::run($layout, $name(crate::harness::database::Kind::Postgres)).await;
+        #[test]
+        fn postgres() {
+            crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Postgres)));
         }
 
-        #[tokio::test(flavor = "multi_thread")]
-        async fn mysql() {
-            crate::harness::layouts::run($layout, $name(crate::harness::database::Kind::Mysql)).await;
+        #[test]
+        fn mariadb() {
+            crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Mariadb)));
         }
     };
 }
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use each;
+
+/// Runs a generated test with [`run`] on a runtime of its own.
+pub fn run_test(layout: Layout, test: TestFuture) {
+    on_each::run(Box::pin(run(layout, test)));
+}
 
 /// Runs a test whose servers, if started in its own task, have this layout. Then completes their migrations.
 pub async fn run(layout: Layout, test: impl Future<Output = ()>) {

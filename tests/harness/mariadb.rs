@@ -50,6 +50,11 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
     as_user(&mut install);
     output_of(&mut install);
+    write_users(folder);
+}
+
+/// Writes the statements that the server runs at its start.
+pub(super) fn write_users(folder: &Path) {
     let users = format!(
         "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
          GRANT ALL ON `test\\_%`.* TO '{USER}'@'%';\n\
@@ -60,24 +65,26 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
 }
 
 fn command(folder: &Path, port: u16) -> Vec<OsString> {
-    let at = |option: &str, path: PathBuf| format!("--{option}={}", path.display());
     let mut words = vec![find("mariadbd").into(), "--no-defaults".into(), format!("--port={port}").into()];
     words.extend(SETTINGS.map(OsString::from));
-    words.extend(
-        [
-            at("datadir", folder.join("data")),
-            at("init-file", folder.join("data/users.sql")),
-            at("socket", folder.join("socket")),
-            at("pid-file", folder.join("pid")),
-            at("tmpdir", folder.to_owned()),
-        ]
-        .map(OsString::from),
-    );
+    words.extend(places(folder));
     words
 }
 
+/// The arguments with a server's files and folders.
+pub(super) fn places(folder: &Path) -> [OsString; 5] {
+    let at = |option: &str, path: PathBuf| format!("--{option}={}", path.display()).into();
+    [
+        at("datadir", folder.join("data")),
+        at("init-file", folder.join("data/users.sql")),
+        at("socket", folder.join("socket")),
+        at("pid-file", folder.join("pid")),
+        at("tmpdir", folder.to_owned()),
+    ]
+}
+
 /// A server that accepts logins sends its greeting first.
-fn ready(stream: &mut TcpStream) -> io::Result<bool> {
+pub(super) fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let mut greeting = [0; 5];
     stream.read_exact(&mut greeting)?;
     // After the packet's length and number: the protocol version, 10 in a greeting and 255 in an error.

@@ -35,7 +35,7 @@ on_each_layout!(random_calls_keep_the_store_consistent_and_convergence_settles_i
 async fn random_calls_keep_the_store_consistent_and_convergence_settles_it(kind: Kind) {
     let (runs, calls) = match kind {
         Kind::Sqlite => (6, 150),
-        Kind::Postgres | Kind::Mysql => (2, 80),
+        Kind::Postgres | Kind::Mariadb | Kind::Mysql => (2, 80),
     };
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let first = number("BBS_CONSISTENCY_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));

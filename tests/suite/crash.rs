@@ -5,6 +5,7 @@ mod online;
 
 use std::process::Command;
 
+use bbs::testing::database::Dialect;
 use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
@@ -114,7 +115,7 @@ async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 
-/// The crash points of a migration on this database: only MySQL renames tables outside of the version's transaction.
+/// The crash points of a migration on this database: only MariaDB and MySQL rename tables outside of the version's transaction.
 pub(super) fn points(kind: Kind) -> impl Iterator<Item = &'static str> {
-    POINTS.into_iter().filter(move |point| kind == Kind::Mysql || *point != AFTER_RENAMING)
+    POINTS.into_iter().filter(move |point| kind.dialect() == Dialect::Mysql || *point != AFTER_RENAMING)
 }

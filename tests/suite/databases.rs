@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bbs::testing::database::sql;
+use bbs::testing::database::{Dialect, sql};
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tracing_subscriber::layer::SubscriberExt;
@@ -19,7 +19,7 @@ const TASK: &str = "BBS_TEST_SERVER";
 /// Runs a statement on a new connection. Returns the first column of its rows.
 async fn query(database: &TestDatabase, address: std::net::SocketAddr, statement: &str) -> sqlx::Result<Vec<String>> {
     let (name, statement) = (database.name(), AssertSqlSafe(statement.to_owned()));
-    if database.kind == Kind::Mysql {
+    if database.kind.dialect() == Dialect::Mysql {
         let mut connection = MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/{name}")).await?;
         let rows = sqlx::raw_sql(statement).fetch_all(&mut connection).await?;
         return Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect());
@@ -60,7 +60,8 @@ async fn text_comparison_follows_the_engines_collation(kind: Kind) {
     query(&database, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
     query(&database, address, "INSERT INTO t VALUES ('B'), ('a')").await.unwrap();
     assert_eq!(query(&database, address, "SELECT a FROM t ORDER BY a").await.unwrap(), ["a", "B"]);
-    assert_eq!(query(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), kind == Kind::Mysql);
+    let ignores_case = kind.dialect() == Dialect::Mysql;
+    assert_eq!(query(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), ignores_case);
 }
 
 on_each_server!(proxy_can_be_cut_and_restored);
@@ -81,7 +82,7 @@ async fn proxy_can_be_cut_and_restored(kind: Kind) {
 #[ignore = "a child process of another test, which sets its task in the environment"]
 fn process() {
     let Ok(kind) = std::env::var(TASK) else { return };
-    let kind = if kind == "mysql" { Kind::Mysql } else { Kind::Postgres };
+    let kind = Kind::named(&kind).expect("a kind of database");
     println!("\naddress {}", kind.engine().address());
     loop {
         std::thread::park();
@@ -92,7 +93,7 @@ fn process() {
 #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 fn server_ends_when_its_test_process_is_killed() {
     use std::io::{BufRead, BufReader};
-    for kind in ["postgres", "mysql"] {
+    for kind in ["postgres", "mariadb"] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "databases::process", "--ignored", "--nocapture"]);
         command.env(TASK, kind).stdout(Stdio::piped());

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bbs::testing::database::{Database, Transaction, sql};
+use bbs::testing::database::{Database, Dialect, Transaction, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{Context, Intent};
@@ -234,7 +234,7 @@ async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
         };
         let reply = server.call("/v1/desired_lrp/update", &annotated("gUID-1A")).await;
         let is_known = reply.message::<proto::DesiredLrpLifecycleResponse>().error.is_none();
-        assert_eq!(is_known, kind == Kind::Mysql);
+        assert_eq!(is_known, kind.dialect() == Dialect::Mysql);
         assert_eq!(get(&server, "Guid-1a").await.annotation == b"again", is_known);
         // The dual write has to find the unit and its residue under the record's own guid.
         let claim = proto::ClaimActualLrpRequest {

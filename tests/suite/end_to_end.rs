@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use bbs::testing::database::sql;
+use bbs::testing::database::{Dialect, sql};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -156,10 +156,10 @@ async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
     // Another session holds a write lock: the host has to wait before it can migrate.
     let other = installation.database.open().await;
     let mut writing = other.write().await.unwrap();
-    match kind {
-        Kind::Sqlite => {}
-        Kind::Postgres => drop(writing.execute(sql("LOCK TABLE configurations")).await.unwrap()),
-        Kind::Mysql => drop(writing.execute(sql("LOCK TABLES configurations WRITE")).await.unwrap()),
+    match kind.dialect() {
+        Dialect::Sqlite => {}
+        Dialect::Postgres => drop(writing.execute(sql("LOCK TABLE configurations")).await.unwrap()),
+        Dialect::Mysql => drop(writing.execute(sql("LOCK TABLES configurations WRITE")).await.unwrap()),
     }
 
     let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::database::sql;
+use bbs::testing::database::{Dialect, sql};
 use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
 use bbs::testing::layout::manifest::{Direction, Manifest};
 use bbs::testing::lens::transform::{Transform, TransformError};
@@ -145,8 +145,8 @@ pub(super) fn signal(name: &str, process: &Child) {
 on_each_server!(lock_of_another_session_only_delays_a_migration);
 /// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock timeout of 1 s.
 async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
-    let server = match kind {
-        Kind::Mysql => kind.own_engine_with(&["--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1"]),
+    let server = match kind.dialect() {
+        Dialect::Mysql => kind.own_engine_with(&["--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1"]),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let start = TestDatabase::on(kind, server.address());
@@ -234,7 +234,7 @@ struct Disk {
 
 /// Maximum file size: large enough for a segment of PostgreSQL's write-ahead log, too small for a copied table.
 const LARGEST_FILE: u64 = 1 << 20;
-/// MariaDB settings for all tables in one file of limited size.
+/// Settings of MariaDB and MySQL for all tables in one file of limited size.
 const SMALLER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:96M";
 const LARGER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:512M";
 
@@ -243,7 +243,7 @@ impl Disk {
         let server = match kind {
             Kind::Sqlite => None,
             Kind::Postgres => Some(kind.own_engine_with(&["-c", "autovacuum=off"])),
-            Kind::Mysql => {
+            Kind::Mariadb | Kind::Mysql => {
                 let one_file =
                     ["--innodb-file-per-table=OFF", "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"];
                 Some(kind.own_engine_with(&one_file))
@@ -267,7 +267,7 @@ impl Disk {
                 server.restart();
                 server.restart_with_largest_file(LARGEST_FILE);
             }
-            Kind::Mysql => {
+            Kind::Mariadb | Kind::Mysql => {
                 self.server.as_ref().unwrap().restart_with(&[SMALLER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)").await;
@@ -291,7 +291,7 @@ impl Disk {
         match self.kind {
             Kind::Sqlite => {}
             Kind::Postgres => self.server.as_ref().unwrap().restart(),
-            Kind::Mysql => {
+            Kind::Mariadb | Kind::Mysql => {
                 self.server.as_ref().unwrap().restart_with(&[LARGER_DISK]);
                 let opened = database.open().await;
                 execute(&opened, "DROP TABLE ballast").await;

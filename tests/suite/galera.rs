@@ -27,7 +27,7 @@ const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed:
 
 /// The rows after an uninterrupted migration on a single server.
 async fn undisturbed(direction: &str, version: u64) -> Rows {
-    let database = TestDatabase::new(Kind::Mysql);
+    let database = TestDatabase::new(Kind::Mariadb);
     fixture::write_to(&database).await;
     assert!(!run("down", OLDEST, &database, None));
     if direction == "up" {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bbs::testing::database::{Transaction, sql};
+use bbs::testing::database::{Dialect, Transaction, sql};
 use bbs_proto::models as proto;
 use tokio::sync::watch;
 
@@ -126,8 +126,8 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
 on_each_server!(lock_on_residue_delays_only_the_clean_up);
 /// The clean-up retries after a lock timeout; calls do not wait for it.
 async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
-    let server = match kind {
-        Kind::Mysql => kind.own_engine_with(&["--innodb-lock-wait-timeout=1"]),
+    let server = match kind.dialect() {
+        Dialect::Mysql => kind.own_engine_with(&["--innodb-lock-wait-timeout=1"]),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use bbs::testing::database::Dialect;
 use bbs::testing::layout::schema::Sealing;
 use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
@@ -124,9 +125,9 @@ async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
         execute(&opened, &format!("UPDATE tasks SET domain = '{domain}' WHERE guid = '{guid}'")).await;
     }
     opened.close().await;
-    let flaws = match kind {
-        Kind::Postgres => vec![(&guids[0], "has a NUL character"), (&guids[1], "longer than the column holds")],
-        Kind::Mysql | Kind::Sqlite => vec![(&guids[1], "longer than the column holds")],
+    let flaws = match kind.dialect() {
+        Dialect::Postgres => vec![(&guids[0], "has a NUL character"), (&guids[1], "longer than the column holds")],
+        Dialect::Mysql | Dialect::Sqlite => vec![(&guids[1], "longer than the column holds")],
     };
     let checked = installation.run(&["migrate", "plan", "--check"]);
     assert_eq!(checked.status.code(), Some(1));

@@ -27,6 +27,12 @@ const MARIADB: &[&str] = &[
     "--innodb-buffer-pool-size=512M",
     "--innodb-log-file-size=512M",
 ];
+const MYSQL: &[&str] = &[
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-doublewrite=ON",
+    "--innodb-buffer-pool-size=512M",
+    "--innodb-redo-log-capacity=512M",
+];
 
 /// The migrations of the default catalog, and the modules that are measured.
 pub struct BenchCatalog {
@@ -81,10 +87,11 @@ impl Transform for Renumbered {
 
 /// The databases named by `BBS_BENCH_DATABASES`.
 pub fn kinds() -> Vec<Kind> {
-    let names = std::env::var("BBS_BENCH_DATABASES").unwrap_or_else(|_| "sqlite,postgres,mysql".to_owned());
+    let names = std::env::var("BBS_BENCH_DATABASES").unwrap_or_else(|_| "sqlite,postgres,mariadb".to_owned());
     let kind = |name: &str| {
-        let known = [Kind::Sqlite, Kind::Postgres, Kind::Mysql].into_iter().find(|kind| kind.name() == name);
-        known.unwrap_or_else(|| panic!("BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres and mysql"))
+        Kind::named(name).unwrap_or_else(|| {
+            panic!("BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres, mariadb and mysql")
+        })
     };
     names.split(',').map(kind).collect()
 }
@@ -100,7 +107,8 @@ impl BenchServer {
         let engine = match kind {
             Kind::Sqlite => None,
             Kind::Postgres => Some(kind.own_engine_with(POSTGRES)),
-            Kind::Mysql => Some(kind.own_engine_with(MARIADB)),
+            Kind::Mariadb => Some(kind.own_engine_with(MARIADB)),
+            Kind::Mysql => Some(kind.own_engine_with(MYSQL)),
         };
         Self { kind, engine }
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bbs::testing::database::Dialect;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
 use super::super::engine::{PASSWORD, USER};
@@ -34,7 +35,7 @@ const TRANSACTIONS_CACHED: Duration = Duration::from_millis(100);
 
 /// The number of sessions of a database that wait for a lock.
 async fn waiting_sessions(kind: Kind, address: SocketAddr, name: &str) -> Result<i64, sqlx::Error> {
-    if kind == Kind::Mysql {
+    if kind.dialect() == Dialect::Mysql {
         let query = format!(
             "SELECT (SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
              ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND p.db = '{name}') \

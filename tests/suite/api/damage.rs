@@ -108,12 +108,14 @@ async fn text_that_is_not_utf8_is_returned_unchanged() {
 on_each_database!(unreadable_instances_and_tasks_are_left_out_of_lists);
 async fn unreadable_instances_and_tasks_are_left_out_of_lists(kind: Kind) {
     let server = Server::with_fixture(kind).await;
-    server.sql("UPDATE actual_lrps SET net_info = '02AAAA' WHERE process_guid = (SELECT min(process_guid) FROM actual_lrps)").await;
+    let guid = server.texts("SELECT min(process_guid) FROM actual_lrps").await.remove(0);
+    server.sql(&format!("UPDATE actual_lrps SET net_info = '02AAAA' WHERE process_guid = '{guid}'")).await;
     let damaged: u64 =
         server.texts("SELECT count(*) FROM actual_lrps WHERE net_info = '02AAAA'").await[0].parse().unwrap();
     let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
     assert_eq!((found.error, found.actual_lrps.len() as u64), (None, 665 - damaged));
-    server.sql("UPDATE tasks SET task_definition = '' WHERE guid = (SELECT max(guid) FROM tasks)").await;
+    let guid = server.texts("SELECT max(guid) FROM tasks").await.remove(0);
+    server.sql(&format!("UPDATE tasks SET task_definition = '' WHERE guid = '{guid}'")).await;
     let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
     assert_eq!((found.error, found.tasks.len()), (None, 59));
     let task_guid = server.texts("SELECT max(guid) FROM tasks").await[0].clone().into_bytes();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
-use bbs::testing::database::sql;
+use bbs::testing::database::{Dialect, sql};
 use bbs::testing::layout::schema::Sealing;
 
 use crate::api::actual_lrps::{instance, net_info};
@@ -77,7 +77,7 @@ async fn instances_whose_guids_the_database_treats_as_equal_migrate(kind: Kind) 
         begin(&host, guid, index).await;
     }
     let (before, of_case_a) = (instances(&host, ANY).await, instances(&host, "CaseA").await.len());
-    assert_eq!((before.len(), of_case_a), (GUIDS.len(), if kind == Kind::Mysql { 3 } else { 0 }));
+    assert_eq!((before.len(), of_case_a), (GUIDS.len(), if kind.dialect() == Dialect::Mysql { 3 } else { 0 }));
     assert!(host.terminate().success());
 
     for to in [EARLY, EARLIEST] {
@@ -175,7 +175,7 @@ async fn lists(host: &Host) -> [Vec<String>; 4] {
 async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
     // A server ends a transaction that is idle for half of this, as one is while a translator has a large page.
     let long = |installation: Installation| installation.set("lock_ttl", "60s");
-    let installation = long(Installation::new(&modules::modules(), Kind::Mysql));
+    let installation = long(Installation::new(&modules::modules(), Kind::Mariadb));
     let host = installation.serve();
     let watch = Watch::on(&host);
     assert_rejected(desired(&host, with_environment("too-large", vec![b'x'; 4_000_000])).await, TOO_LARGE);
@@ -273,7 +273,7 @@ async fn record_too_large_for_modules_is_left_out_alone() {
 /// natively and through a lens.
 async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema() {
     const GRIN: &str = "\u{1f600}";
-    let installation = Installation::new(&modules::modules(), Kind::Mysql);
+    let installation = Installation::new(&modules::modules(), Kind::Mariadb);
     let database = installation.database.open().await;
     execute(&database, "ALTER DATABASE CHARACTER SET utf8mb3").await;
     database.close().await;

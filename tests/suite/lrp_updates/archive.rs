@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bbs::testing::database::Dialect;
 use bbs::testing::domain::{Policy, convergence};
 
 use super::*;
@@ -104,9 +105,9 @@ async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
 
 /// Process guids and ids of all definitions that are not current.
 async fn archive(server: &Server) -> Vec<String> {
-    let both = match server.test_database.kind {
-        Kind::Mysql => "CONCAT(process_guid, ' ', definition_id)",
-        Kind::Sqlite | Kind::Postgres => "process_guid || ' ' || definition_id",
+    let both = match server.database.dialect() {
+        Dialect::Mysql => "CONCAT(process_guid, ' ', definition_id)",
+        Dialect::Sqlite | Dialect::Postgres => "process_guid || ' ' || definition_id",
     };
     server.texts(&format!("SELECT {both} FROM bbs_lrp_definitions ORDER BY process_guid, definition_id")).await
 }

@@ -1,0 +1,90 @@
+//! The MySQL server of the tests, with the case-insensitive collation that is its default. Its users are those of the
+//! MariaDB server.
+//!
+//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which wants TLS or
+//! RSA for a user's first login since the server's start. The tests' connections have neither, so the server counts as
+//! ready once each user has logged in with TLS.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::{ConnectOptions, Connection};
+
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::mariadb::{self, OBSERVER};
+
+/// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints it.
+const ROOT: &str = "BBS_TEST_MYSQL";
+
+pub static MYSQL: Recipe = Recipe {
+    name: "mysql",
+    users: &["mysql", UNPRIVILEGED_USER],
+    initialise,
+    version: || output_of(Command::new(find()).args(["--no-defaults", "--version"])),
+    command,
+    crash_signal: "KILL",
+    ready,
+};
+
+/// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
+const SETTINGS: [&str; 12] = [
+    "--bind-address=127.0.0.1",
+    "--skip-name-resolve",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-doublewrite=OFF",
+    "--innodb-buffer-pool-size=128M",
+    LOG_SIZE,
+    "--innodb-fast-shutdown=2",
+    "--performance-schema=OFF",
+    "--skip-log-bin",
+    "--max-connections=400",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    // The X protocol has a port of its own, and a socket in a folder of the system.
+    "--mysqlx=OFF",
+];
+const LOG_SIZE: &str = "--innodb-redo-log-capacity=100M";
+/// Otherwise the server wants a folder of the system.
+const NO_FILES: &str = "--secure-file-priv=NULL";
+
+fn find() -> PathBuf {
+    let root = std::env::var_os(ROOT).map(PathBuf::from);
+    let folders = root.map(|root| vec![root.join("sbin"), root.join("bin")]);
+    program("mysqld", &folders.unwrap_or_else(|| vec!["/usr/sbin".into()]), "mysql-server-core")
+}
+
+fn initialise(folder: &Path, as_user: AsUser<'_>) {
+    let mut install = Command::new(find());
+    install.args(["--no-defaults", "--initialize-insecure", LOG_SIZE, NO_FILES]);
+    install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
+    as_user(&mut install);
+    output_of(&mut install);
+    mariadb::write_users(folder);
+}
+
+fn command(folder: &Path, port: u16) -> Vec<OsString> {
+    let mut words = vec![find().into(), "--no-defaults".into(), format!("--port={port}").into(), NO_FILES.into()];
+    words.extend(SETTINGS.map(OsString::from));
+    words.extend(mariadb::places(folder));
+    words
+}
+
+fn ready(stream: &mut TcpStream) -> io::Result<bool> {
+    let address = stream.peer_addr()?;
+    Ok(mariadb::ready(stream)? && [USER, OBSERVER].into_iter().all(|user| logs_in_with_tls(address, user)))
+}
+
+/// Whether a user can log in. From then on the server knows the password, and the user needs no TLS.
+fn logs_in_with_tls(address: SocketAddr, user: &'static str) -> bool {
+    let options = MySqlConnectOptions::new().host(&address.ip().to_string()).port(address.port());
+    let options = options.username(user).password(PASSWORD).ssl_mode(MySqlSslMode::Required);
+    // A separate thread and runtime: callers are inside a runtime or outside of one.
+    let login = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { options.connect().await?.close().await }).is_ok()
+    };
+    std::thread::spawn(login).join().expect("the login succeeds or fails")
+}

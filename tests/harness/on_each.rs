@@ -1,0 +1,80 @@
+//! Macros that generate a test for each database from one `async fn`, and the runtime that such a test runs on.
+
+use std::pin::Pin;
+
+/// The future of a generated test. Boxed, so that the runtime's code is compiled once and not for each test.
+pub type TestFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Threads of a test's runtime besides the test's own.
+const WORKERS: usize = 2;
+
+/// Runs a test on a runtime of its own, as `#[tokio::test(flavor = "multi_thread")]` does.
+pub fn run(test: TestFuture) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(WORKERS).enable_all().build().expect("a runtime").block_on(test);
+}
+
+/// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`, `name::mariadb` and
+/// `name::mysql`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_database {
+    ($name:ident) => {
+        mod $name {
+            use crate::harness::database::Kind;
+            use crate::harness::on_each::run;
+
+            #[test]
+            fn sqlite() {
+                run(Box::pin(super::$name(Kind::Sqlite)));
+            }
+
+            #[test]
+            fn postgres() {
+                run(Box::pin(super::$name(Kind::Postgres)));
+            }
+
+            #[test]
+            fn mariadb() {
+                run(Box::pin(super::$name(Kind::Mariadb)));
+            }
+
+            #[test]
+            #[ignore = "needs a MySQL server: tests/run fetches one"]
+            fn mysql() {
+                run(Box::pin(super::$name(Kind::Mysql)));
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_database;
+
+/// Generates three tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres`, `name::mariadb` and
+/// `name::mysql`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_server {
+    ($name:ident) => {
+        mod $name {
+            use crate::harness::database::Kind;
+            use crate::harness::on_each::run;
+
+            #[test]
+            fn postgres() {
+                run(Box::pin(super::$name(Kind::Postgres)));
+            }
+
+            #[test]
+            fn mariadb() {
+                run(Box::pin(super::$name(Kind::Mariadb)));
+            }
+
+            #[test]
+            #[ignore = "needs a MySQL server: tests/run fetches one"]
+            fn mysql() {
+                run(Box::pin(super::$name(Kind::Mysql)));
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_server;
