@@ -218,6 +218,18 @@ pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
     })
 }
 
+/// The path of a program of a database server: below the folder that the environment variable `root` names, as
+/// `tests/servers` prints it, or without the variable as in [`program`].
+///
+/// # Panics
+/// If it is not there.
+pub fn server_program(root: &str, name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
+    let Some(folder) = std::env::var_os(root).map(PathBuf::from) else { return program(name, folders, package) };
+    let found =
+        ["sbin", "bin"].map(|programs| folder.join(programs).join(name)).into_iter().find(|file| file.is_file());
+    found.unwrap_or_else(|| panic!("{root} names {}, which has no {name} in sbin or bin", folder.display()))
+}
+
 /// Runs a command that must succeed and returns its standard output.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -7,7 +7,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
+
+/// Environment variable with the folder of another MariaDB, as `tests/servers` prints it.
+const ROOT: &str = "BBS_TEST_MARIADB";
 
 /// A user that sees which transactions wait, which the tests' own user may not.
 pub const OBSERVER: &str = "observer";
@@ -41,13 +44,18 @@ const SETTINGS: [&str; 13] = [
 const LOG_SIZE: &str = "--innodb-log-file-size=48M";
 
 fn find(name: &str) -> PathBuf {
-    program(name, &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()], "mariadb-server")
+    server_program(ROOT, name, &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()], "mariadb-server")
+}
+
+/// Without the variable, the folder is that of the system's MariaDB.
+fn base() -> Option<String> {
+    std::env::var(ROOT).ok().map(|root| format!("--basedir={root}"))
 }
 
 fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut install = Command::new(find("mariadb-install-db"));
     install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
-    install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
+    install.args(base()).arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
     as_user(&mut install);
     output_of(&mut install);
     write_users(folder);
@@ -66,7 +74,7 @@ pub(super) fn write_users(folder: &Path) {
 
 fn command(folder: &Path, port: u16) -> Vec<OsString> {
     let mut words = vec![find("mariadbd").into(), "--no-defaults".into(), format!("--port={port}").into()];
-    words.extend(SETTINGS.map(OsString::from));
+    words.extend(base().into_iter().chain(SETTINGS.map(str::to_owned)).map(OsString::from));
     words.extend(places(folder));
     words
 }

@@ -14,7 +14,7 @@ use std::process::Command;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{ConnectOptions, Connection};
 
-use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
 use super::mariadb::{self, OBSERVER};
 
 /// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints it.
@@ -24,7 +24,7 @@ pub static MYSQL: Recipe = Recipe {
     name: "mysql",
     users: &["mysql", UNPRIVILEGED_USER],
     initialise,
-    version: || output_of(Command::new(find()).args(["--no-defaults", "--version"])),
+    version,
     command,
     crash_signal: "KILL",
     ready,
@@ -51,9 +51,15 @@ const LOG_SIZE: &str = "--innodb-redo-log-capacity=100M";
 const NO_FILES: &str = "--secure-file-priv=NULL";
 
 fn find() -> PathBuf {
-    let root = std::env::var_os(ROOT).map(PathBuf::from);
-    let folders = root.map(|root| vec![root.join("sbin"), root.join("bin")]);
-    program("mysqld", &folders.unwrap_or_else(|| vec!["/usr/sbin".into()]), "mysql-server-core")
+    server_program(ROOT, "mysqld", &["/usr/sbin".into()], "mysql-server-core")
+}
+
+/// # Panics
+/// If the server is MariaDB, whose packages have a program of the same name.
+fn version() -> String {
+    let version = output_of(Command::new(find()).args(["--no-defaults", "--version"]));
+    assert!(!version.contains("MariaDB"), "{version} is no MySQL; set {ROOT} to what `tests/servers mysql` prints");
+    version
 }
 
 fn initialise(folder: &Path, as_user: AsUser<'_>) {

@@ -7,7 +7,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
+
+/// Environment variable with the folder of another PostgreSQL, as `tests/servers` prints it.
+const ROOT: &str = "BBS_TEST_POSTGRES";
 
 pub static POSTGRES: Recipe = Recipe {
     name: "postgres",
@@ -35,7 +38,7 @@ fn find(name: &str) -> PathBuf {
     let mut folders: Vec<_> = versions.filter_map(Result::ok).map(|version| version.path().join("bin")).collect();
     folders.sort();
     folders.reverse();
-    program(name, &folders, "postgresql")
+    server_program(ROOT, name, &folders, "postgresql")
 }
 
 fn initialise(folder: &Path, as_user: AsUser<'_>) {

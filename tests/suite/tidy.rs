@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod examples;
+mod known_failures;
 mod language;
 
 use std::path::{Path, PathBuf};

@@ -118,7 +118,7 @@ async fn unreadable_instances_and_tasks_are_left_out_of_lists(kind: Kind) {
     server.sql(&format!("UPDATE tasks SET task_definition = '' WHERE guid = '{guid}'")).await;
     let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
     assert_eq!((found.error, found.tasks.len()), (None, 59));
-    let task_guid = server.texts("SELECT max(guid) FROM tasks").await[0].clone().into_bytes();
+    let task_guid = guid.into_bytes();
     let unreadable = || (Type::Deserialize, "could not deserialize record".to_owned());
     let request = proto::TaskByGuidRequest { task_guid: task_guid.clone() };
     assert_eq!(server.call("/v1/tasks/get_by_task_guid.r3", &request).await.error(), unreadable());
