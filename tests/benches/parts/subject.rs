@@ -30,6 +30,7 @@ const MARIADB: &[&str] = &[
 const MYSQL: &[&str] = &[
     "--innodb-flush-log-at-trx-commit=1",
     "--innodb-doublewrite=ON",
+    "--innodb-flush-method=O_DIRECT",
     "--innodb-buffer-pool-size=512M",
     "--innodb-redo-log-capacity=512M",
 ];
