@@ -294,7 +294,7 @@ fn try_administer(
     std::thread::spawn(work).join().expect("the statements run or fail")
 }
 
-/// Copies a database table by table, with keys, indexes and rows: MariaDB and MySQL have no `CREATE DATABASE ... TEMPLATE`.
+/// Copies a database table by table, with keys, indexes and rows: MySQL has no `CREATE DATABASE ... TEMPLATE`.
 fn copy_tables(kind: Kind, address: SocketAddr, from: &str) -> TestDatabase {
     let copy = TestDatabase::on(kind, address);
     let to = copy.name();

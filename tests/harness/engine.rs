@@ -1,6 +1,6 @@
 //! Servers that the tests start: real PostgreSQL, MariaDB and MySQL, an OCI registry and etcd, each with its data in a
-//! temporary folder, on a free port of the loopback interface. Owns their start, crash and end; touches no server that it
-//! did not start.
+//! temporary folder, on a free port of the loopback interface. Owns their start, crash and end; touches no server that
+//! it did not start.
 //!
 //! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
 //! a pipe whose other end only the test process holds: when the pipe closes, the shell kills the server and removes the

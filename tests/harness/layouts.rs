@@ -50,8 +50,8 @@ tokio::task_local! {
 }
 
 /// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
-/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests that use the API and do not
-/// read the tables of desired LRPs.
+/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests that use the API and do
+/// not read the tables of desired LRPs.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
     ($name:ident) => {

@@ -1,9 +1,9 @@
 //! The MySQL server of the tests, with the case-insensitive collation that is its default. Its users are those of the
 //! MariaDB server.
 //!
-//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which wants TLS or
-//! RSA for a user's first login since the server's start. The tests' connections have neither, so the server counts as
-//! ready once each user has logged in with TLS.
+//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which wants TLS
+//! or RSA for a user's first login since the server's start. The tests' connections have neither, so the server counts
+//! as ready once each user has logged in with TLS.
 
 use std::ffi::OsString;
 use std::io;

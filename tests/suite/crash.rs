@@ -115,7 +115,8 @@ async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 
-/// The crash points of a migration on this database: only MariaDB and MySQL rename tables outside of the version's transaction.
+/// The crash points of a migration on this database: only MySQL's dialect renames tables outside of the version's
+/// transaction.
 pub(super) fn points(kind: Kind) -> impl Iterator<Item = &'static str> {
     POINTS.into_iter().filter(move |point| kind.dialect() == Dialect::Mysql || *point != AFTER_RENAMING)
 }

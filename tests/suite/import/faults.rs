@@ -271,7 +271,7 @@ async fn domain_with_slashes_keeps_its_name(kind: Kind) {
 }
 
 on_each_database!(keys_that_the_database_does_not_distinguish_are_quarantined);
-/// MariaDB and MySQL compare guids without case in the collations of the tests' servers; the other two distinguish them.
+/// MariaDB and MySQL compare guids without case in the collations of the tests' servers; the others distinguish them.
 async fn keys_that_the_database_does_not_distinguish_are_quarantined(kind: Kind) {
     let leaves = ["Task", "task"].map(|guid| (format!("/v1/task/{guid}"), encoded(&stores::task(guid, 1, SPLIT))));
     let etcd = store(leaves).await;
