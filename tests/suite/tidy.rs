@@ -1,4 +1,4 @@
-//! Checks of the repository itself: dependencies, language, sizes of files and functions, the top-level folder.
+//! Checks of the repository itself: dependencies, language, sizes of files, the top-level folder.
 
 mod dependencies;
 mod examples;
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use crate::harness::workspace;
 
 const LONGEST_FILE: usize = 500;
-const LONGEST_FUNCTION: usize = 70;
 
 /// Crates that only the named modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
@@ -84,35 +83,6 @@ fn files_are_short_and_have_module_docs() {
         let lines = text.lines().count();
         if lines > LONGEST_FILE {
             problems.push(format!("{}: {lines} lines, more than {LONGEST_FILE}", path.display()));
-        }
-    }
-    assert_none(problems);
-}
-
-#[test]
-fn functions_are_short() {
-    let mut problems = Vec::new();
-    for path in all_rust_files() {
-        let text = read(&path);
-        let lines: Vec<&str> = text.lines().collect();
-        for (start, line) in lines.iter().enumerate() {
-            let indent = line.len() - line.trim_start().len();
-            let is_function = line.trim_start().split(['(', '<']).next().is_some_and(|head| {
-                let words: Vec<&str> = head.split_whitespace().collect();
-                words.len() >= 2 && words[words.len() - 2] == "fn" && !head.contains("//")
-            });
-            if !is_function || line.trim_end().ends_with(['}', ';']) {
-                continue;
-            }
-            let closing = format!("{}}}", " ".repeat(indent));
-            let length = lines[start..].iter().position(|line| *line == closing).map_or(0, |end| end + 1);
-            if length > LONGEST_FUNCTION {
-                problems.push(format!(
-                    "{}:{}: {length} lines, more than {LONGEST_FUNCTION}",
-                    path.display(),
-                    start + 1
-                ));
-            }
         }
     }
     assert_none(problems);

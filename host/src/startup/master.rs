@@ -1,11 +1,14 @@
 //! The master, from taking the lock to releasing it: the API port, the migration, the gate, the rotation. Owns their order
 //! and what ends them.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::background::{Serving, finished_migrations};
 use super::drain::{self, request_drain};
@@ -47,7 +50,7 @@ impl MasterStage<'_> {
         reloads: &mut ReloadReceiver,
         announce: impl FnOnce(&Served),
     ) -> Result<(), StartupError> {
-        let Self { front, open_files, lock, shutdown } = *self;
+        let Self { front, lock, shutdown, .. } = *self;
         let listener = bind(prepared.config.listeners.api).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(
@@ -56,19 +59,7 @@ impl MasterStage<'_> {
         );
         let (gate, progress) = (prepared.gate.clone(), prepared.progress.clone());
         let (end_server, server_stop) = watch::channel(false);
-        let router = http::logged(http::router(gate.clone(), prepared.metrics.clone()), front.access_log.clone());
-        if let Some(certificates) = front.certificates.clone() {
-            tokio::spawn(certificates.watch());
-        }
-        let certificates = front.certificates.clone();
-        let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
-        let server = tokio::spawn(http::serve_clients(
-            port,
-            certificates,
-            router,
-            stopped(server_stop),
-            request_drain(&prepared.config),
-        ));
+        let server = self.start_server(prepared, listener, server_stop);
 
         let close_port = || {
             // Event streams do not end by themselves.
@@ -113,6 +104,25 @@ impl MasterStage<'_> {
             () = shutdown.reach(2) => return outcome,
         };
         outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
+    }
+
+    /// Serves the API port, whose gate may be closed, until `stop` is true.
+    fn start_server(
+        &self,
+        prepared: &Prepared,
+        listener: TcpListener,
+        stop: watch::Receiver<bool>,
+    ) -> JoinHandle<io::Result<()>> {
+        let Self { front, open_files, .. } = *self;
+        let router = http::router(prepared.gate.clone(), prepared.metrics.clone());
+        let router = http::logged(router, front.access_log.clone());
+        if let Some(certificates) = front.certificates.clone() {
+            tokio::spawn(certificates.watch());
+        }
+        let certificates = front.certificates.clone();
+        let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
+        let drain = request_drain(&prepared.config);
+        tokio::spawn(http::serve_clients(port, certificates, router, stopped(stop), drain))
     }
 }
 
