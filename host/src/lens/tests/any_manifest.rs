@@ -259,7 +259,6 @@ proptest! {
             }
         }
         let steps = steps_of(&layouts, &line, repeats);
-        if std::env::var("SHOW").is_ok() { eprintln!("SHOW {line:?}"); }
         prop_assert_eq!(check_composition(&layouts, &steps), Ok(()));
         let versions: Vec<_> = std::iter::once(0).chain(line.iter().map(|manifest| manifest.version)).collect();
         let lowest = line.iter().filter(|manifest| !manifest.reversible).map(|manifest| manifest.version).max();
