@@ -102,6 +102,8 @@ impl Throttle {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -163,9 +165,10 @@ mod tests {
 
     #[tokio::test]
     async fn changing_the_rate_resets_the_debt() {
-        let throttle = Throttle::new(Some(1));
+        let (throttle, progress) = (Throttle::new(Some(1)), Progress::default());
         throttle.take(1_000_000);
+        assert_eq!(throttle.ready(&progress).now_or_never(), None, "the units are not paid for");
         throttle.limit(Some(1_000));
-        throttle.ready(&Progress::default()).await;
+        assert_eq!(throttle.ready(&progress).now_or_never(), Some(()));
     }
 }

@@ -112,4 +112,5 @@ async fn without_an_agent_nothing_is_sent() {
     let client = Clients::new(&config::ClientsConfig::default(), None, None).unwrap().loggregator;
     client.send(points("nowhere", 10));
     client.app_error("an-app", "a line");
+    assert_eq!(format!("{client:?}"), "Loggregator(None)", "nothing is queued");
 }

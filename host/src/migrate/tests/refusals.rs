@@ -85,7 +85,8 @@ async fn reversed_version_may_be_applied_again_with_another_module() {
     let manifest = all()[1].manifest().clone();
     world.context.migrations[1] =
         std::sync::Arc::new(line::NativeMigration { manifest, digest: "other".into(), function: line::none });
-    world.up(1).await.unwrap();
+    world.up(2).await.unwrap();
+    assert_eq!(world.version().await, (2, 2));
 }
 
 #[tokio::test]

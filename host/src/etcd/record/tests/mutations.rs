@@ -1,12 +1,13 @@
-//! Random damage of the vectors: any change of a value gives a record or an error, never a panic.
+//! Random damage of the vectors: a damaged value is the record of its path or an error, never a panic; a damaged sealed value
+//! does not open.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::vectors::vectors;
+use super::vectors::{Vector, vectors};
 use super::{base64, decoded, keyring};
 use crate::etcd::record::value::plain;
-use crate::etcd::record::{RecordKey, label};
+use crate::etcd::record::{EtcdRecord, RecordError, RecordKey, label};
 
 /// A change of bytes at a place.
 #[derive(Debug, Clone)]
@@ -55,44 +56,120 @@ fn apply(damage: &Damage, bytes: &mut Vec<u8>) {
     }
 }
 
+/// Whether a record is of the kind that its path names, and has the guid, index or name that the path has.
+fn belongs_to(record: &EtcdRecord, path: &str) -> bool {
+    let is_of = |found: &[u8], guid: &str| found == guid.as_bytes();
+    match (record, RecordKey::of(path)) {
+        (EtcdRecord::Version(_), RecordKey::Version)
+        | (EtcdRecord::KeyLabel(_), RecordKey::KeyLabel)
+        | (EtcdRecord::Foreign, RecordKey::Foreign) => true,
+        (EtcdRecord::Domain { name: found }, RecordKey::Domain { name }) => *found == name,
+        (EtcdRecord::DesiredLrp(lrp), RecordKey::DesiredLrp { process_guid }) => {
+            is_of(&lrp.process_guid, &process_guid)
+        }
+        (EtcdRecord::SchedulingInfo(info), RecordKey::SchedulingInfo { process_guid }) => {
+            info.desired_lrp_key.as_ref().is_some_and(|key| is_of(&key.process_guid, &process_guid))
+        }
+        (EtcdRecord::RunInfo(info), RecordKey::RunInfo { process_guid }) => {
+            info.desired_lrp_key.as_ref().is_some_and(|key| is_of(&key.process_guid, &process_guid))
+        }
+        (
+            EtcdRecord::ActualLrp { lrp, evacuating: found },
+            RecordKey::ActualLrp { process_guid, index, evacuating },
+        ) => {
+            let key = lrp.actual_lrp_key.clone().unwrap_or_default();
+            *found == evacuating && is_of(&key.process_guid, &process_guid) && key.index == index
+        }
+        (EtcdRecord::Task(task), RecordKey::Task { guid }) => is_of(&task.task_guid, &guid),
+        _ => false,
+    }
+}
+
+/// Decodes a value at each path, and checks that each record belongs to its path.
+fn check_decoding(value: &str, paths: [&str; 2]) -> Result<(), TestCaseError> {
+    for path in paths {
+        if let Ok(record) = decoded(path, value) {
+            prop_assert!(belongs_to(&record, path), "{path}: {record:?}");
+        }
+    }
+    Ok(())
+}
+
+fn damaged(mut bytes: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
+    damages.iter().for_each(|damage| apply(damage, &mut bytes));
+    bytes
+}
+
+fn is_sealed(value: &str) -> bool {
+    value.starts_with("02")
+}
+
+/// The vectors whose values the keyring opens.
+fn readable() -> Vec<Vector> {
+    vectors().into_iter().filter(|vector| vector.decoded_hex != "unreadable").collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_value_is_a_record_or_an_error(
+    fn damaged_value_is_a_record_of_its_path_or_an_error(
         vector in any::<Index>(),
         other in any::<Index>(),
         damages in prop::collection::vec(damage(), 0..4),
     ) {
         let vectors = vectors();
-        let (value, path) = (&vector.get(&vectors).value, &other.get(&vectors).path);
-        let mut bytes = value.clone().into_bytes();
-        damages.iter().for_each(|damage| apply(damage, &mut bytes));
+        let (vector, other) = (vector.get(&vectors), other.get(&vectors));
+        let bytes = damaged(vector.value.clone().into_bytes(), &damages);
         let value = String::from_utf8_lossy(&bytes).into_owned();
-        for path in [path, &vector.get(&vectors).path] {
-            let _ = decoded(path, &value);
-        }
-        let _ = label(&value);
+        check_decoding(&value, [&vector.path, &other.path])?;
+        prop_assert!(is_sealed(&value) || label(&value) == Ok(None), "{value:?} is not sealed");
+    }
+
+    #[test]
+    fn damaged_sealed_value_does_not_open(vector in any::<Index>(), damages in prop::collection::vec(damage(), 1..4)) {
+        let sealed: Vec<_> = readable().into_iter().filter(|vector| is_sealed(&vector.value)).collect();
+        let sealed = &vector.get(&sealed).value;
+        let bytes = damaged(sealed.clone().into_bytes(), &damages);
+        let value = String::from_utf8_lossy(&bytes).into_owned();
+        prop_assume!(value != *sealed && is_sealed(&value));
+        let opened = plain(&value, &keyring());
+        let is_refused = matches!(
+            opened,
+            Err(RecordError::Base64
+                | RecordError::Truncated { .. }
+                | RecordError::UnknownLabel { .. }
+                | RecordError::NotOpened { .. })
+        );
+        prop_assert!(is_refused, "{value:?}: {opened:?}");
     }
 
     /// Behind the encryption, where damage of the sealed value does not get.
     #[test]
-    fn damaged_payload_is_a_record_or_an_error(
+    fn damaged_payload_is_a_record_of_its_path_or_an_error(
         vector in any::<Index>(),
         other in any::<Index>(),
         damages in prop::collection::vec(damage(), 0..4),
     ) {
-        let vectors = vectors();
-        let Ok(mut bytes) = plain(&vector.get(&vectors).value, &keyring()) else { return Ok(()) };
-        damages.iter().for_each(|damage| apply(damage, &mut bytes));
-        for path in [&vector.get(&vectors).path, &other.get(&vectors).path] {
-            let _ = decoded(path, &base64(&bytes));
-        }
+        let vectors = readable();
+        let (vector, other) = (vector.get(&vectors), other.get(&vectors));
+        let payload = plain(&vector.value, &keyring()).expect("the keyring opens the vector");
+        check_decoding(&base64(&damaged(payload, &damages)), [&vector.path, &other.path])?;
     }
 
     #[test]
-    fn any_path_has_a_kind(path in "(/|v1|domain|desired|desired_lrp|run|actual|task|instance|[a-z0-9.+-]{0,3}|\\PC){0,12}") {
-        let _ = RecordKey::of(&path).kind().name();
-        let _ = decoded(&path, "");
+    fn empty_value_is_an_error_at_every_path_of_a_record_with_content(
+        path in "(/|v1|domain|desired|desired_lrp|run|actual|task|instance|[a-z0-9.+-]{0,3}|\\PC){0,12}",
+    ) {
+        let key = RecordKey::of(&path);
+        let found = decoded(&path, "");
+        let is_expected = match (&key, &found) {
+            (RecordKey::Domain { .. } | RecordKey::KeyLabel | RecordKey::Foreign, Ok(record)) => belongs_to(record, &path),
+            (RecordKey::Version, Err(_)) => true,
+            (_, Err(RecordError::Empty)) => key.guid().is_some(),
+            (_, Err(RecordError::Guid { guid })) => key.guid() == Some(guid),
+            _ => false,
+        };
+        prop_assert!(is_expected, "{path:?} is {key:?}: {found:?}");
     }
 }
