@@ -1,5 +1,5 @@
 //! A migration killed at every crash point, resumed, and its database compared with that of an uninterrupted migration.
-//! The killed process is this test executable, which runs one ignored test with its task in the environment.
+//! The killed process is this test executable, which runs one test on the database of another.
 
 mod online;
 
@@ -13,13 +13,20 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
+/// Direction, version and database for [`migration_reaches_the_wanted_version`] in a child process.
 const TASK: &str = "BBS_TEST_MIGRATE";
 
-/// The child process: migrates as the variable [`TASK`] says.
+/// The tests below run this one in child processes, which they kill, on databases of theirs.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a child process of other tests, which set its task in the environment"]
-async fn migrate_in_child_process() {
-    let Ok(task) = std::env::var(TASK) else { return };
+async fn migration_reaches_the_wanted_version() {
+    let own;
+    let task = match std::env::var(TASK) {
+        Ok(task) => task,
+        Err(_) => {
+            own = with_fixture(Kind::Sqlite).await;
+            task("down", OLDEST, &own)
+        }
+    };
     let (direction, rest) = task.split_once(' ').unwrap();
     let (version, database) = rest.split_once(' ').unwrap();
     let version = version.parse().unwrap();
@@ -28,14 +35,19 @@ async fn migrate_in_child_process() {
         "up" => stored.up(version).await.unwrap(),
         _ => stored.down(version).await.unwrap(),
     };
+    assert_eq!(stored.version().await, version);
     stored.context.database.close().await;
+}
+
+fn task(direction: &str, version: u64, database: &TestDatabase) -> String {
+    format!("{direction} {version} {}", database.to_word())
 }
 
 /// The command of the child process.
 pub(super) fn command(direction: &str, version: u64, database: &TestDatabase) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "crash::migrate_in_child_process", "--ignored", "--nocapture"]);
-    command.env(TASK, format!("{direction} {version} {}", database.to_word())).env_remove("BBS_FAULT");
+    command.args(["--exact", "crash::migration_reaches_the_wanted_version", "--nocapture"]);
+    command.env(TASK, task(direction, version, database)).env_remove("BBS_FAULT");
     command
 }
 

@@ -14,7 +14,8 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, text
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::proxy::Proxy;
 
-const TASK: &str = "BBS_TEST_SERVER";
+/// Makes [`address_of_a_started_server_answers`] wait until its process is killed.
+const WAITS: &str = "BBS_TEST_SERVER_WAITS";
 
 /// Runs a statement on a new connection. Returns the first column of its rows.
 async fn query(database: &TestDatabase, address: std::net::SocketAddr, statement: &str) -> sqlx::Result<Vec<String>> {
@@ -77,15 +78,14 @@ async fn proxy_can_be_cut_and_restored(kind: Kind) {
     assert!(proxy.is_cut());
 }
 
-/// Not a test of its own: a process that starts a server, says where, and waits to be killed.
-#[test]
-#[ignore = "a child process of another test, which sets its task in the environment"]
-fn process() {
-    let Ok(kind) = std::env::var(TASK) else { return };
-    let kind = Kind::named(&kind).expect("a kind of database");
-    println!("\naddress {}", kind.engine().address());
-    loop {
-        std::thread::park();
+on_each_server!(address_of_a_started_server_answers);
+/// The test below runs this one in a child process, which it kills.
+async fn address_of_a_started_server_answers(kind: Kind) {
+    let address = kind.engine().address();
+    std::net::TcpStream::connect(address).expect("the server accepts connections");
+    println!("\naddress {address}");
+    if std::env::var_os(WAITS).is_some() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -95,8 +95,8 @@ fn server_ends_when_its_test_process_is_killed() {
     use std::io::{BufRead, BufReader};
     for kind in ["postgres", "mariadb"] {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "databases::process", "--ignored", "--nocapture"]);
-        command.env(TASK, kind).stdout(Stdio::piped());
+        let name = format!("databases::address_of_a_started_server_answers::{kind}");
+        command.args(["--exact", &name, "--nocapture"]).env(WAITS, "1").stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
         let address = lines.filter_map(|line| Some(line.strip_prefix("address ")?.to_owned())).next().unwrap();

@@ -24,6 +24,7 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, te
 /// Two labels that are equal under a collation that ignores case.
 const OLD: &str = "Key-2024";
 const NEW: &str = "key-2024";
+const LABEL: &str = "SELECT value FROM configurations WHERE id = 'encryption_key_label'";
 
 fn keys(active: &str) -> Keyring {
     Keyring::new([(OLD, "first"), (NEW, "second")], active).unwrap()
@@ -123,7 +124,7 @@ impl RotationTest {
     }
 
     async fn label(&self) -> Option<String> {
-        texts(&self.database, "SELECT value FROM configurations WHERE id = 'encryption_key_label'").await.pop()
+        texts(&self.database, LABEL).await.pop()
     }
 
     async fn insert(&self, guid: &str, slot: i64, message: &[u8], json: Option<&[u8]>) {

@@ -379,38 +379,17 @@ fn failed_translator_is_named_and_its_instance_discarded() {
     assert_works(&sandbox);
 }
 
-/// The number of threads of this process with this name.
-fn threads_named(name: &str) -> usize {
-    std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok())
-        .filter(|comm| comm.trim() == name)
-        .count()
-}
-
+/// The thread of a sandbox ends with it, as `thread_ends_when_the_ticker_is_dropped` shows.
 #[test]
-fn epoch_thread_ends_with_its_sandbox() {
-    // In a child process, because other tests' sandboxes have threads of the same name.
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "sandbox::threads_end_with_their_sandbox"])
-        .output()
-        .unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(report.contains("1 passed"), "{report}");
-}
-
-#[test]
-#[ignore = "a child process of the test above: counts the threads of its whole process"]
-fn threads_end_with_their_sandbox() {
+fn sandbox_lives_as_long_as_its_modules() {
     let sandbox = sandbox();
     let module = migration("well-behaved", &sandbox);
+    let alive = Arc::downgrade(&sandbox);
     drop(sandbox);
-    // A thread has its name only once it runs.
-    assert!(within_seconds(10, || threads_named("bbs-epoch") == 1), "a module keeps its sandbox alive");
     up(&module, &["fine"]).expect("the module works");
-    assert_eq!(threads_named("bbs-epoch"), 1);
+    assert_ne!(alive.strong_count(), 0, "the module keeps its sandbox alive");
     drop(module);
-    assert!(within_seconds(10, || threads_named("bbs-epoch") == 0), "the last module is dropped");
+    assert_eq!(alive.strong_count(), 0, "the last module is dropped");
 }
 
 /// Polls a condition; returns whether it held within the time.

@@ -1,5 +1,5 @@
 //! A rotation that is killed at each of its crash points and run again completes. The killed process is this test
-//! executable, which rotates when an environment variable is set.
+//! executable, which runs one test on the database of another.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,16 +8,25 @@ use bbs::testing::migrate::fault::ROTATION_POINTS;
 
 use super::*;
 
+/// Database and folder of replay files for [`rotation_sets_the_label`] in a child process.
 const TASK: &str = "BBS_TEST_ROTATE";
 const FILES: usize = 2;
 /// Enough rows for several batches.
 const ROWS: usize = 400;
 
-/// Not a test of its own: what the killed process runs. Without the variable it has nothing to do.
+/// The tests below run this one in child processes, which they kill, on databases of theirs.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a child process of other tests, which set its task in the environment"]
-async fn process() {
-    let Ok(task) = std::env::var(TASK) else { return };
+async fn rotation_sets_the_label() {
+    let own;
+    let task = match std::env::var(TASK) {
+        Ok(task) => task,
+        Err(_) => {
+            own = RotationTest::new(Kind::Sqlite, ROWS).await;
+            own.database.close().await;
+            write_replays(&own.replays);
+            task(&own.test, &own.replays)
+        }
+    };
     let (database, replays) = task.split_once(' ').unwrap();
     let database = TestDatabase::from_word(database).open().await;
     let fence = Fence::raise(&database).await.unwrap();
@@ -34,14 +43,19 @@ async fn process() {
         clock: Arc::new(StoppedClock::at(1)),
     };
     assert_eq!(keys::rotate(&context, &fence).await.unwrap().unreadable, 0);
+    assert_eq!(texts(&context.database, LABEL).await, [NEW]);
     context.database.close().await;
+}
+
+fn task(database: &TestDatabase, replays: &Path) -> String {
+    format!("{} {}", database.to_word(), replays.display())
 }
 
 /// Runs the process. Returns whether it was killed.
 fn run(database: &TestDatabase, replays: &Path, fault: Option<&str>) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "keys::crash::process", "--ignored", "--nocapture"]);
-    command.env(TASK, format!("{} {}", database.to_word(), replays.display())).env_remove("BBS_FAULT");
+    command.args(["--exact", "keys::crash::rotation_sets_the_label", "--nocapture"]);
+    command.env(TASK, task(database, replays)).env_remove("BBS_FAULT");
     if let Some(fault) = fault {
         command.env("BBS_FAULT", fault);
     }
@@ -82,7 +96,7 @@ async fn read_labels(database: &TestDatabase, replays: &Path) -> StoredLabels {
     for text in &found {
         *labels.entry(header::label_of(text.as_bytes()).unwrap()).or_default() += 1;
     }
-    let label = texts(&database, "SELECT value FROM configurations WHERE id = 'encryption_key_label'").await.pop();
+    let label = texts(&database, LABEL).await.pop();
     database.close().await;
     StoredLabels { label, labels }
 }
