@@ -110,6 +110,8 @@ fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
@@ -144,9 +146,15 @@ mod tests {
 
     #[test]
     fn invalid_command_lines_are_rejected() {
-        for line in ["bbs", "bbs -config", "bbs -configuration=x", "bbs -c x", "bbs config=x", "bbs -config=x -verbose"]
-        {
-            assert!(read(line).is_err(), "{line}");
+        for (line, expected) in [
+            ("bbs", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("bbs -config", ErrorKind::InvalidValue),
+            ("bbs -configuration=x", ErrorKind::UnknownArgument),
+            ("bbs -c x", ErrorKind::UnknownArgument),
+            ("bbs config=x", ErrorKind::InvalidSubcommand),
+            ("bbs -config=x -verbose", ErrorKind::UnknownArgument),
+        ] {
+            assert_eq!(read(line).unwrap_err().kind(), expected, "{line}");
         }
     }
 }

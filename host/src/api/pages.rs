@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn malformed_answer_of_a_translator_is_an_error() {
         for bad in [&[0x12][..], &[0x12, 5, 1], &[0x07], &[0x80]] {
-            assert!(split_error(bad.to_vec()).is_err(), "{bad:?} was accepted");
+            let error = split_error(bad.to_vec()).unwrap_err().reason;
+            assert!(error.contains("the answer of a translator is not a protobuf message"), "{bad:?}: {error}");
         }
     }
 }

@@ -219,23 +219,27 @@ mod tests {
 
     #[test]
     fn tags_of_the_wrong_shape_are_rejected() {
-        let wrong = [
-            "[]",
-            "{\"a\":1}",
-            "{\"a\":{\"static\":1}}",
-            "{\"a\":{\"dynamic\":1}}",
-            "{\"a\":{\"x\":}}",
-            "",
-            "{",
-            "{}{}",
-        ];
-        for bad in wrong {
-            assert!(metric_tags_from_json(bad.as_bytes()).is_err(), "{bad:?} was accepted");
+        for (bad, at) in [
+            ("[]", 0),
+            (r#"{"a":1}"#, 5),
+            (r#"{"a":{"static":1}}"#, 15),
+            (r#"{"a":{"dynamic":1}}"#, 16),
+            (r#"{"a":{"x":}}"#, 10),
+            ("", 0),
+            ("{", 1),
+            ("{}{}", 2),
+        ] {
+            assert_eq!(metric_tags_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
         }
-        assert!(text_map_from_json(b"{\"a\":1}").is_err() && texts_from_json(b"[1]").is_err());
-        assert!(hostnames_from_json(b"[1]").is_err() && hostnames_from_json(b"{}").is_err());
-        assert!(text_map_from_json(b"{} 1").is_err() && texts_from_json(b"[],").is_err());
-        assert!(hostnames_from_json(b"[{}]]").is_err());
+        for (bad, at) in [(r#"{"a":1}"#, 5), ("{} 1", 3)] {
+            assert_eq!(text_map_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+        }
+        for (bad, at) in [("[1]", 1), ("[],", 2)] {
+            assert_eq!(texts_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+        }
+        for (bad, at) in [("[1]", 1), ("{}", 0), ("[{}]]", 4)] {
+            assert_eq!(hostnames_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+        }
     }
 
     #[test]

@@ -68,10 +68,16 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_parsed_or_refused(text in ".*") {
-        if let Ok(file) = parse(&text) {
-            // Almost no text is valid JSON; no generated text is a complete configuration.
-            prop_assert!(check(file, folders()).is_err());
+    fn any_text_is_parsed_or_refused_at_a_place_in_it(
+        text in prop_oneof![Just(diego::DIEGO.to_owned()), Just("{\n}".to_owned()), ".*"],
+        length in any::<prop::sample::Index>(),
+        inserted in ".{0,3}",
+    ) {
+        let (start, end) = text.split_at(text.floor_char_boundary(length.index(text.len() + 1)));
+        let text = [start, &inserted, end].concat();
+        match parse(&text) {
+            Ok(file) => prop_assert!(text.trim_start().starts_with('{'), "{text:?} is {file:?}"),
+            Err(error) => prop_assert!(error.line() <= 1 + text.matches('\n').count(), "{text:?}: {error}"),
         }
     }
 }

@@ -248,5 +248,5 @@ async fn units_with_rows_are_found_by_range_and_by_list() {
 
 #[test]
 fn table_without_text_has_no_length_of_text() {
-    assert!(text_length(std::iter::empty()).is_none());
+    assert_eq!(text_length(std::iter::empty()), None);
 }

@@ -52,8 +52,10 @@ fn single_info_is_that_of_the_current_definition() {
 }
 
 #[test]
-fn malformed_answer_is_a_fault() {
+fn malformed_answer_and_unknown_method_are_faults() {
     let next = |_: &str, _: &[u8]| Ok(vec![0x12, 9, 1]);
-    assert!(WithoutDefinitions::call("DesiredLRPSchedulingInfos", b"", &next).is_err());
-    assert!(WithoutDefinitions::call("DesiredLRPSchedulingInfos_r1", b"", &next).is_err());
+    let malformed = Fault::from(WireError::Truncated { at: 0 });
+    assert_eq!(WithoutDefinitions::call("DesiredLRPSchedulingInfos", b"", &next), Err(malformed));
+    let unknown = Fault::new("API 1.1 has no method DesiredLRPSchedulingInfos_r1");
+    assert_eq!(WithoutDefinitions::call("DesiredLRPSchedulingInfos_r1", b"", &next), Err(unknown));
 }

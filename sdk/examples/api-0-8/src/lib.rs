@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn undeclared_methods_are_faults() {
         let next = |_: &str, _: &[u8]| -> Result<Vec<u8>, Fault> { panic!("the newer version is not called") };
-        assert!(Older::call("Unknown", b"", &next).is_err());
-        assert!(Older::events("Unknown", Operation { changes: Vec::new(), events: Vec::new() }).is_err());
+        let fault = Fault::new("Unknown is not declared");
+        assert_eq!(Older::call("Unknown", b"", &next), Err(fault.clone()));
+        assert_eq!(Older::events("Unknown", Operation { changes: Vec::new(), events: Vec::new() }), Err(fault));
     }
 }

@@ -40,10 +40,16 @@ fn migrations_name_determines_type_and_column() {
 #[test]
 fn invalid_names_are_rejected() {
     for name in ["", "-", "Add", "a_b", "a/b", "../a", "a--b", "a b", "ä", &"a".repeat(41)] {
-        assert!(command(name, CrateKind::Migration).migration(ENDS).is_err(), "{name:?}");
+        let error = command(name, CrateKind::Migration).migration(ENDS).unwrap_err().to_string();
+        assert!(error.contains("is not a valid name for a migration"), "{name:?}: {error}");
     }
-    for name in ["", "Older", "0.8", "0.8-to-", "0.9-to-0.8", "0.9-to-0.9", "0.8-to-0.9-to-1.0", "a/0.8-to-0.9"] {
-        assert!(command(name, CrateKind::Translator).translator(ENDS).is_err(), "{name:?}");
+    for name in ["", "Older", "0.8", "0.8-to-", "0.8-to-0.9-to-1.0", "a/0.8-to-0.9"] {
+        let error = command(name, CrateKind::Translator).translator(ENDS).unwrap_err().to_string();
+        assert!(error.contains("is not a valid name for a translator"), "{name:?}: {error}");
+    }
+    for name in ["0.9-to-0.8", "0.9-to-0.9"] {
+        let error = command(name, CrateKind::Translator).translator(ENDS).unwrap_err().to_string();
+        assert!(error.contains("is not newer than 0.9"), "{name:?}: {error}");
     }
 }
 
