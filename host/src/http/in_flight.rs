@@ -27,8 +27,8 @@ impl InFlight {
         router.layer(middleware::from_fn_with_state(self.clone(), count))
     }
 
-    pub(super) fn is_none(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == 0
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
     }
 
     fn begin(&self) -> InFlightRequest {

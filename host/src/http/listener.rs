@@ -103,8 +103,12 @@ pub async fn serve_clients(
             () = drained(&in_flight) => {}
         }
     };
-    // Requests that take longer are cut off.
-    let _ = tokio::time::timeout(drain, ended).await;
+    let is_too_late = tokio::time::timeout(drain, ended).await.is_err();
+    let requests = in_flight.count();
+    if is_too_late && requests > 0 {
+        tracing::warn!(name: "requests.cut-off", port = name, after = ?drain, requests,
+            "requests were still in flight when this host had to end, and are cut off; their clients may send them again");
+    }
     stage.send_replace(Stage::End);
     connections.all_ended().await;
     Ok(())
@@ -113,7 +117,7 @@ pub async fn serve_clients(
 /// Waits for requests in flight. Event streams are not waited for: one that its client no longer reads would take the whole
 /// time.
 async fn drained(in_flight: &InFlight) {
-    while !in_flight.is_none() {
+    while in_flight.count() > 0 {
         tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
     }
     // The last answers may still be in socket buffers.

@@ -71,7 +71,7 @@ async fn bodies_of_many_tiny_elements_are_rejected_within_the_limit_of_memory() 
     for answer in futures_util::future::join_all(posts).await {
         assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.1 503 "), "{answer}");
     }
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +99,7 @@ async fn incomplete_large_bodies_are_rejected_and_small_calls_are_served() {
     let domain = field(1, b"domain");
     let answer = post(host.address, "/v1/domains/upsert", &domain).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }
 
 /// Every method of this host and of its translators has a limit, and those of small messages a small one.

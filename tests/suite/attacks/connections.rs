@@ -77,5 +77,5 @@ async fn more_connections_than_files_silence_no_port() {
     }
     drop(held);
     until(|| std::fs::read_dir(format!("/proc/{}/fd", host.pid())).expect("it runs").count() < 100).await;
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }

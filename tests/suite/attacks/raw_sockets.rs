@@ -155,7 +155,7 @@ async fn random_bytes_on_a_plain_port_harm_no_other_client() {
     attack_at_random(host.address).await;
     let answer = crate::harness::http_client().post(host.url("/v1/ping")).send().await.expect("the host answers");
     assert!(answer.status().is_success());
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,5 +167,5 @@ async fn random_bytes_on_a_port_with_tls_harm_no_other_client() {
     attack_at_random(host.address).await;
     let answer = deployment.client().post(ping).send().await.expect("the host answers");
     assert!(answer.status().is_success());
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }

@@ -202,7 +202,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
     let all = vec!["large".to_owned(), "many".to_owned()];
     assert_eq!(lists(&host).await, [all.clone(), all.clone(), all.clone(), all.clone()]);
     let before = instances(&host, "many").await;
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
     assert!(host.terminate().success());
 
     installation.succeed(&["migrate", "down", "--to", &EARLIEST_LONG.to_string()]);
@@ -212,7 +212,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
     let host = pinned.serve();
     let watch = Watch::on(&host);
     assert_eq!(lists(&host).await, [all.clone(), all.clone(), all.clone(), all.clone()]);
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
     assert!(host.terminate().success());
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
@@ -250,7 +250,7 @@ async fn record_too_large_for_modules_is_left_out_alone() {
     let (all, others) = (["a", "huge", "z"].map(str::to_owned).to_vec(), ["a", "z"].map(str::to_owned).to_vec());
     assert_eq!(lists(&host).await, [others, all.clone(), all.clone(), all.clone()]);
     host.wait_for_line(|line| line.contains("too large for clients of an older version") && line.contains("huge"));
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
     assert!(host.terminate().success());
 
     let down = ["migrate", "down", "--to", &EARLY.to_string()];

@@ -1,9 +1,11 @@
 //! Normal load with every attack at random, from a seed: no acknowledged write is lost, native calls are answered, memory is
 //! bounded, and every attack is refused by name.
 //!
-//! `BBS_ATTACK_SECONDS` sets the time on each database (6; the whole soak takes 600), `BBS_ATTACK_SEED` the seed (random). From a
-//! minute on, the latency of native calls is compared with that of a calm run: shorter runs have too few calls for that. In the
-//! whole soak, memory is compared with that of the first half, too: pools grow for some minutes.
+//! `BBS_ATTACK_SECONDS` sets the time on each database (6), `BBS_ATTACK_SEED` the seed (random). This is the only test that
+//! asserts how long a call takes, and only from 60 s on, because shorter runs have too few calls for that: the latency of native
+//! calls is compared with that of a calm run, and each ping has a bound. From 600 s on, memory is compared with that of the first
+//! half, too: pools grow for some minutes. The nightly run sets 600, so that all these bounds are checked there; the run on each
+//! change checks the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +87,7 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
             "seed {seed}: memory grows from {first_half_mb} to {second_half_mb} MiB"
         );
     }
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
     for (attack, refusals) in refusals {
         assert!(!refusals.contains_key(&AttackEnd::Unrefused), "seed {seed}: {attack} was not refused: {refusals:?}");
     }

@@ -77,5 +77,5 @@ async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
     let mut rest = Vec::new();
     let end = subscribers[0].read_to_end(&mut rest).await;
     assert!(end.is_err() || !rest.ends_with(b"0\r\n\r\n"), "a stream that is cut off does not end cleanly");
-    watch.assert_unharmed();
+    watch.assert_unharmed().await;
 }

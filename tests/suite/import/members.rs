@@ -4,7 +4,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -265,8 +264,7 @@ async fn answers_without_end_are_bounded() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
     let address = silent.local_addr().expect("a listener has an address");
     let installation = at(address).set("etcd_answer_timeout", "300ms");
-    let began = std::time::Instant::now();
     let text = fail(&installation, &["import", "etcd", "--check"]);
+    assert!(text.contains("sent no answer within 300ms; "), "not within the default of five minutes: {text}");
     assert!(text.contains("`etcd_answer_timeout`"), "{text}");
-    assert!(began.elapsed() < Duration::from_secs(60), "the default is five minutes");
 }

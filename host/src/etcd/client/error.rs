@@ -1,5 +1,7 @@
 //! Why etcd could not be read or written, and what to do about it.
 
+use std::time::Duration;
+
 use crate::tls::TlsError;
 
 /// Why etcd could not be read or written.
@@ -17,6 +19,10 @@ pub enum EtcdError {
          etcd's, and that the URL has a name that etcd's is for"
     )]
     Handshake { member: String, reason: String, source: reqwest::Error },
+    #[error(
+        "etcd at {member} sent no answer within {limit:?}; check the member's log, and raise `etcd_answer_timeout` if it is slow"
+    )]
+    Silent { member: String, limit: Duration, source: reqwest::Error },
     #[error(
         "the connection to etcd at {member} ended before the answer did; start again. Check the member's log, and raise \
          `etcd_answer_timeout` if it is slow"

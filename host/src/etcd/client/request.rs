@@ -18,6 +18,7 @@ const ELECTION_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Members {
     client: Client,
     urls: Vec<String>,
+    answer_timeout: Duration,
 }
 
 impl Members {
@@ -32,7 +33,8 @@ impl Members {
             Some(files) => client.tls_backend_preconfigured(tls::client::config(files, None)?),
             None => client,
         };
-        Ok(Self { client: client.build().map_err(EtcdError::Client)?, urls: config.urls.clone() })
+        let client = client.build().map_err(EtcdError::Client)?;
+        Ok(Self { client, urls: config.urls.clone(), answer_timeout: config.answer_timeout })
     }
 
     /// Sends a request to each member in turn until one answers and has a majority. Any other answer is returned.
@@ -59,6 +61,9 @@ impl Members {
                     tokio::time::sleep(ELECTION_PAUSE).await;
                 }
                 Ok(answer) => return Ok(answer),
+                Err(source) if source.is_timeout() && !source.is_connect() => {
+                    last = Some(EtcdError::Silent { member: base.clone(), limit: self.answer_timeout, source });
+                }
                 Err(source) => last = Some(EtcdError::of_connection(base, source)),
             }
         }

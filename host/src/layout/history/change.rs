@@ -242,7 +242,15 @@ fn check_partition_key_order(table: &Table) -> Result<(), Problem> {
     Ok(())
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of checks of columns by this thread.
+    pub(super) static CHECKED_COLUMNS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
+    #[cfg(test)]
+    CHECKED_COLUMNS.set(CHECKED_COLUMNS.get() + 1);
     let named = |problem: fn(String, String) -> Problem| Err(problem(table.name.clone(), column.name.clone()));
     if column.sealing != Sealing::Plain && (!column.kind.is_text() || column.default.is_some()) {
         return named(|table, column| Problem::Sealing { table, column });
