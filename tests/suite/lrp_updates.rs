@@ -13,6 +13,7 @@ mod instances;
 mod pinned;
 mod sentences;
 mod sequences;
+mod stops;
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;

@@ -5,6 +5,7 @@ mod auction;
 mod change;
 mod retire;
 
+pub(super) use retire::stop_if;
 pub use retire::{retire, stop};
 
 pub(super) use auction::{request_auction, request_auctions};

@@ -12,10 +12,12 @@ pub use switch::{cancel, roll_back};
 pub(super) use archive::prune;
 pub(super) use switch::{Switched, announce_all, finish, switch, to_switch_to};
 
+use std::collections::BTreeMap;
+
 use super::{DomainError, Service};
 use crate::model::Text;
 use crate::model::actual_lrp::ActualLrpFilter;
-use crate::model::lrp_update::UpdateStatus;
+use crate::model::lrp_update::{UpdateRecord, UpdateStatus, UpdateTarget};
 use crate::model::slot::Slot;
 use crate::store::{Range, Reader};
 
@@ -24,11 +26,29 @@ use crate::store::{Range, Reader};
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn status(reader: &mut Reader, process_guid: &[u8]) -> Result<UpdateStatus, DomainError> {
-    let target = reader.update_target(process_guid).await?.ok_or(DomainError::NotFound)?;
-    let update = reader.lrp_update(process_guid).await?;
-    let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..ActualLrpFilter::default() };
-    let slots = Slot::by_index(reader.actual_lrps(&filter, &Range::default()).await?.records);
-    Ok(UpdateStatus::of(target, update, &slots, reader.now_ns()))
+    let UpdateRecords { target, record, slots } =
+        UpdateRecords::read(reader, process_guid).await?.ok_or(DomainError::NotFound)?;
+    Ok(UpdateStatus::of(target, record, &slots, reader.now_ns()))
+}
+
+/// The records on which the update of a desired LRP depends.
+#[derive(Debug)]
+struct UpdateRecords {
+    target: UpdateTarget,
+    /// `None` if no update is under way.
+    record: Option<UpdateRecord>,
+    slots: BTreeMap<i32, Box<Slot>>,
+}
+
+impl UpdateRecords {
+    /// Reads the records; `None` if there is no such desired LRP.
+    async fn read(reader: &mut Reader, process_guid: &[u8]) -> Result<Option<Self>, DomainError> {
+        let Some(target) = reader.update_target(process_guid).await? else { return Ok(None) };
+        let record = reader.lrp_update(process_guid).await?;
+        let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..ActualLrpFilter::default() };
+        let slots = Slot::by_index(reader.actual_lrps(&filter, &Range::default()).await?.records);
+        Ok(Some(Self { target, record, slots }))
+    }
 }
 
 /// Starts a task that brings the instances of a desired LRP to its current definition.

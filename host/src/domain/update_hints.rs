@@ -100,16 +100,19 @@ impl UpdateHints {
         false
     }
 
-    /// Whether the cell of a container is to be asked to stop it now: not if it was asked a short time ago.
-    pub(super) fn may_ask(&self, process_guid: &[u8], container: &InstanceKey, now_ns: i64) -> bool {
+    /// Whether the cell of a container was asked to stop it a short time ago.
+    pub(super) fn is_asked(&self, process_guid: &[u8], container: &InstanceKey, now_ns: i64) -> bool {
         let mut works = self.works();
-        let Some(work) = works.get_mut(process_guid) else { return true };
+        let Some(work) = works.get_mut(process_guid) else { return false };
         work.asked.retain(|_, asked_ns| now_ns.abs_diff(*asked_ns) < ASK_AGAIN_NS);
-        let is_due = !work.asked.contains_key(container);
-        if is_due {
-            work.asked.insert(container.clone(), now_ns);
+        work.asked.contains_key(container)
+    }
+
+    /// Notes that the cell of a container is asked to stop it.
+    pub(super) fn note_asked(&self, process_guid: &[u8], container: InstanceKey, now_ns: i64) {
+        if let Some(work) = self.works().get_mut(process_guid) {
+            work.asked.insert(container, now_ns);
         }
-        is_due
     }
 
     /// Notes the instance that halts an update; whether that is a change between a halted and an advancing update.
@@ -163,11 +166,13 @@ mod tests {
         let hints = UpdateHints::new(|_, _| {});
         hints.wake(b"app", true);
         let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
-        assert!(hints.may_ask(b"app", &container("one"), 0));
-        assert!(!hints.may_ask(b"app", &container("one"), 19_999_999_999));
-        assert!(hints.may_ask(b"app", &container("two"), 0));
-        assert!(hints.may_ask(b"app", &container("one"), 20_000_000_000));
-        assert!(hints.may_ask(b"app", &container("one"), -1), "the clock went back");
+        assert!(!hints.is_asked(b"app", &container("one"), 0));
+        hints.note_asked(b"app", container("one"), 0);
+        assert!(hints.is_asked(b"app", &container("one"), 19_999_999_999));
+        assert!(!hints.is_asked(b"app", &container("two"), 0));
+        assert!(!hints.is_asked(b"app", &container("one"), 20_000_000_000));
+        hints.note_asked(b"app", container("one"), 20_000_000_000);
+        assert!(!hints.is_asked(b"app", &container("one"), -1), "the clock went back");
     }
 
     #[test]

@@ -120,6 +120,17 @@ pub enum UpdateAction {
     StopFirst,
 }
 
+impl UpdateAction {
+    /// The container of a slot whose cell is asked to stop it.
+    pub fn stopped(self, slot: &Slot) -> Option<&ActualLrp> {
+        match self {
+            Self::StopReplaced => slot.evacuating.as_ref(),
+            Self::StopFirst => slot.ordinary.as_ref(),
+            Self::Create | Self::Revert | Self::Replace => None,
+        }
+    }
+}
+
 /// How far an update is, in instances.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UpdateProgress {

@@ -1,6 +1,6 @@
 //! Retirement of an instance: its row is removed at once if it has no container, otherwise its cell is asked to stop it.
 
-use super::change::{ChangedSlot, announce, change_slot};
+use super::change::{ChangedSlot, announce, change_locked, change_slot};
 use crate::clients::ClientError;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
@@ -64,6 +64,36 @@ pub async fn stop(service: &Service, row: &ActualLrp, trace_id: &TraceId) -> Res
     }
 }
 
+/// [`stop`], if `is_due` holds, which is evaluated under the key lock. The removal is published before the lock is released, so
+/// that it precedes each later change of the slot.
+///
+/// # Errors
+/// As of [`stop`], and those of `is_due`.
+pub(in crate::domain) async fn stop_if<F>(
+    service: &Service,
+    row: &ActualLrp,
+    is_due: F,
+    trace_id: &TraceId,
+) -> Result<(), DomainError>
+where
+    F: Future<Output = Result<bool, DomainError>> + Send,
+{
+    let (slot, instance) = ((&row.process_guid[..], row.index), row.instance_key());
+    let cell = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)?;
+    let lock = service.lock_key(slot.0).await;
+    if !is_due.await? {
+        return Ok(());
+    }
+    let Some(cell) = cell else {
+        let (changed, ()) = change_locked(service, slot, |slot, _| slot.remove(Some(&instance))).await?;
+        announce(service, changed, Cause::Other, trace_id);
+        return Ok(());
+    };
+    announce_removal_locked(service, slot, row, trace_id).await?;
+    drop(lock);
+    service.clients().reps.stop(&cell, &row.key(), &instance, trace_id).await.map_err(DomainError::Client)
+}
+
 async fn stop_once(
     service: &Service,
     row: &ActualLrp,
@@ -86,19 +116,27 @@ async fn stop_once(
     }
 }
 
-/// Publishes the removal of the instance ahead of time, unless the slot has another one by now.
 async fn announce_removal(
+    service: &Service,
+    slot: (&[u8], i32),
+    row: &ActualLrp,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
+    let _lock = service.lock_key(slot.0).await;
+    announce_removal_locked(service, slot, row, trace_id).await
+}
+
+/// Publishes the removal of the instance ahead of time, unless the slot has another one by now. The caller holds the key lock.
+async fn announce_removal_locked(
     service: &Service,
     (process_guid, index): (&[u8], i32),
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let lock = service.lock_key(process_guid).await;
     let before = service.store().look().await?.slot(process_guid, index).await?.slot;
     let mut after = before.clone();
     if after.remove(Some(&row.instance_key())).is_ok() {
         announce(service, ChangedSlot::of(before, after), Cause::Other, trace_id);
     }
-    drop(lock);
     Ok(())
 }

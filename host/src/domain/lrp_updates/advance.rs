@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, stream};
 
+use super::UpdateRecords;
 use super::archive::prune_definitions;
-use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
+use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, LrpKey};
@@ -55,21 +56,45 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
     {
         request_auctions(service, &info, starts, &TraceId::NONE).await;
     }
-    let (hints, now_ns) = (service.update_hints(), service.store().now_ns());
-    let due = stops.into_iter().filter(|row| hints.may_ask(process_guid, &row.instance_key(), now_ns));
-    stream::iter(due).for_each_concurrent(REQUESTS, |row| stop_container(service, row)).await;
+    stream::iter(stops).for_each_concurrent(REQUESTS, |row| stop_container(service, row)).await;
     Ok(is_done)
 }
 
-/// A failure is only logged: the request is repeated.
+/// Asks the cell of a container to stop it, unless it was asked a short time ago. A failure is only logged: the request is
+/// repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
-    match stop(service, &row, &TraceId::NONE).await {
+    let now_ns = service.store().now_ns();
+    if service.update_hints().is_asked(&row.process_guid, &row.instance_key(), now_ns) {
+        return;
+    }
+    match stop_if(service, &row, begin_stop(service, &row), &TraceId::NONE).await {
         Ok(()) | Err(DomainError::NotFound) => {}
         Err(fault) => {
             let process_guid = String::from_utf8_lossy(&row.process_guid);
             tracing::warn!(%process_guid, row.index, reason = %fault, "a replaced container was not stopped; its cell is asked again");
         }
     }
+}
+
+/// Whether a container still has to be stopped; notes that its cell is asked. The step decided so before it requested auctions
+/// and looked up the cell, and the successor may have crashed meanwhile: then the container has the traffic again. A container
+/// without a row is stopped in any case. The caller holds the key lock.
+async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainError> {
+    let (process_guid, instance) = (&row.process_guid[..], row.instance_key());
+    let mut reader = service.store().look().await?;
+    let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else { return Ok(true) };
+    let lrp = update.target.at(reader.now_ns(), update.record.as_ref());
+    let has_row = update.slots.get(&row.index).is_some_and(|slot| slot.presence_of(&instance).is_some());
+    let is_stopped = |(index, action): &(i32, UpdateAction)| {
+        let stopped = update.slots.get(index).and_then(|slot| action.stopped(slot));
+        *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
+    };
+    let due = lrp.due(&update.slots, service.policy().update_max_in_flight);
+    let is_due = !has_row || due.iter().any(is_stopped);
+    if is_due {
+        service.update_hints().note_asked(process_guid, instance, reader.now_ns());
+    }
+    Ok(is_due)
 }
 
 /// Logs and publishes that an update is halted, or that it is not any more.
@@ -140,12 +165,8 @@ async fn apply(
     let (current, now_ns) = (&target.definition_id, writer.now_ns());
     let mut waypoint = None;
     let applied = match action {
-        UpdateAction::StopReplaced => {
-            step.stops.extend(before.evacuating);
-            return Ok(());
-        }
-        UpdateAction::StopFirst => {
-            step.stops.extend(before.ordinary);
+        UpdateAction::StopReplaced | UpdateAction::StopFirst => {
+            step.stops.extend(action.stopped(&before).cloned());
             return Ok(());
         }
         UpdateAction::Create => {
