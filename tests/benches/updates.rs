@@ -26,6 +26,8 @@ use harness::diego::bbs_client::BbsClient;
 use harness::diego::cell::{Cell, RUNS};
 use harness::diego::emitter::Emitter;
 use harness::diego::installation;
+use harness::diego::outages::outages;
+use harness::diego::trace::Trace;
 use harness::diego::trust::Trust;
 use harness::locket::Locket;
 use harness::pause;
@@ -62,7 +64,7 @@ struct Scale {
 
 async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
     let server = BenchServer::new(kind);
-    let (trust, locket) = (Trust::new(), Locket::start());
+    let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
     let auctioneer = Auctioneer::start(&trust);
     let in_flight = std::env::var("BBS_BENCH_IN_FLIGHT").unwrap_or_else(|_| "10%".to_owned());
     let installation = installation(&server.database(), &trust, &auctioneer, &locket)
@@ -72,10 +74,10 @@ async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
     let host = installation.serve();
     let of_cells = BbsClient::new(trust.client(), host.address);
     let cells: Vec<_> =
-        (0..cells).map(|number| Cell::start(number, &trust, &of_cells, &locket, SYNC_INTERVAL)).collect();
+        (0..cells).map(|number| Cell::start(number, &trust, &of_cells, &locket, SYNC_INTERVAL, &trace)).collect();
     auctioneer.auction_among(of_cells.clone(), cells.clone());
     let client = BbsClient::new(trust.client(), host.address);
-    let emitter = Emitter::start(&client);
+    let emitter = Emitter::start(&client, &trace);
 
     let guids: Vec<_> = (0..lrps).map(|lrp| format!("process-{lrp}").into_bytes()).collect();
     each(&guids, async |guid| desire(&client, guid, instances).await).await;
@@ -103,7 +105,7 @@ async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
     println!("  to the auctioneer {of_auctioneer:8}     {:.2}", each(of_auctioneer));
     println!("  to reps           {of_reps:8}     {:.2}", each(of_reps));
     println!("  events            {events:8}     {:.2}", each(events));
-    println!("  outages           {:8}", emitter.outages().len());
+    println!("  outages           {:8}", outages(&trace.steps()).len());
     assert!(host.terminate().success(), "the host ends");
 }
 

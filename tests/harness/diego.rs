@@ -7,8 +7,10 @@ pub mod cell;
 pub mod controller;
 pub mod emitter;
 pub mod fault_switch;
+pub mod outages;
 pub mod receiver;
 pub mod task_runs;
+pub mod trace;
 pub mod trust;
 
 use self::auctioneer::Auctioneer;

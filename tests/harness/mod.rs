@@ -31,6 +31,7 @@ pub mod ports;
 pub mod postgres;
 pub mod proxy;
 pub mod registry;
+pub mod seed;
 pub mod server;
 pub mod stored;
 pub mod watch;

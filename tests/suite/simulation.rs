@@ -2,10 +2,16 @@
 //! tasks, cells run containers, a route emitter keeps a routing table. Meanwhile each component fails, as do the host and
 //! its connection to the database. At the end the cells, the store and the routing table hold exactly the desired LRPs.
 //!
-//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed. A run prints its seed.
+//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed. The seed decides, before the
+//! run begins, which faults there are, in which order, on which cell, which instances crash, and after how many operations each
+//! begins and ends; and what the n-th operation of each client does. No decision follows from the time. The host, the components
+//! and the clients run side by side, so the seed does not repeat how their steps interleave: a run prints its decisions, and a
+//! failure the steps that led to it, in the order in which they were recorded.
+//!
 //! `updates` measures the outages during updates.
 
 mod diego;
+mod plan;
 mod settle;
 mod supervisor;
 mod updates;
@@ -13,12 +19,14 @@ mod updates;
 use std::time::{Duration, Instant};
 
 use diego::{Diego, Fault};
-use fastrand::Rng;
+use plan::plan;
 
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::controller::{Controller, Workload};
 use crate::harness::diego::task_runs::TaskRuns;
+use crate::harness::seed::{OF_PROCESSES, number, seed};
 
+const SEED: &str = "BBS_SIMULATION_SEED";
 const LRPS: u64 = 40;
 const TASKS: u64 = 50;
 /// Timeout of a run; reached only by a hang.
@@ -26,40 +34,26 @@ const LONGEST: Duration = Duration::from_secs(1800);
 
 on_each_database!(desired_lrps_run_after_every_fault);
 async fn desired_lrps_run_after_every_fault(kind: Kind) {
-    let seed = seed();
+    let seed = seed(SEED);
     let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
-    println!("BBS_SIMULATION_SEED={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks");
+    println!("{SEED}={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks; {OF_PROCESSES}");
     tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("the simulation ends");
 }
 
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
-fn seed() -> u64 {
-    number("BBS_SIMULATION_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32))
-}
-
 async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
-    let mut random = Rng::with_seed(seed);
-    let mut faults: Vec<_> = Fault::all().into_iter().filter(|fault| fault.is_possible_on(kind)).collect();
-    random.shuffle(&mut faults);
-
-    let mut diego = Diego::start(kind, lrps, random).await;
-    let mut controller = Controller::start(&diego.home, Workload::Lifecycle, lrps, seed);
+    let faults = plan(seed, kind, &Fault::all(), (lrps / 2).max(10));
+    let diego = Diego::start(kind, lrps).await;
+    let mut controller = Controller::start(&diego.home, Workload::Lifecycle, lrps, seed, &diego.trace);
     let mut task_runs = TaskRuns::default();
-    let operations_between_faults = (lrps / 2).max(10);
     // At least one callback for each fault, so that a faulty receiver is noticed.
     let at_once = tasks.div_ceil(faults.len() as u64).max(3);
-    for fault in faults {
-        controller.operations(operations_between_faults).await;
+    for planned in faults {
+        controller.operations(planned.operations_before).await;
         task_runs.begin(&diego.home, &diego.receiver, at_once);
         let began = Instant::now();
-        print!("{fault:?}, ");
-        diego.inject(fault, &mut controller).await;
-        println!("{:.1} s", began.elapsed().as_secs_f64());
+        diego.inject(&planned, &mut controller).await;
+        println!("{:?} took {:.1} s", planned.fault, began.elapsed().as_secs_f64());
     }
     let (wanted, operations) = controller.stop().await;
     let with_callback = task_runs.end().await;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::bbs_client::{ApiResponse, BbsClient, Refusal};
 use super::fault_switch::{Behaviour, FaultSwitch};
+use super::trace::{Step, Trace};
 use super::trust::{HttpServer, Trust};
 use crate::harness::locket::Locket;
 
@@ -66,8 +67,8 @@ struct CellState {
     tasks: BTreeMap<Text, Stage>,
     is_present: bool,
     is_evacuating: bool,
-    /// The instance guids of the containers that crashed, or were on the cell when it failed or was disconnected.
-    faulted: BTreeSet<Text>,
+    /// How often each container of the evacuating cell was offered to the host.
+    evacuation_rounds: u64,
     /// Number of containers created so far, for unique instance guids.
     created: u64,
 }
@@ -77,6 +78,7 @@ struct Inner {
     bbs: BbsClient,
     locket: Locket,
     faults: FaultSwitch,
+    trace: Trace,
     state: Mutex<CellState>,
     /// Interval between comparisons with the host's rows.
     sync_interval: Duration,
@@ -101,12 +103,20 @@ pub struct Placed {
 
 impl Cell {
     /// Starts an empty cell and registers it.
-    pub fn start(number: usize, trust: &Trust, bbs: &BbsClient, locket: &Locket, sync_interval: Duration) -> Self {
+    pub fn start(
+        number: usize,
+        trust: &Trust,
+        bbs: &BbsClient,
+        locket: &Locket,
+        sync_interval: Duration,
+        trace: &Trace,
+    ) -> Self {
         let inner = Arc::new(Inner {
             id: format!("cell-{number}"),
             bbs: bbs.clone(),
             locket: locket.clone(),
             faults: FaultSwitch::default(),
+            trace: trace.clone(),
             state: Mutex::default(),
             sync_interval,
             linked: watch::Sender::new(true),
@@ -143,8 +153,8 @@ impl Cell {
         {
             let mut state = self.inner.state();
             state.is_present = false;
-            let affected: Vec<_> = state.containers.keys().map(|key| key.instance_guid.clone()).collect();
-            state.faulted.extend(affected);
+            let affected = state.containers.keys().map(|key| key.instance_guid.clone()).collect();
+            self.inner.trace.record(Step::Fault(affected));
         }
         self.inner.linked.send_replace(false);
         self.inner.faults.set(Behaviour::Slow);
@@ -171,7 +181,13 @@ impl Cell {
 
     /// Begins to evacuate all containers to other cells.
     pub fn evacuate(&self) {
-        self.inner.state().is_evacuating = true;
+        let mut state = self.inner.state();
+        (state.is_evacuating, state.evacuation_rounds) = (true, 0);
+    }
+
+    /// How often each container was offered to the host since the evacuation began.
+    pub fn evacuation_rounds(&self) -> u64 {
+        self.inner.state().evacuation_rounds
     }
 
     pub fn is_empty(&self) -> bool {
@@ -197,11 +213,6 @@ impl Cell {
     /// The containers that run and are not ending.
     pub fn running(&self) -> Vec<ContainerKey> {
         self.inner.running()
-    }
-
-    /// The instance guids of the containers that crashed, or were on the cell when it failed or was disconnected.
-    pub fn faulted(&self) -> BTreeSet<Text> {
-        self.inner.state().faulted.clone()
     }
 
     /// All containers with their routes and tags.
@@ -318,7 +329,7 @@ impl Inner {
 
     async fn crash(&self, key: &ContainerKey) {
         let Some(container) = self.end(key) else { return };
-        self.state().faulted.insert(key.instance_guid.clone());
+        self.trace.record(Step::Fault([key.instance_guid.clone()].into()));
         self.report_crashed(key, &container).await;
         self.forget(key);
     }

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::bbs_client::BbsClient;
 use super::cell::{CRASHES, KnownBy, RUNS, Text, UNROUTABLE};
+use super::trace::Trace;
 use crate::harness::pause;
 
 const CLIENTS: u64 = 6;
@@ -46,6 +47,10 @@ pub struct Controller {
 struct ControllerClient {
     bbs: BbsClient,
     workload: Workload,
+    trace: Trace,
+    /// One draw for each operation, so that what an operation draws, which depends on answers, does not change later ones.
+    operations: Rng,
+    /// The draws of the current operation.
     random: Rng,
     /// Guids that were never desired.
     unused: Vec<String>,
@@ -55,7 +60,7 @@ struct ControllerClient {
 
 impl Controller {
     /// Starts clients that desire `lrps` LRPs in all over time.
-    pub fn start(bbs: &BbsClient, workload: Workload, lrps: u64, seed: u64) -> Self {
+    pub fn start(bbs: &BbsClient, workload: Workload, lrps: u64, seed: u64, trace: &Trace) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, operations) = watch::channel(0);
         let mut clients = JoinSet::new();
@@ -64,7 +69,9 @@ impl Controller {
             let client = ControllerClient {
                 bbs: bbs.clone(),
                 workload,
-                random: Rng::with_seed(seed ^ (number << 32)),
+                trace: trace.clone(),
+                operations: Rng::with_seed(seed ^ (number << 32)),
+                random: Rng::with_seed(0),
                 unused: mine.map(|lrp| format!("process-{lrp}")).collect(),
                 removed: Vec::new(),
                 wanted: BTreeMap::new(),
@@ -104,6 +111,7 @@ impl ControllerClient {
     }
 
     async fn operate(&mut self) {
+        self.random = self.operations.fork();
         match self.workload {
             Workload::Lifecycle => self.operate_lifecycle().await,
             Workload::Updates => self.operate_updates().await,
@@ -177,10 +185,17 @@ impl ControllerClient {
     /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are never routable.
     async fn redefine(&mut self, guid: String) {
         match self.random.u8(..4) {
-            0 => self.cancel(&guid).await,
-            1 => self.roll_back(&guid, |_| true).await,
+            0 => {
+                self.trace.decide_about(&guid, "cancel".into());
+                self.cancel(&guid).await;
+            }
+            1 => {
+                self.trace.decide_about(&guid, "roll back".into());
+                self.roll_back(&guid, |_| true).await;
+            }
             _ => {
                 let program = self.random.choice([RUNS, RUNS, CRASHES, UNROUTABLE]).expect("programs");
+                self.trace.decide_about(&guid, format!("update to {}", String::from_utf8_lossy(program)));
                 self.update_definition(&guid, program).await;
             }
         }

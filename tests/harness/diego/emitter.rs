@@ -1,15 +1,16 @@
 //! A route emitter: builds a routing table from the lists when it connects, and updates it from the event stream from
-//! then on. Owns the table, the check that the events of a row arrive in order, and the list of outages.
+//! then on. Owns the table, and the check that the events of a row arrive in order. Records each change in a trace.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bbs_proto::models as proto;
 
 use super::bbs_client::BbsClient;
 use super::cell::Text;
+use super::trace::{LrpChange, Step, Trace};
 use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent};
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,23 +29,6 @@ pub struct InstanceRow {
     pub routable: bool,
 }
 
-/// The loss of the last instances of an LRP that received traffic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outage {
-    /// The instance guids that were lost. More than one if they were missing from the lists after a new connection.
-    pub lost: BTreeSet<Text>,
-    /// Those that were lost up to [`SHORTLY`] before, when another one was still there.
-    pub shortly_before: BTreeSet<Text>,
-    /// The last changes of the LRP, the newest last.
-    pub history: Vec<String>,
-}
-
-/// Longer than the stop of a container takes that was requested while its successor received traffic.
-const SHORTLY: Duration = Duration::from_secs(2);
-
-/// Changes of an LRP that are remembered.
-const REMEMBERED: usize = 20;
-
 #[derive(Debug, Default)]
 struct RoutingTable {
     rows: BTreeMap<RowKey, (InstanceRow, Version)>,
@@ -53,16 +37,20 @@ struct RoutingTable {
     retired: BTreeSet<InstanceRow>,
     /// Events older than what is known of their row.
     backward: Vec<String>,
-    history: BTreeMap<Text, VecDeque<String>>,
-    /// By process guid, instances that were lost, and when.
-    lost: BTreeMap<Text, Vec<(Instant, Text)>>,
-    outages: Vec<Outage>,
+    /// Changes that are not in the trace yet, by process guid.
+    changes: BTreeMap<Text, Vec<String>>,
+    trace: Trace,
     connections: u64,
     events: u64,
 }
 
-/// The modification tag, and whether it came with an event.
-type Version = (proto::ModificationTag, bool);
+/// A modification tag and its source.
+#[derive(Debug, Clone)]
+struct Version {
+    tag: proto::ModificationTag,
+    /// Whether it came with an event, not with a list.
+    by_event: bool,
+}
 
 /// A shared handle.
 #[derive(Clone)]
@@ -70,8 +58,8 @@ pub struct Emitter(Arc<Mutex<RoutingTable>>);
 
 impl Emitter {
     /// Follows the host until the test's runtime ends.
-    pub fn start(bbs: &BbsClient) -> Self {
-        let emitter = Self(Arc::default());
+    pub fn start(bbs: &BbsClient, trace: &Trace) -> Self {
+        let emitter = Self(Arc::new(Mutex::new(RoutingTable { trace: trace.clone(), ..RoutingTable::default() })));
         tokio::spawn(emitter.clone().follow(bbs.clone()));
         emitter
     }
@@ -98,13 +86,9 @@ impl Emitter {
         self.table().backward.clone()
     }
 
-    pub fn outages(&self) -> Vec<Outage> {
-        self.table().outages.clone()
-    }
-
     /// The number of instances that receive traffic.
     pub fn routable(&self) -> usize {
-        self.table().routable().len()
+        self.table().rows.values().filter(|(row, _)| row.routable).count()
     }
 
     /// Number of connections and of events so far.
@@ -140,17 +124,17 @@ impl Emitter {
         let mut table = self.table();
         table.connections += 1;
         table.retired.clear();
-        let before = table.routable();
-        table.rows.clear();
+        let known = std::mem::take(&mut table.rows);
+        known.into_keys().for_each(|(guid, _, _)| table.note(&guid, "listed anew".into()));
         for lrp in &instances.actual_lrps {
-            table.put(row(lrp), (lrp.modification_tag.clone().unwrap_or_default(), false));
+            table.put(row(lrp), Version::listed(lrp.modification_tag.clone()));
         }
         let known = desired.desired_lrp_scheduling_infos.into_iter().map(|info| {
             let guid = info.desired_lrp_key.unwrap_or_default().process_guid;
-            (guid, (info.instances, (info.modification_tag.unwrap_or_default(), false)))
+            (guid, (info.instances, Version::listed(info.modification_tag)))
         });
         table.desired = known.collect();
-        table.note_outages(before);
+        table.record(false);
     }
 }
 
@@ -179,26 +163,31 @@ impl Display for InstanceRow {
 impl RoutingTable {
     fn apply(&mut self, event: &ReceivedEvent) {
         self.events += 1;
+        self.apply_to_rows(event);
+        self.record(true);
+    }
+
+    fn apply_to_rows(&mut self, event: &ReceivedEvent) {
         match event.name.as_str() {
             "actual_lrp_instance_created" => {
                 let lrp = event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.unwrap_or_default();
-                self.put(row(&lrp), (lrp.modification_tag.unwrap_or_default(), true));
+                let (row, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
+                if !self.is_ahead(&row.place.0, &version) {
+                    self.put(row, version);
+                }
             }
-            "actual_lrp_instance_changed" => {
-                let event: proto::ActualLrpInstanceChangedEvent = event.message();
-                let before = self.routable_of(&event.actual_lrp_key.clone().unwrap_or_default().process_guid);
-                self.change(event);
-                self.note_outages(before);
-            }
+            "actual_lrp_instance_changed" => self.change(event.message()),
             "actual_lrp_instance_removed" => {
                 let lrp = event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.unwrap_or_default();
                 let gone = row(&lrp);
-                if !gone.instance_guid.is_empty() {
-                    self.retired.insert(gone.clone());
-                }
-                let before = self.routable_of(&gone.place.0);
                 self.remove(&gone.place, &gone.instance_guid);
-                self.note_outages(before);
+                if !gone.instance_guid.is_empty() {
+                    // A container that moved to another presence stays.
+                    if !self.rows_of(&gone.place.0).any(|(row, _)| row.instance_guid == gone.instance_guid) {
+                        self.trace.stop(&gone.place.0, &gone.instance_guid);
+                    }
+                    self.retired.insert(gone);
+                }
             }
             "desired_lrp_created" => {
                 self.desire(event.message::<proto::DesiredLrpCreatedEvent>().desired_lrp.unwrap_or_default());
@@ -219,6 +208,10 @@ impl RoutingTable {
         let key = event.actual_lrp_key.unwrap_or_default();
         let instance = event.actual_lrp_instance_key.unwrap_or_default();
         let (before, after) = (event.before.unwrap_or_default(), event.after.unwrap_or_default());
+        let version = Version::of_event(after.modification_tag);
+        if self.is_ahead(&key.process_guid, &version) {
+            return;
+        }
         if before.presence != after.presence {
             self.remove(&(key.process_guid.clone(), key.index, before.presence), &instance.instance_guid);
         }
@@ -229,57 +222,49 @@ impl RoutingTable {
         };
         let place = (key.process_guid, key.index, after.presence);
         let routable = after.state == b"RUNNING" && after.routable == Some(true);
-        let tag = after.modification_tag.unwrap_or_default();
-        self.put(InstanceRow { place, instance_guid, cell_id, state: after.state, routable }, (tag, true));
+        self.put(InstanceRow { place, instance_guid, cell_id, state: after.state, routable }, version);
     }
 
     fn put(&mut self, row: InstanceRow, version: Version) {
         if let Some((known, before)) = self.rows.get(&row.place)
-            && is_backward(before, &version)
+            && version.is_older_than(before)
         {
             self.backward.push(format!("{known:?} {before:?}, then {row:?} {version:?}"));
         }
         self.retired.remove(&row);
-        self.remember(&row.place.0, format!("{row}"));
+        self.note(&row.place.0, format!("{row}"));
         self.rows.insert(row.place.clone(), (row, version));
     }
 
-    fn routable_of(&self, process_guid: &[u8]) -> Vec<InstanceRow> {
+    /// Whether the last list has a newer version of a row, in whatever presence. Events from before the list follow it, and
+    /// would take instances out of the table that receive traffic. No event is ahead of later events.
+    fn is_ahead(&self, process_guid: &[u8], version: &Version) -> bool {
+        self.rows_of(process_guid).any(|(_, known)| !known.by_event && version.is_older_than(known))
+    }
+
+    fn rows_of(&self, process_guid: &[u8]) -> impl Iterator<Item = &(InstanceRow, Version)> {
         let first = (process_guid.to_vec(), i32::MIN, i32::MIN);
-        let rows = self.rows.range(first..).take_while(|((guid, _, _), _)| guid == process_guid);
-        rows.filter(|(_, (row, _))| row.routable).map(|(_, (row, _))| row.clone()).collect()
+        self.rows.range(first..).take_while(move |((guid, _, _), _)| guid == process_guid).map(|(_, row)| row)
     }
 
-    fn routable(&self) -> Vec<InstanceRow> {
-        self.rows.values().filter(|(row, _)| row.routable).map(|(row, _)| row.clone()).collect()
+    /// The instance guids of the instances of an LRP that receive traffic.
+    fn routable_of(&self, process_guid: &[u8]) -> BTreeSet<Text> {
+        let routable = self.rows_of(process_guid).filter(|(row, _)| row.routable);
+        routable.map(|(row, _)| row.instance_guid.clone()).collect()
     }
 
-    /// Notes the instances that received traffic before a change and do not after it, and the LRPs that have none left.
-    fn note_outages(&mut self, before: Vec<InstanceRow>) {
-        let mut by_guid = BTreeMap::<Text, BTreeSet<Text>>::new();
-        for row in before {
-            by_guid.entry(row.place.0).or_default().insert(row.instance_guid);
+    /// Adds to the description of the next step of an LRP.
+    fn note(&mut self, process_guid: &[u8], change: String) {
+        self.changes.entry(process_guid.to_vec()).or_default().push(change);
+    }
+
+    /// Records the changes since the last step.
+    fn record(&mut self, by_event: bool) {
+        for (process_guid, changes) in std::mem::take(&mut self.changes) {
+            let routable = self.routable_of(&process_guid);
+            let description = changes.join("; ");
+            self.trace.record(Step::Change(LrpChange { process_guid, description, routable, by_event }));
         }
-        let now = Instant::now();
-        for (process_guid, before) in by_guid {
-            let left: BTreeSet<_> = self.routable_of(&process_guid).into_iter().map(|row| row.instance_guid).collect();
-            let lost: BTreeSet<_> = before.difference(&left).cloned().collect();
-            let recent = self.lost.entry(process_guid.clone()).or_default();
-            recent.retain(|(at, _)| now.duration_since(*at) < SHORTLY);
-            if left.is_empty() {
-                let shortly_before = recent.iter().map(|(_, instance_guid)| instance_guid.clone()).collect();
-                let history = self.history.get(&process_guid).into_iter().flatten().cloned().collect();
-                self.outages.push(Outage { lost, shortly_before, history });
-            } else {
-                recent.extend(lost.into_iter().map(|instance_guid| (now, instance_guid)));
-            }
-        }
-    }
-
-    fn remember(&mut self, process_guid: &[u8], change: String) {
-        let history = self.history.entry(process_guid.to_vec()).or_default();
-        history.push_back(change);
-        history.drain(..history.len().saturating_sub(REMEMBERED));
     }
 
     /// Removes a row, unless it has another container by now.
@@ -287,25 +272,86 @@ impl RoutingTable {
         if self.rows.get(place).is_some_and(|(row, _)| row.instance_guid == instance_guid) {
             self.rows.remove(place);
             let instance_guid = String::from_utf8_lossy(instance_guid);
-            self.remember(&place.0, format!("{}/{} {instance_guid} removed", place.1, place.2));
+            self.note(&place.0, format!("{}/{} {instance_guid} removed", place.1, place.2));
         }
     }
 
     fn desire(&mut self, lrp: proto::DesiredLrp) {
-        let version = (lrp.modification_tag.unwrap_or_default(), true);
+        let version = Version::of_event(lrp.modification_tag);
         if let Some((instances, before)) = self.desired.get(&lrp.process_guid)
-            && is_backward(before, &version)
+            && version.is_older_than(before)
         {
+            if !before.by_event {
+                return;
+            }
             self.backward.push(format!("{instances} {before:?}, then {} {version:?}", lrp.instances));
         }
         let definition = String::from_utf8_lossy(&lrp.definition_id);
-        self.remember(&lrp.process_guid, format!("{} instances desired of {definition}", lrp.instances));
+        self.note(&lrp.process_guid, format!("{} instances desired of {definition}", lrp.instances));
         self.desired.insert(lrp.process_guid, (lrp.instances, version));
     }
 }
 
-/// Whether a version is older than the one before it. A list may be ahead of the events that follow it; an event is not
-/// ahead of later events.
-fn is_backward((before, by_event): &Version, (after, _): &Version) -> bool {
-    *by_event && before.epoch == after.epoch && after.index < before.index
+impl Version {
+    fn of_event(tag: Option<proto::ModificationTag>) -> Self {
+        Self { tag: tag.unwrap_or_default(), by_event: true }
+    }
+
+    fn listed(tag: Option<proto::ModificationTag>) -> Self {
+        Self { tag: tag.unwrap_or_default(), by_event: false }
+    }
+
+    fn is_older_than(&self, other: &Self) -> bool {
+        self.tag.epoch == other.tag.epoch && self.tag.index < other.tag.index
+    }
+}
+
+#[cfg(test)]
+#[allow(unused_imports, reason = "benchmarks use the harness without its tests")]
+mod tests {
+    use bbs_proto::prost::Message;
+
+    use super::*;
+
+    fn running(index: u32) -> proto::ActualLrp {
+        let key = proto::ActualLrpKey { process_guid: b"app".to_vec(), ..Default::default() };
+        let instance = proto::ActualLrpInstanceKey { instance_guid: b"new".to_vec(), cell_id: b"cell".to_vec() };
+        proto::ActualLrp {
+            actual_lrp_key: Some(key),
+            actual_lrp_instance_key: Some(instance),
+            state: b"RUNNING".to_vec(),
+            routable: Some(true),
+            modification_tag: Some(proto::ModificationTag { epoch: b"epoch".to_vec(), index }),
+            ..Default::default()
+        }
+    }
+
+    /// The event of a change to `CLAIMED`.
+    fn claimed(index: u32) -> ReceivedEvent {
+        let lrp = running(index);
+        let after = proto::ActualLrpInfo {
+            state: b"CLAIMED".to_vec(),
+            modification_tag: lrp.modification_tag,
+            ..Default::default()
+        };
+        let event = proto::ActualLrpInstanceChangedEvent {
+            actual_lrp_key: lrp.actual_lrp_key,
+            actual_lrp_instance_key: lrp.actual_lrp_instance_key,
+            after: Some(after),
+            ..Default::default()
+        };
+        ReceivedEvent { name: "actual_lrp_instance_changed".into(), message: event.encode_to_vec() }
+    }
+
+    /// A subscription begins before the list is read, so events from before the list are read after it.
+    #[test]
+    fn event_that_is_older_than_the_list_takes_no_instance_out_of_the_table() {
+        let mut table = RoutingTable::default();
+        table.put(row(&running(2)), Version::listed(running(2).modification_tag));
+        table.apply(&claimed(1));
+        assert_eq!(table.routable_of(b"app"), [b"new".to_vec()].into());
+        table.apply(&claimed(3));
+        assert_eq!(table.routable_of(b"app"), [].into());
+        assert_eq!(table.backward, Vec::<String>::new());
+    }
 }

@@ -1,12 +1,13 @@
 //! The simulated Diego: the host and the components around it, and the faults that can be injected.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_proto::models as proto;
-use fastrand::Rng;
 use futures_util::future::join_all;
 
+use super::plan::PlannedFault;
 use super::supervisor::{Supervisor, serve};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::diego::auctioneer::Auctioneer;
@@ -17,18 +18,19 @@ use crate::harness::diego::emitter::Emitter;
 use crate::harness::diego::fault_switch::{Behaviour, FaultSwitch};
 use crate::harness::diego::installation;
 use crate::harness::diego::receiver::Receiver;
+use crate::harness::diego::trace::Trace;
 use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
 use crate::harness::proxy::Proxy;
 use crate::harness::{pause, until};
 
-const CELLS: usize = 6;
+pub const CELLS: usize = 6;
 /// Base interval at which reps read all their rows; longer with many LRPs.
 const SYNC_INTERVAL: Duration = Duration::from_millis(300);
-/// After this time a rep ends with the containers that it still has.
-const EVACUATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// A rep that has offered its containers to the host so often ends with those that it still has.
+const EVACUATION_ROUNDS: u64 = 100;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Auctioneer(Behaviour),
     Reps(Behaviour),
@@ -77,16 +79,16 @@ pub struct Diego {
     pub receiver: Receiver,
     pub emitter: Emitter,
     pub supervisor: Supervisor,
+    pub trace: Trace,
     auctioneer: Auctioneer,
     locket: Locket,
     proxy: Option<Proxy>,
-    random: Rng,
     _trust: Trust,
 }
 
 impl Diego {
-    pub async fn start(kind: Kind, lrps: u64, random: Rng) -> Self {
-        let (trust, locket) = (Trust::new(), Locket::start());
+    pub async fn start(kind: Kind, lrps: u64) -> Self {
+        let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
         let auctioneer = Auctioneer::start(&trust);
         let database = TestDatabase::new(kind);
         let proxy = (kind != Kind::Sqlite).then(|| Proxy::to(kind.engine().address()));
@@ -99,18 +101,20 @@ impl Diego {
         let fresh = home.submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness).await;
         assert_eq!(fresh, Ok(()));
         let sync_interval = SYNC_INTERVAL + Duration::from_millis(lrps);
-        let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, sync_interval));
+        let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, sync_interval, &trace));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
         let supervisor = Supervisor::start(host, &home, installations);
-        let (receiver, emitter) = (Receiver::start(&trust), Emitter::start(&home));
-        Self { home, cells, receiver, emitter, supervisor, auctioneer, locket, proxy, random, _trust: trust }
+        let (receiver, emitter) = (Receiver::start(&trust), Emitter::start(&home, &trace));
+        Self { home, cells, receiver, emitter, supervisor, trace, auctioneer, locket, proxy, _trust: trust }
     }
 
     /// Injects one fault and waits until it is over.
-    pub async fn inject(&mut self, fault: Fault, controller: &mut Controller) {
-        let operations = self.random.u64(20..100);
-        match fault {
+    pub async fn inject(&self, planned: &PlannedFault, controller: &mut Controller) {
+        self.trace.decide(&planned.to_string());
+        let operations = planned.operations;
+        let cell = &self.cells[planned.cell];
+        match planned.fault {
             Fault::Auctioneer(behaviour) => {
                 while_behaving(&[self.auctioneer.faults()], behaviour, controller.operations(operations)).await;
             }
@@ -121,30 +125,18 @@ impl Diego {
             Fault::Receiver(behaviour) => {
                 while_behaving(&[self.receiver.faults()], behaviour, controller.operations(operations)).await;
             }
-            Fault::Crash => self.crash_some().await,
+            Fault::Crash => self.crash_some(planned).await,
             Fault::LoseCell => {
-                let cell = self.any_cell();
                 cell.fail();
-                self.wait_until_replaced(&cell).await;
+                self.wait_until_replaced(cell).await;
                 cell.reconnect();
             }
             Fault::DisconnectCell => {
-                let cell = self.any_cell();
                 cell.disconnect();
-                self.wait_until_replaced(&cell).await;
+                self.wait_until_replaced(cell).await;
                 cell.reconnect();
             }
-            Fault::Evacuate => {
-                let cell = self.any_cell();
-                cell.evacuate();
-                let evacuated = until(|| cell.load() == 0);
-                if tokio::time::timeout(EVACUATION_TIMEOUT, evacuated).await.is_err() {
-                    cell.fail();
-                    self.wait_until_replaced(&cell).await;
-                    cell.reconnect();
-                }
-                cell.register();
-            }
+            Fault::Evacuate => self.evacuate(cell).await,
             Fault::Kill => self.supervisor.kill().await,
             Fault::Restart => self.supervisor.restart().await,
             Fault::TakeOver => self.supervisor.take_over(controller.operations(operations)).await,
@@ -165,14 +157,32 @@ impl Diego {
         }
     }
 
-    fn any_cell(&mut self) -> Cell {
-        self.random.choice(&self.cells).expect("there are cells").clone()
+    /// Evacuates a cell. It fails if that takes too many rounds.
+    async fn evacuate(&self, cell: &Cell) {
+        cell.evacuate();
+        while cell.load() > 0 && cell.evacuation_rounds() < EVACUATION_ROUNDS {
+            pause().await;
+        }
+        if cell.load() > 0 {
+            self.trace.decide(&format!("{} fails after {EVACUATION_ROUNDS} rounds of its evacuation", cell.id()));
+            cell.fail();
+            self.wait_until_replaced(cell).await;
+            cell.reconnect();
+        }
+        cell.register();
     }
 
-    async fn crash_some(&mut self) {
-        let random = &mut self.random;
+    async fn crash_some(&self, planned: &PlannedFault) {
         let running = self.cells.iter().flat_map(|cell| cell.running().into_iter().map(move |key| (cell, key)));
-        let chosen: Vec<_> = running.filter(|_| random.u8(..4) == 0).collect();
+        let mut at_index = BTreeMap::new();
+        let mut chosen = Vec::new();
+        for (cell, key) in running {
+            let nth = at_index.entry((key.process_guid.clone(), key.index)).or_insert(0_usize);
+            if planned.crashes(&key, *nth) {
+                chosen.push((cell, key));
+            }
+            *nth += 1;
+        }
         join_all(chosen.iter().map(|(cell, key)| cell.crash(key))).await;
     }
 

@@ -52,6 +52,7 @@ async fn stop(State(inner): Rep, Path((process_guid, instance_guid)): Path<(Stri
     let (process_guid, instance_guid) = (process_guid.into_bytes(), instance_guid.into_bytes());
     let found = inner.state().containers.keys().find(|key| matches_guids(key, &process_guid, &instance_guid)).cloned();
     let Some(key) = found else { return StatusCode::NOT_FOUND };
+    inner.trace.stop(&process_guid, &instance_guid);
     tokio::spawn(async move {
         if let Some(container) = inner.end(&key) {
             inner.report_stopped(&key, &container).await;

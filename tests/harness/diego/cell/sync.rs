@@ -29,6 +29,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
         }
         if inner.is_evacuating() {
             join_all(inner.running().into_iter().map(|key| inner.evacuate(key))).await;
+            inner.state().evacuation_rounds += 1;
         }
     }
 }
@@ -129,6 +130,7 @@ impl Inner {
         let (answer, _, _): (proto::EvacuationResponse, _, _) =
             self.bbs.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
         if !answer.keep_container {
+            self.trace.stop(&key.process_guid, &key.instance_guid);
             self.forget(&key);
         }
     }
