@@ -152,6 +152,11 @@ impl Load {
         Self { stop, calls, clients, began: Instant::now() }
     }
 
+    /// The number of calls so far.
+    pub fn made(&self) -> u64 {
+        *self.calls.borrow()
+    }
+
     /// Waits until `more` further calls have been made.
     pub async fn calls(&mut self, more: u64) {
         let wanted = *self.calls.borrow() + more;

@@ -2,7 +2,8 @@
 //! with an auctioneer that places every instance leads to a settled state with exactly the desired instances.
 //!
 //! `BBS_CONSISTENCY_RUNS` sets the number of runs on each database, `BBS_CONSISTENCY_SEED` the first seed. A failure
-//! prints its seed and its calls.
+//! prints its seed and its calls. The clock is the test's. What a call names is chosen among the records, and the host replaces
+//! containers in the background, so the seed repeats a run only as far as the records are the same when a call is chosen.
 
 mod calls;
 mod checks;
@@ -19,6 +20,7 @@ use fastrand::Rng;
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
+use crate::harness::seed::{number, seed};
 use crate::harness::server::{NOW_NS, Options, Server};
 
 use calls::Call;
@@ -37,13 +39,16 @@ async fn random_calls_keep_the_store_consistent_and_convergence_settles_it(kind:
         Kind::Sqlite => (6, 150),
         Kind::Postgres | Kind::Mariadb | Kind::Mysql => (2, 80),
     };
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let first = number("BBS_CONSISTENCY_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let first = seed("BBS_CONSISTENCY_SEED");
     for seed in first..first + number("BBS_CONSISTENCY_RUNS").unwrap_or(runs) {
-        println!("BBS_CONSISTENCY_SEED={seed} BBS_CONSISTENCY_RUNS=1 on {kind:?}");
+        println!(
+            "BBS_CONSISTENCY_SEED={seed} BBS_CONSISTENCY_RUNS=1 on {kind:?}; repeats the calls, as far as the records are the \
+             same when each is chosen: the host replaces containers in the background"
+        );
         let mut test = ConsistencyTest::new(kind, seed).await;
         for _ in 0..calls {
-            let call = Call::any(&mut test.random, &test.rows);
+            // One draw for each call: what it draws depends on the records.
+            let call = Call::any(&mut test.random.fork(), &test.rows);
             test.make(&call).await;
         }
         println!("occurred: {:?}", test.history.kinds());

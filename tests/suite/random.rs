@@ -3,7 +3,8 @@
 //! model of all acknowledged writes.
 //!
 //! `BBS_RANDOM_RUNS` sets the number of runs on each database (1), `BBS_RANDOM_SEED` the first seed (random). Every run
-//! prints its seed.
+//! prints its seed, which decides the faults, their order and details, after how many calls each begins and ends, and the calls of
+//! each client. Hosts, server and clients run side by side, and the seed does not repeat how their steps interleave.
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::proxy::Proxy;
+use crate::harness::seed::{OF_PROCESSES, number, seed};
 use crate::harness::{modules, pause};
 
 const RUNS: u64 = 1;
@@ -61,10 +63,9 @@ const WITH_SERVER: [RandomFault; 7] = [
 
 on_each_database!(random_faults_lose_no_acknowledged_write);
 async fn random_faults_lose_no_acknowledged_write(kind: Kind) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let first = number("BBS_RANDOM_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let first = seed("BBS_RANDOM_SEED");
     for seed in first..first + number("BBS_RANDOM_RUNS").unwrap_or(RUNS) {
-        println!("BBS_RANDOM_SEED={seed} on {kind:?}");
+        println!("BBS_RANDOM_SEED={seed} on {kind:?}; {OF_PROCESSES}");
         RandomRun::new(kind, seed).await.run().await;
     }
 }
@@ -72,6 +73,7 @@ async fn random_faults_lose_no_acknowledged_write(kind: Kind) {
 /// One run: a database, the proxy to it, and the host that serves it.
 struct RandomRun {
     seed: u64,
+    /// The draws of the current fault.
     random: Rng,
     server: Option<Engine>,
     proxy: Option<Arc<Proxy>>,
@@ -106,11 +108,14 @@ impl RandomRun {
         let mut load = Load::start(&caller, model, &Aim::default(), settings);
         load.calls(CALLS_BETWEEN_FAULTS).await;
         let mut faults = Vec::new();
-        for _ in 0..FAULTS {
+        let mut draws = self.random.clone();
+        for number in 0..FAULTS {
+            // One draw for each fault: how often a host is started again during one does not change the next ones.
+            self.random = draws.fork();
             let possible = if self.server.is_some() { &WITH_SERVER[..] } else { &WITHOUT_SERVER };
             let fault = possible[self.random.usize(..possible.len())];
             faults.push(fault);
-            println!("{fault:?}");
+            println!("step {number}: {fault:?} after {CALLS_BETWEEN_FAULTS} calls");
             self = self.inject(fault, &mut load).await;
             self.address.send_replace(self.host.url(""));
             load.calls(CALLS_BETWEEN_FAULTS).await;

@@ -24,6 +24,9 @@ pub(super) struct LoadClient {
     /// All keys that existed before the load, in order.
     order: Arc<[Guid]>,
     aim: Aim,
+    /// One draw for each call, so that what a call draws, which depends on answers, does not change later ones.
+    calls: Rng,
+    /// The draws of the current call.
     random: Rng,
     created: u64,
     /// Description of the current call, for the report of a failure.
@@ -41,9 +44,10 @@ enum CallKind {
 
 impl LoadClient {
     pub(super) fn new(number: u64, caller: Caller, model: Model, order: Arc<[Guid]>, aim: Aim, seed: u64) -> Self {
-        let random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut calls = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let random = calls.fork();
         let (created, under_way, report) = (0, String::new(), Report::new());
-        Self { number, caller, model, order, aim, random, created, under_way, report }
+        Self { number, caller, model, order, aim, calls, random, created, under_way, report }
     }
 
     /// Makes a call every `between` until `stopped` turns true.
@@ -64,6 +68,7 @@ impl LoadClient {
     }
 
     async fn call(&mut self, due: Instant) {
+        self.random = self.calls.fork();
         let call = match self.random.u8(0..10) {
             0..3 => CallKind::Get,
             3 => CallKind::List,

@@ -1,7 +1,8 @@
 //! Random bytes on the API's port, from a seed: broken chunks, pipelined requests, half heads, many headers, early closes,
 //! and TLS of every kind but a client's. The host answers every ping meanwhile, and a request behind them.
 //!
-//! `BBS_RAW_SEED` sets the seed (random), `BBS_RAW_CONNECTIONS` the number of connections (400). The test prints its seed.
+//! `BBS_RAW_SEED` sets the seed (random), `BBS_RAW_CONNECTIONS` the number of connections (400). The test prints its seed, which
+//! decides the bytes of each connection, how they are divided and how it ends, but not how the connections interleave.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Installation;
 use crate::harness::modules;
+use crate::harness::seed::{OF_PROCESSES, number, seed};
 use crate::harness::watch::Watch;
 
 const CONNECTIONS: u64 = 400;
@@ -135,9 +137,8 @@ async fn attack(address: SocketAddr, mut random: Rng) {
 
 /// Attacks with all connections.
 async fn attack_at_random(address: SocketAddr) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seed = number("BBS_RAW_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
-    println!("BBS_RAW_SEED={seed}");
+    let seed = seed("BBS_RAW_SEED");
+    println!("BBS_RAW_SEED={seed}; {OF_PROCESSES}");
     let mut random = Rng::with_seed(seed);
     for _ in 0..number("BBS_RAW_CONNECTIONS").unwrap_or(CONNECTIONS) / AT_ONCE {
         let attacks: Vec<_> = (0..AT_ONCE).map(|_| tokio::spawn(attack(address, random.fork()))).collect();

@@ -1,20 +1,23 @@
 //! Normal load with every attack at random, from a seed: no acknowledged write is lost, native calls are answered, memory is
 //! bounded, and every attack is refused by name.
 //!
-//! `BBS_ATTACK_SECONDS` sets the time on each database (6), `BBS_ATTACK_SEED` the seed (random). This is the only test that
-//! asserts how long a call takes, and only from 60 s on, because shorter runs have too few calls for that: the latency of native
-//! calls is compared with that of a calm run, and each ping has a bound. From 600 s on, memory is compared with that of the first
-//! half, too: pools grow for some minutes. The nightly run sets 600, so that all these bounds are checked there; the run on each
-//! change checks the rest.
+//! `BBS_ATTACK_SECONDS` sets the time on each database (6). `BBS_ATTACK_SEED` sets the seed (random): it decides the n-th attack of
+//! each attacker, after how many native calls it gives up, and the n-th call of each client, but not how they interleave, nor how
+//! many of them there are until the time is over.
+//!
+//! This is the only test that asserts how long a call takes, and only from 60 s on, because shorter runs have too few calls for
+//! that: the latency of native calls is compared with that of a calm run, and each ping has a bound. From 600 s on, memory is
+//! compared with that of the first half, too: pools grow for some minutes. The nightly run sets 600, so that all these bounds
+//! are checked there; the run on each change checks the rest.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::host::{Host, Installation};
@@ -23,6 +26,7 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Report, Settings};
 use crate::harness::modules;
+use crate::harness::seed::{OF_PROCESSES, number, seed};
 use crate::harness::watch::Watch;
 use attacker::{AttackEnd, Attacker};
 
@@ -35,6 +39,8 @@ const COMPARED: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(600);
 const CALLS_PER_SECOND: f64 = 100.0;
 const ATTACKERS: u64 = 6;
+/// Native calls after which an attacker gives up an attack.
+const PATIENCE_CALLS: Range<u64> = 100..800;
 /// Bound of the latency under attack, relative to the calm run.
 const SLOWER: f64 = 3.0;
 /// Growth of the memory in the second half, besides a tenth: SQLite's caches of pages are part of the host, and that of the
@@ -45,21 +51,21 @@ const LONGEST_PING: Duration = Duration::from_secs(1);
 
 on_each_database!(attacks_at_random_lose_no_write_and_block_no_call);
 async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seed = number("BBS_ATTACK_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let seed = seed("BBS_ATTACK_SEED");
     let time = Duration::from_secs(number("BBS_ATTACK_SECONDS").unwrap_or(SECONDS));
-    println!("BBS_ATTACK_SEED={seed} on {kind:?}");
+    println!("BBS_ATTACK_SEED={seed} on {kind:?}; {OF_PROCESSES}");
     let installation = Installation::new(&modules::modules_with_hostile(), kind);
     let host = tokio::task::block_in_place(|| installation.serve());
     let caller = Caller::new(watch::channel(host.url("")).1);
 
     let model = Model::of(&caller).await.expect("the list succeeds");
-    let (calm, model) = loaded(&caller, model, seed, time / 3).await;
-    let attackers = Attackers::start(&host, seed);
+    let calls = watch::Sender::new(0);
+    let (calm, model) = loaded(&caller, model, seed, time / 3, &calls).await;
+    let attackers = Attackers::start(&host, seed, &calls);
     let watch = Watch::on(&host);
-    let (_, model) = loaded(&caller, model, seed + 1, time / 2).await;
+    let (_, model) = loaded(&caller, model, seed + 1, time / 2, &calls).await;
     let first_half_mb = watch.median_memory_mb();
-    let (attacked, model) = loaded(&caller, model, seed + 2, time / 2).await;
+    let (attacked, model) = loaded(&caller, model, seed + 2, time / 2, &calls).await;
     let second_half_mb = watch.median_memory_mb();
     let refusals = attackers.stop().await;
 
@@ -94,11 +100,21 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     assert!(tokio::task::block_in_place(|| host.terminate()).success(), "seed {seed}");
 }
 
-/// Makes the calls of some time.
-async fn loaded(caller: &Caller, model: Model, seed: u64, time: Duration) -> (Report, Model) {
+/// Makes the calls of some time, and counts them in `calls`.
+async fn loaded(
+    caller: &Caller,
+    model: Model,
+    seed: u64,
+    time: Duration,
+    calls: &watch::Sender<u64>,
+) -> (Report, Model) {
     let settings = Settings { clients: 4, calls_per_second: CALLS_PER_SECOND, seed };
     let mut load = Load::start(caller, model, &Aim::default(), settings);
-    load.calls((time.as_secs_f64() * CALLS_PER_SECOND) as u64).await;
+    let (before, wanted) = (*calls.borrow(), (time.as_secs_f64() * CALLS_PER_SECOND) as u64);
+    while load.made() < wanted {
+        load.calls(1).await;
+        calls.send_replace(before + load.made());
+    }
     load.stop().await
 }
 
@@ -112,23 +128,25 @@ struct Attackers {
 }
 
 impl Attackers {
-    fn start(host: &Host, seed: u64) -> Self {
+    fn start(host: &Host, seed: u64, calls: &watch::Sender<u64>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let mut running = JoinSet::new();
         for number in 0..ATTACKERS {
             let (attacker, mut stopped) = (Arc::new(Attacker::on(host.address)), stopped.clone());
-            let mut random = Rng::with_seed(seed ^ number);
+            let mut calls = calls.subscribe();
+            let mut attacks = Rng::with_seed(seed ^ number);
             running.spawn(async move {
                 let mut refusals = AttackEnds::new();
                 while !*stopped.borrow() {
+                    let mut random = attacks.fork();
                     let attack = attacker.any(&mut random);
                     // It may leave before it is refused.
-                    let patience = Duration::from_secs(random.u64(1..8));
+                    let last = *calls.borrow() + random.u64(PATIENCE_CALLS);
                     let refusal = tokio::select! {
-                        refusal = timeout(patience, attacker.run(attack)) => refusal,
+                        refusal = attacker.run(attack, &mut random) => refusal,
+                        _ = calls.wait_for(|calls| *calls >= last) => continue,
                         _ = stopped.changed() => break,
                     };
-                    let Ok(refusal) = refusal else { continue };
                     *refusals.entry(attack.name()).or_default().entry(refusal).or_default() += 1;
                 }
                 refusals

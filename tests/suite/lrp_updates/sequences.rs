@@ -1,13 +1,14 @@
 //! Any sequence of calls of clients and cells, and of convergence, keeps the invariants of definitions; and once the cells do
 //! what is asked of them, each container runs the definition that its record names.
 //!
-//! `PROPTEST_CASES` sets the number of sequences on each database.
+//! `PROPTEST_CASES` sets the number of sequences on each database, `PROPTEST_RNG_SEED` the seed, which is printed. It repeats the
+//! sequences, but not how far the host's work in the background is when each call is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs::testing::domain::convergence;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
@@ -15,6 +16,7 @@ use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, net_info, remove};
 use crate::harness::database::on_each_database;
 use crate::harness::pause;
+use crate::harness::seed::seed;
 use crate::harness::server::NOW_NS;
 
 const CASES: u32 = 60;
@@ -87,11 +89,14 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
     let fresh = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 };
     server.call("/v1/domains/upsert", &fresh).await;
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let seed = seed("PROPTEST_RNG_SEED");
+    println!("PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background");
+    let rng_seed = RngSeed::Fixed(seed);
+    let mut runner = TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() });
     let ran =
         block_in_place(|| runner.run(&calls(), |calls| Handle::current().block_on(Sequence::new(&server).run(&calls))));
     if let Err(failure) = ran {
-        panic!("{failure}");
+        panic!("PROPTEST_RNG_SEED={seed}: {failure}");
     }
 }
 

@@ -109,7 +109,7 @@ impl Attacker {
         ATTACKS[random.usize(..ATTACKS.len())]
     }
 
-    pub async fn run(&self, attack: Attack) -> AttackEnd {
+    pub async fn run(&self, attack: Attack, random: &mut Rng) -> AttackEnd {
         match attack {
             Attack::Spin => self.post("v1.2-hostile/spins", vec![]).await,
             Attack::Forever => self.post("v1.2-hostile/forever", vec![]).await,
@@ -121,7 +121,7 @@ impl Attacker {
             Attack::HalfHead => self.send(b"POST /v1/ping HTTP/1.1\r\nhost: a\r\nx").await,
             Attack::Idle => self.send(b"").await,
             Attack::Stalled => self.stalled().await,
-            Attack::Garbage => self.send(&std::array::from_fn::<u8, 512, _>(|_| fastrand::u8(..))).await,
+            Attack::Garbage => self.send(&std::array::from_fn::<u8, 512, _>(|_| random.u8(..))).await,
         }
     }
 
