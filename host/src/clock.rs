@@ -1,13 +1,30 @@
 //! The clock. A leaf: code that needs the time receives a [`Clock`], so that a test can stop it; nothing else reads the
 //! system's time.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+mod stopped;
 
-/// A source of the current time.
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+pub use self::stopped::StoppedClock;
+
+/// A source of the current time, which also sleeps.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Nanoseconds since 1970-01-01 UTC, the unit in which Diego stores times.
     fn now_ns(&self) -> i64;
+
+    /// The monotonic time. Comparable only with times of the same clock.
+    fn instant(&self) -> Instant;
+
+    /// Waits until the monotonic time `wakes`.
+    fn sleep_until(&self, wakes: Instant) -> BoxFuture<'_, ()>;
+
+    /// Waits for a time.
+    fn sleep(&self, time: Duration) -> BoxFuture<'_, ()> {
+        self.sleep_until(self.instant() + time)
+    }
 }
 
 /// The system's clock.
@@ -20,27 +37,13 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
     }
-}
 
-/// A clock for tests: stands still until it is set.
-#[derive(Debug, Default)]
-pub struct StoppedClock(AtomicI64);
-
-impl StoppedClock {
-    /// Creates a clock that shows `now_ns`, in nanoseconds since 1970.
-    pub fn at(now_ns: i64) -> Self {
-        Self(AtomicI64::new(now_ns))
+    fn instant(&self) -> Instant {
+        Instant::now()
     }
 
-    /// Sets the time, in nanoseconds since 1970.
-    pub fn set(&self, now_ns: i64) {
-        self.0.store(now_ns, Ordering::Relaxed);
-    }
-}
-
-impl Clock for StoppedClock {
-    fn now_ns(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
+    fn sleep_until(&self, wakes: Instant) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep_until(wakes))
     }
 }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::holder::Holder;
 use super::renewal::{Expiring, Failure, Renewal};
+use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::database::{
     Address, ConnectionLimits, Database, DatabaseError, Row, Server, SqlError, Transaction, is_transient,
@@ -43,6 +44,7 @@ pub struct Lease {
     owner: String,
     ttl: Duration,
     retry_interval: Duration,
+    clock: Arc<dyn Clock>,
 }
 
 /// The lease's row.
@@ -112,13 +114,13 @@ impl Lease {
             ..server.limits.clone()
         };
         let database = Database::open(&Address::Server(Box::new(Server { limits, ..server.clone() }))).await?;
-        Ok(Self::on(database, config))
+        Ok(Self::on(database, config, Arc::new(SystemClock)))
     }
 
-    fn on(database: Database, config: &config::Lock) -> Self {
+    fn on(database: Database, config: &config::Lock, clock: Arc<dyn Clock>) -> Self {
         let name = config.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let owner = Holder::this(&name).to_string();
-        Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval }
+        Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval, clock }
     }
 
     /// Whether the lease can be taken without displacing a live host. Reads only.
@@ -170,7 +172,7 @@ impl Lease {
             if before.is_some() && seen != before.as_ref() {
                 return Ok(None);
             }
-            tokio::time::sleep(self.look_interval()).await;
+            self.clock.sleep(self.look_interval()).await;
         }
     }
 
@@ -186,7 +188,7 @@ impl Lease {
                     "cannot read the lease of this database; retrying"
                 ),
             }
-            tokio::time::sleep(self.look_interval()).await;
+            self.clock.sleep(self.look_interval()).await;
         }
     }
 
@@ -197,7 +199,7 @@ impl Lease {
 
     /// Takes the lease if it is free, or if its holder has not renewed it for its TTL.
     async fn look(&self, sighting: &mut Option<Sighting>) -> Result<Option<Renewal>, LeaseError> {
-        let asked = Instant::now();
+        let asked = self.clock.instant();
         let mut tx = self.database.write().await?;
         let claim = read(&mut tx).await.map_err(LeaseError::Table)?;
         let next = Claim {
@@ -223,7 +225,7 @@ impl Lease {
             Err(error) => return Err(LeaseError::Table(error)),
         }
         let holding = HeldLease { database: self.database.clone(), claim: next, ttl: self.ttl };
-        Ok(Some(Renewal::start(Arc::new(holding), asked)))
+        Ok(Some(Renewal::start(Arc::new(holding), asked, Arc::clone(&self.clock))))
     }
 
     fn may_be_taken(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {

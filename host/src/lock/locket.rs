@@ -11,6 +11,7 @@ use tonic::{Code, Request, Status};
 
 use super::LockPurpose;
 use super::renewal::{Expiring, Failure, Renewal};
+use crate::clock::SystemClock;
 use crate::config;
 use crate::locket::messages::{
     FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource, TypeCode,
@@ -97,7 +98,7 @@ impl LocketLock {
         match self.connection.lock().await {
             Ok(()) => {
                 let holding = HeldLocketLock { connection: self.connection.clone(), ttl: self.ttl };
-                Ok(Some(Renewal::start(Arc::new(holding), asked)))
+                Ok(Some(Renewal::start(Arc::new(holding), asked, Arc::new(SystemClock))))
             }
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(LocketError::Lock(Box::new(status))),

@@ -1,5 +1,5 @@
 //! Renewal of a lock with a TTL: renews well before expiry, and gives up when renewals have failed for the whole TTL. Owns
-//! the timing, by the monotonic clock; how a lock is renewed is each lock's own.
+//! the timing, by the monotonic time of a clock; how a lock is renewed is each lock's own.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::LockLost;
+use crate::clock::Clock;
 
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -35,14 +36,14 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// `asked` is when the request for the lock was sent. The TTL counts from there, so the holder stops before a standby
-    /// starts.
-    pub(super) fn start<T: Expiring>(lock: Arc<T>, asked: Instant) -> Self {
+    /// `asked` is when the request for the lock was sent, by `clock`. The TTL counts from there, so the holder stops before
+    /// a standby starts.
+    pub(super) fn start<T: Expiring>(lock: Arc<T>, asked: Instant, clock: Arc<dyn Clock>) -> Self {
         let (found, lost) = watch::channel(None);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
-                reason = renew_until_lost(&*lock, asked) => {
+                reason = renew_until_lost(&*lock, asked, &*clock) => {
                     tracing::error!(name: "locket-lock.lost-lock", %reason, "lost the lock");
                     found.send_replace(Some(reason));
                 }
@@ -71,18 +72,18 @@ impl Renewal {
     }
 }
 
-async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
+async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant, clock: &dyn Clock) -> LockLost {
     let ttl = lock.ttl();
     let (interval, retry_interval) = (ttl / 3, ttl / 12);
     let (mut deadline, mut next) = (asked + ttl, asked + interval);
     loop {
-        sleep_until(next.min(deadline)).await;
-        let now = Instant::now();
+        clock.sleep_until(next.min(deadline)).await;
+        let now = clock.instant();
         // A process that was suspended may wake up here after its lock has expired, and must not renew it.
         if now >= deadline {
             return LockLost::Expired { what: T::WHAT, ttl };
         }
-        match timeout_at(deadline.min(now + interval), lock.renew()).await {
+        match timeout(interval.min(deadline - now), lock.renew()).await {
             Ok(Ok(None)) => {
                 deadline = now + ttl;
                 next = now + interval;
@@ -102,12 +103,12 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant) -> LockLost {
                 )
             }
         }
-        next = Instant::now() + retry_interval;
+        next = clock.instant() + retry_interval;
     }
 }
 
 async fn release<T: Expiring>(lock: &T) {
-    match tokio::time::timeout(lock.ttl(), lock.release()).await {
+    match timeout(lock.ttl(), lock.release()).await {
         Ok(Ok(())) => tracing::info!(name: "locket-lock.released-lock", "released {}", T::WHAT),
         Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be released; it expires by itself", T::WHAT),
         Err(_) => tracing::warn!("{} could not be released in time; it expires by itself", T::WHAT),
@@ -116,22 +117,44 @@ async fn release<T: Expiring>(lock: &T) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::Mutex;
 
     use super::*;
+    use crate::clock::SystemClock;
 
-    const TTL: Duration = Duration::from_millis(120);
+    const TTL: Duration = Duration::from_secs(12);
+
+    #[derive(Clone, Copy)]
+    enum RenewalAnswer {
+        Renewed,
+        TakenBy(&'static str),
+        Fails(&'static str),
+        Hangs,
+    }
+    use RenewalAnswer::{Fails, Hangs, Renewed, TakenBy};
 
     /// Gives scripted answers; the last one repeats.
     struct Scripted {
-        answers: Mutex<Vec<Result<Option<&'static str>, &'static str>>>,
+        answers: Mutex<Vec<RenewalAnswer>>,
+        /// When each renewal was requested, since the start of the test.
+        asked: Mutex<Vec<Duration>>,
         released: watch::Sender<bool>,
+        begin: Instant,
     }
 
     impl Scripted {
-        fn answering(answers: &[Result<Option<&'static str>, &'static str>]) -> Arc<Self> {
-            let answers = answers.iter().rev().copied().collect();
-            Arc::new(Self { answers: Mutex::new(answers), released: watch::Sender::new(false) })
+        fn answering(answers: &[RenewalAnswer]) -> Arc<Self> {
+            Arc::new(Self {
+                answers: Mutex::new(answers.iter().rev().copied().collect()),
+                asked: Mutex::default(),
+                released: watch::Sender::new(false),
+                begin: Instant::now(),
+            })
+        }
+
+        fn asked_at_s(&self) -> Vec<u64> {
+            self.asked.lock().unwrap().iter().map(Duration::as_secs).collect()
         }
     }
 
@@ -143,11 +166,17 @@ mod tests {
         }
 
         async fn renew(&self) -> Result<Option<String>, Failure> {
+            self.asked.lock().unwrap().push(self.begin.elapsed());
             let answer = {
                 let mut answers = self.answers.lock().unwrap();
                 if answers.len() > 1 { answers.pop().unwrap() } else { answers[0] }
             };
-            answer.map(|by| by.map(str::to_owned)).map_err(Failure::from)
+            match answer {
+                Renewed => Ok(None),
+                TakenBy(holder) => Ok(Some(holder.to_owned())),
+                Fails(reason) => Err(reason.into()),
+                Hangs => pending().await,
+            }
         }
 
         async fn release(&self) -> Result<(), Failure> {
@@ -157,36 +186,51 @@ mod tests {
     }
 
     fn start(lock: &Arc<Scripted>) -> Renewal {
-        Renewal::start(Arc::clone(lock), Instant::now())
+        Renewal::start(Arc::clone(lock), Instant::now(), Arc::new(SystemClock))
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn lock_that_cannot_be_renewed_expires() {
-        let lost = start(&Scripted::answering(&[Ok(None), Err("the database is away")])).lost().await;
+        let lock = Scripted::answering(&[Renewed, Fails("the database is away")]);
+        let lost = start(&lock).lost().await;
         assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
+        assert_eq!(lock.asked_at_s(), [4, 8, 9, 10, 11, 12, 13, 14, 15], "a third of the TTL, then a twelfth");
+        assert_eq!(lock.begin.elapsed().as_secs(), 16, "the TTL after the last renewal");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn renewal_that_hangs_is_retried_until_the_lock_expires() {
+        let lock = Scripted::answering(&[Hangs]);
+        let lost = start(&lock).lost().await;
+        assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
+        assert_eq!(lock.asked_at_s(), [4, 9]);
+        assert_eq!(lock.begin.elapsed().as_secs(), 12);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn transient_failures_are_survived_until_another_host_takes_the_lock() {
-        let answers = [Err("a hiccup"), Ok(None), Err("another"), Ok(None), Ok(Some("host b"))];
-        let lost = start(&Scripted::answering(&answers)).lost().await;
+        let answers = [Fails("a hiccup"), Renewed, Hangs, Fails("another"), Renewed, TakenBy("host b")];
+        let lock = Scripted::answering(&answers);
+        let lost = start(&lock).lost().await;
         assert_eq!(lost, LockLost::Taken { what: Scripted::WHAT, by: "host b".to_owned() });
+        assert_eq!(lock.asked_at_s(), [4, 5, 9, 14, 15, 19]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn holder_that_was_suspended_past_its_ttl_does_not_renew() {
-        let lock = Scripted::answering(&[Ok(None)]);
-        let long_ago = Instant::now() - TTL;
-        let lost = Renewal::start(Arc::clone(&lock), long_ago).lost().await;
-        assert!(matches!(lost, LockLost::Expired { .. }));
+        let lock = Scripted::answering(&[Renewed]);
+        let renewal = start(&lock);
+        tokio::time::advance(TTL).await;
+        assert!(matches!(renewal.lost().await, LockLost::Expired { .. }));
+        assert_eq!(lock.asked_at_s(), [] as [u64; 0]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn release_is_awaited_and_drop_releases_nothing() {
-        let lock = Scripted::answering(&[Ok(None)]);
+        let lock = Scripted::answering(&[Renewed]);
         start(&lock).release().await;
         assert!(*lock.released.borrow());
-        let lock = Scripted::answering(&[Ok(None)]);
+        let lock = Scripted::answering(&[Renewed]);
         let Renewal { stop, task, .. } = start(&lock);
         drop(stop);
         task.await.unwrap();

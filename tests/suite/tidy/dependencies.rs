@@ -30,7 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // A crate of its own, `host/encryption`.
     ("encryption", &[]),
     ("lens", &["layout", "encryption"]),
-    ("lock", &["config", "database", "files", "layout", "locket"]),
+    ("lock", &["clock", "config", "database", "files", "layout", "locket"]),
     ("locket", &["config", "files", "protobuf"]),
     ("modules", &["files", "layout", "lens", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),

@@ -1,30 +1,30 @@
 //! Two hosts and one lease, in one process and one database file. `tests/suite/lock.rs` has real hosts and servers.
 
 use super::*;
+use crate::clock::StoppedClock;
 use crate::lock::LockLost;
 
-const TTL: Duration = Duration::from_millis(400);
+/// Passes on the table's clock alone. A renewal is given up after a third of it in real time, so it is long.
+const TTL: Duration = Duration::from_secs(600);
 
 struct LeaseTable {
     _folder: tempfile::TempDir,
     database: Database,
+    /// The clock of all hosts.
+    clock: Arc<StoppedClock>,
 }
 
 impl LeaseTable {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
-        Self { _folder: folder, database }
+        Self { _folder: folder, database, clock: Arc::new(StoppedClock::at(0)) }
     }
 
     async fn host(&self, name: &str) -> Lease {
-        let config = config::Lock {
-            ttl: TTL,
-            retry_interval: Duration::from_millis(20),
-            uuid: Some(name.to_owned()),
-            ..config::Lock::default()
-        };
-        Lease::on(self.database.clone(), &config)
+        let config =
+            config::Lock { ttl: TTL, retry_interval: TTL / 20, uuid: Some(name.to_owned()), ..config::Lock::default() };
+        Lease::on(self.database.clone(), &config, Arc::clone(&self.clock) as Arc<dyn Clock>)
     }
 
     async fn execute(&self, statement: &str) {
@@ -43,10 +43,13 @@ async fn lease_has_one_holder_and_is_taken_after_its_release() {
     let table = LeaseTable::new().await;
     let (one, other) = (table.host("one").await, table.host("other").await);
     let held = one.try_take().await.unwrap().expect("it is free");
-    assert!(other.try_take().await.unwrap().is_none(), "its holder renews it");
+    let taken = table.clock.run(2, other.try_take()).await.unwrap();
+    assert!(taken.is_none(), "its holder renews it");
+    assert_eq!(table.claim().await.unwrap().beat, 1);
     let waiting = tokio::spawn(async move { other.take().await.unwrap() });
+    table.clock.sleepers(2).await;
     held.release().await;
-    let taken = waiting.await.unwrap();
+    let taken = table.clock.run(1, waiting).await.unwrap();
     assert!(table.claim().await.unwrap().owner.ends_with(" other"));
     taken.release().await;
     assert_eq!(table.claim().await.unwrap().owner, "");
@@ -57,9 +60,12 @@ async fn lease_of_a_silent_holder_is_taken() {
     let table = LeaseTable::new().await;
     let (one, other) = (table.host("one").await, table.host("other").await);
     drop(one.take().await.unwrap());
+    table.clock.sleepers(0).await;
     let before = table.claim().await.unwrap();
     assert!(before.owner.ends_with(" one"));
-    let _held = other.try_take().await.unwrap().expect("it is not renewed");
+    let begin = table.clock.instant();
+    let _held = table.clock.run(1, other.try_take()).await.unwrap().expect("it is not renewed");
+    assert_eq!(table.clock.instant() - begin, TTL);
     let after = table.claim().await.unwrap();
     assert!(after.owner.ends_with(" other"));
     assert_eq!(after.token, before.token + 1);
@@ -101,7 +107,7 @@ async fn deleted_row_ends_its_holder() {
     let table = LeaseTable::new().await;
     let held = table.host("one").await.take().await.unwrap();
     table.execute("DELETE FROM bbs_lease").await;
-    assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == "its row is gone"));
+    assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "its row is gone"));
 }
 
 #[tokio::test]
@@ -112,8 +118,9 @@ async fn malformed_row_ends_its_holder_and_can_be_taken() {
     for nonsense in ["'?', 1, 1, 9223372036854775807", "'?', 1, 1, -5", "'?', -9223372036854775808, 0, 0"] {
         table.execute("DELETE FROM bbs_lease").await;
         table.execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})")).await;
-        assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == "?"));
-        let taken = other.try_take().await.unwrap().unwrap_or_else(|| panic!("{nonsense} holds nothing"));
+        assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "?"));
+        let taken = table.clock.run(1, other.try_take()).await.unwrap();
+        let taken = taken.unwrap_or_else(|| panic!("{nonsense} holds nothing"));
         taken.release().await;
     }
 }
@@ -125,7 +132,7 @@ async fn taken_over_host_reports_the_new_owner() {
     let mut claim = table.claim().await.unwrap();
     claim.owner.push_str(" and another");
     table.execute(&format!("UPDATE bbs_lease SET owner = '{}', token = token + 1", claim.owner)).await;
-    assert!(matches!(held.lost().await, LockLost::Taken { by, .. } if by == claim.owner));
+    assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == claim.owner));
     held.release().await;
     assert_eq!(table.claim().await.unwrap().owner, claim.owner, "a lease of another host is not released");
 }
