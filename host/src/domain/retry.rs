@@ -22,3 +22,41 @@ where
         .notify(|fault, _| tracing::info!(reason = %fault, "a transaction lost a conflict and is retried"))
         .await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::store::StoreError;
+
+    /// Makes attempts that fail with `fault`. Returns the last error, and when each was made.
+    async fn failing(fault: fn() -> DomainError) -> (DomainError, Vec<Duration>) {
+        let (begin, mut attempts) = (Instant::now(), Vec::new());
+        let attempt = || {
+            attempts.push(begin.elapsed());
+            ready(Err::<(), _>(fault()))
+        };
+        let failed = retry(attempt).await.unwrap_err();
+        (failed, attempts)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lost_conflict_is_retried_twice_after_the_delay_and_jitter() {
+        let (failed, attempts) = failing(|| DomainError::Store(StoreError::Raced)).await;
+        assert!(matches!(failed, DomainError::Store(StoreError::Raced)), "{failed}");
+        assert_eq!(attempts.len(), 3);
+        // A sleep ends up to a millisecond late.
+        let delays = DELAY..=DELAY * 2 + Duration::from_millis(1);
+        assert!(attempts.windows(2).all(|pair| delays.contains(&(pair[1] - pair[0]))), "{attempts:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permanent_failure_is_not_retried() {
+        let (failed, attempts) = failing(|| DomainError::NotFound).await;
+        assert!(matches!(failed, DomainError::NotFound), "{failed}");
+        assert_eq!(attempts, [Duration::ZERO]);
+    }
+}

@@ -28,23 +28,12 @@ const REJECTED_LINES: u32 = 10;
 /// Copies of a body that a call makes at once: message, record, row, sealed text, statement.
 const COPIES: usize = 6;
 
-/// The longest times that a request waits for its client and for memory.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// Without a byte of a body.
-    stalled: Duration,
-    /// From the head of a request to the end of its body.
-    whole: Duration,
-    /// Of a complete request, for memory; and for the rest of a body for which there is none.
-    memory: Duration,
-}
-
-const PATIENCE: Patience = Patience {
-    stalled: Duration::from_secs(20),
-    // 35 KB/s for the largest body.
-    whole: Duration::from_secs(120),
-    memory: Duration::from_secs(5),
-};
+/// Longest time without a byte of a body.
+const LONGEST_STALL: Duration = Duration::from_secs(20);
+/// Longest time from the head of a request to the end of its body: 35 KB/s for the largest one.
+const LONGEST_BODY: Duration = Duration::from_secs(120);
+/// Longest wait of a complete request for memory; also for the rest of a body for which there is none.
+const LONGEST_MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The memory of bodies and calls. Clones share it.
 #[derive(Debug, Clone)]
@@ -53,7 +42,6 @@ pub(super) struct Memory {
     calls: Arc<Semaphore>,
     small_calls: Arc<Semaphore>,
     rejected: Arc<LineLimit>,
-    patience: Patience,
 }
 
 impl Default for Memory {
@@ -63,7 +51,6 @@ impl Default for Memory {
             calls: semaphore(CALLS_KIB),
             small_calls: semaphore(SMALL_CALLS_KIB),
             rejected: Arc::new(LineLimit::new(REJECTED_LINES, REJECTED_LINES)),
-            patience: PATIENCE,
         }
     }
 }
@@ -103,7 +90,7 @@ impl Memory {
             return Err(BodyError::TooLarge { largest });
         }
         let mut reading = Reading { memory: self, largest, first: Bytes::new(), rest: BytesMut::new(), counted: None };
-        match timeout(self.patience.whole, reading.all(&mut body)).await.unwrap_or(Err(BodyError::Slow)) {
+        match timeout(LONGEST_BODY, reading.all(&mut body)).await.unwrap_or(Err(BodyError::Slow)) {
             Ok(()) => Ok(ReadBody { bytes: reading.bytes(), counted: reading.counted }),
             Err(BodyError::Busy) => {
                 drop(reading);
@@ -118,7 +105,7 @@ impl Memory {
     /// same connection.
     async fn discard(&self, mut body: Body) {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-        let _ = timeout(self.patience.memory, rest).await;
+        let _ = timeout(LONGEST_MEMORY_WAIT, rest).await;
     }
 
     /// Waits until there is memory for a call with this body.
@@ -126,7 +113,7 @@ impl Memory {
         let wanted = permits(body.len() * COPIES + api::decoded_bytes(body)).max(1);
         let calls = if wanted < SMALL_CALL_KIB { &self.small_calls } else { &self.calls };
         let waiting = Arc::clone(calls).acquire_many_owned(wanted);
-        let acquired = timeout(self.patience.memory, waiting).await.map_err(|_| self.busy())?;
+        let acquired = timeout(LONGEST_MEMORY_WAIT, waiting).await.map_err(|_| self.busy())?;
         Ok(acquired.expect("the semaphore is never closed"))
     }
 
@@ -157,7 +144,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     async fn all(&mut self, body: &mut Body) -> Result<(), BodyError> {
         loop {
-            let frame = timeout(self.memory.patience.stalled, body.frame()).await.map_err(|_| BodyError::Slow)?;
+            let frame = timeout(LONGEST_STALL, body.frame()).await.map_err(|_| BodyError::Slow)?;
             let Some(frame) = frame else { return Ok(()) };
             // Trailers are ignored.
             if let Ok(data) = frame.map_err(BodyError::Interrupted)?.into_data() {

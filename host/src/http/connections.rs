@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::log_sampling::is_sampled;
 
@@ -305,19 +306,15 @@ impl Drop for OpenStream {
 mod tests {
     use super::*;
 
-    fn age(admitted: &Admitted) -> Duration {
-        admitted.connection.waits_since().map(|since| since.elapsed()).unwrap_or_default()
-    }
-
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn longest_waiting_connection_makes_room_and_working_ones_stay() {
         let connections = Connections::new("test", 3, WAIT_LIMITS);
         let [working, first, second] = [(); 3].map(|()| connections.admit());
         let (working, first, second) = tokio::join!(working, first, second);
         let (working, first, second) = (working.unwrap(), first.unwrap(), second.unwrap());
         working.connection.work();
+        tokio::time::advance(Duration::from_millis(1)).await;
         first.connection.wait_for(ClientWait::Request);
-        assert!(age(&second) >= age(&first));
         let closed = async {
             second.connection.closed().await;
             drop(second);
@@ -330,8 +327,32 @@ mod tests {
         assert!(connections.admit().await.is_some());
     }
 
-    #[test]
-    fn each_wait_has_its_limit() {
+    #[tokio::test(start_paused = true)]
+    async fn connection_that_does_not_end_makes_no_room() {
+        let connections = Connections::new("test", 1, WAIT_LIMITS);
+        let _closing = connections.admit().await.unwrap();
+        let begin = Instant::now();
+        assert!(connections.admit().await.is_none());
+        assert_eq!(begin.elapsed(), MAKING_ROOM);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_wait_for_too_long_are_closed() {
+        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let (shaking, idle) = (connections.admit().await.unwrap(), connections.admit().await.unwrap());
+        idle.connection.wait_for(ClientWait::Request);
+        let begin = Instant::now();
+        for (waiting, limit) in [(shaking, WAIT_LIMITS.handshake), (idle, WAIT_LIMITS.request)] {
+            tokio::select! {
+                () = waiting.connection.closed() => {}
+                never = connections.sweep() => match never {},
+            }
+            assert_eq!(begin.elapsed(), limit + SWEEP_INTERVAL);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_has_its_limit() {
         let limits = WaitLimits {
             handshake: Duration::from_secs(1),
             request: Duration::from_secs(4),
@@ -340,8 +361,9 @@ mod tests {
             write: Duration::from_secs(3),
         };
         let connection = Connection::new();
-        let after =
-            |seconds: u64| connection.is_overdue(&limits, Instant::now() + Duration::from_millis(seconds * 1000 + 500));
+        let after = |seconds| {
+            connection.is_overdue(&limits, Instant::now() + Duration::from_secs(seconds) + Duration::from_nanos(1))
+        };
         assert!(!after(0) && after(1), "the handshake");
         connection.wait_for(ClientWait::Request);
         assert!(!after(3) && after(4), "a request");

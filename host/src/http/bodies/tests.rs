@@ -4,17 +4,11 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
 use super::*;
 
 const LARGEST: usize = 1 << 20;
-
-const SHORT: Duration = Duration::from_millis(50);
-
-/// Gives up soon what stalls and what waits for memory.
-fn impatient() -> Memory {
-    Memory { patience: Patience { stalled: SHORT, memory: SHORT, ..PATIENCE }, ..Memory::default() }
-}
 
 fn chunks(count: usize, size: usize) -> Body {
     Body::from_stream(stream::iter((0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size]))))
@@ -59,21 +53,23 @@ async fn body_above_the_limit_is_rejected_however_it_is_sent() {
     assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn body_that_stalls_or_takes_too_long_is_given_up() {
-    let memory = impatient();
+    let (memory, begin) = (Memory::default(), Instant::now());
     assert!(matches!(memory.read(stalled(1, 10), LARGEST).await, Err(BodyError::Slow)));
+    assert_eq!(begin.elapsed(), LONGEST_STALL);
     let drip = stream::unfold((), |()| async {
-        tokio::time::sleep(SHORT / 10).await;
+        tokio::time::sleep(LONGEST_STALL / 2).await;
         Some((Ok::<_, Infallible>(vec![0_u8]), ()))
     });
-    let memory = Memory { patience: Patience { whole: SHORT, ..PATIENCE }, ..Memory::default() };
+    let begin = Instant::now();
     assert!(matches!(memory.read(Body::from_stream(drip), LARGEST).await, Err(BodyError::Slow)));
+    assert_eq!(begin.elapsed(), LONGEST_BODY);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
-    let memory = impatient();
+    let memory = Memory::default();
     let taken = Arc::clone(&memory.incomplete).try_acquire_many_owned(INCOMPLETE_KIB as u32 - 100).unwrap();
     let slow = memory.read(stalled(2, 50 << 10), LARGEST);
     let others = async {
@@ -92,16 +88,18 @@ async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
     drop(taken);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn call_waits_for_memory_and_is_given_up_when_there_is_none() {
-    let memory = impatient();
+    let memory = Memory::default();
     let body = [0x0a, 0].repeat(30_000);
     let mut running = vec![memory.for_call(&body).await.unwrap()];
     while let Ok(permit) = timeout(Duration::ZERO, memory.for_call(&body)).await {
         running.push(permit.unwrap());
     }
     assert_eq!(running.len(), 2, "of 60 MiB each");
+    let begin = Instant::now();
     assert!(matches!(memory.for_call(&body).await, Err(BodyError::Busy)));
+    assert_eq!(begin.elapsed(), LONGEST_MEMORY_WAIT);
     drop(memory.for_call(&[]).await.expect("a small call waits for no large one"));
     let (permit, ()) = tokio::join!(memory.for_call(&body), async { drop(running.pop()) });
     assert!(permit.is_ok(), "another call has ended");
