@@ -3,19 +3,19 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::{Connection, MySqlConnection};
 
 use super::database::{Kind, TestDatabase};
 use super::engine::{Engine, PASSWORD, USER};
+use super::holds_within;
 use super::ports::free_address;
 use super::proxy::Proxy;
 
 const NODES: usize = 3;
 /// Far above what a start takes, which includes a state transfer from another node.
 const PATIENCE: Duration = Duration::from_secs(120);
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 pub struct Cluster {
@@ -83,14 +83,11 @@ impl Cluster {
         self.wait_for_size(NODES);
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a separate thread, with nothing to wait on but the servers")]
     fn wait_for_size(&self, size: usize) {
-        let deadline = Instant::now() + PATIENCE;
-        let ready = || self.nodes.iter().filter(|node| is_synced(node.address(), size)).count() == size;
-        while !ready() {
+        let is_ready = || self.nodes.iter().filter(|node| is_synced(node.address(), size)).count() == size;
+        if !holds_within(PATIENCE, is_ready) {
             let logs: Vec<_> = self.nodes.iter().map(Engine::log).collect();
-            assert!(Instant::now() < deadline, "the cluster does not reach {size} nodes: {}", logs.join("\n\n"));
-            std::thread::sleep(RETRY_INTERVAL);
+            panic!("the cluster does not reach {size} nodes: {}", logs.join("\n\n"));
         }
     }
 }

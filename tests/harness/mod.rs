@@ -2,7 +2,7 @@
 //! fixture, the host as a process. Waits for conditions, never for a fixed time.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub mod bosh;
 pub mod certificates;
@@ -38,6 +38,8 @@ pub mod watch;
 
 /// Longest wait for a condition.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
@@ -57,12 +59,7 @@ pub fn http_client() -> reqwest::Client {
 
 /// Waits before a condition is checked again.
 pub async fn pause() {
-    tokio::time::sleep(Duration::from_millis(20)).await;
-}
-
-/// Waits for longer than a limit after which a server acts.
-pub async fn outlast(limit: Duration) {
-    tokio::time::sleep(limit * 2).await;
+    tokio::time::sleep(POLL_INTERVAL).await;
 }
 
 /// Checks `condition` again and again until it holds.
@@ -76,4 +73,26 @@ pub async fn until(mut condition: impl FnMut() -> bool) {
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.expect("the condition holds within 60 s");
+}
+
+/// [`until`] for a thread outside of a runtime. Blocks.
+///
+/// # Panics
+/// After 60 s without it.
+#[track_caller]
+pub fn block_until(condition: impl FnMut() -> bool) {
+    assert!(holds_within(PATIENCE, condition), "the condition holds within 60 s");
+}
+
+/// Checks `condition` again and again until it holds; returns whether it did in time. Blocks.
+#[expect(clippy::disallowed_methods, reason = "the one place where a thread polls a condition")]
+pub fn holds_within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    true
 }

@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::PATIENCE;
+
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<ProxyState>,
@@ -18,7 +20,8 @@ struct ProxyState {
     ended: AtomicBool,
     cut: AtomicBool,
     /// Bytes sent to the targets so far.
-    sent: AtomicU64,
+    sent: Mutex<u64>,
+    has_sent: Condvar,
     /// The value of `sent` at which the proxy cuts itself.
     most: AtomicU64,
     /// Whether bytes are held back.
@@ -43,7 +46,8 @@ impl Proxy {
             accepted: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             cut: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
+            sent: Mutex::default(),
+            has_sent: Condvar::new(),
             most: AtomicU64::new(u64::MAX),
             stalled: Mutex::default(),
             resumed: Condvar::new(),
@@ -91,7 +95,17 @@ impl Proxy {
 
     /// Bytes sent to the targets so far.
     pub fn sent(&self) -> u64 {
-        self.state.sent.load(Ordering::SeqCst)
+        *self.state.sent()
+    }
+
+    /// Blocks until this many bytes were sent to the targets.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`] without them.
+    pub fn wait_for_sent(&self, bytes: u64) {
+        let waiting = self.state.has_sent.wait_timeout_while(self.state.sent(), PATIENCE, |sent| *sent < bytes);
+        let (sent, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        assert!(*sent >= bytes, "{sent} of {bytes} bytes are sent");
     }
 
     pub fn is_cut(&self) -> bool {
@@ -129,6 +143,10 @@ impl ProxyState {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn sent(&self) -> MutexGuard<'_, u64> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stalled(&self) -> MutexGuard<'_, bool> {
         self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,8 +163,10 @@ impl ProxyState {
             self.held.fetch_add(bytes as u64, Ordering::SeqCst);
         }
         self.wait_while_stalled();
-        let sent = self.sent.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
-        sent <= self.most.load(Ordering::SeqCst)
+        let mut sent = self.sent();
+        *sent += bytes as u64;
+        self.has_sent.notify_all();
+        *sent <= self.most.load(Ordering::SeqCst)
     }
 }
 

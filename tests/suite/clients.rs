@@ -17,6 +17,7 @@ use bbs::testing::model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 
+use crate::harness::PATIENCE;
 use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
 use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
@@ -29,8 +30,17 @@ fn cell(rep: &StubServer) -> proto::CellPresence {
 
 /// Clients of this auctioneer, with certificates signed by `trust`.
 fn clients(trust: &Trust, auctioneer: &str, require_tls: bool) -> Clients {
+    clients_with_timeout(trust, auctioneer, require_tls, PATIENCE)
+}
+
+fn clients_with_timeout(
+    trust: &Trust,
+    auctioneer: &str,
+    require_tls: bool,
+    communication_timeout: Duration,
+) -> Clients {
     let config = config::ClientsConfig {
-        communication_timeout: Duration::from_secs(3),
+        communication_timeout,
         auctioneer: Some(config::AuctioneerConfig {
             address: auctioneer.to_owned(),
             tls: Some(trust.client_tls()),
@@ -105,14 +115,34 @@ async fn auctioneer_failures_return_errors_and_later_requests_succeed() {
         assert!(error.to_string().contains("see the log of that component"), "{error}");
         request().await.unwrap();
     }
-    auctioneer.reply_next(&[StubReply::Never]);
-    let error = request().await.unwrap_err();
-    assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
     auctioneer.reply_next(&[StubReply::Truncated]);
     let error = request().await.unwrap_err();
     // The head of the response may be sent before the connection is closed, or not.
     assert!(matches!(error, ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }), "{error}");
     request().await.unwrap();
+}
+
+/// The timeout is short, so no call may have to succeed within it.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
+    let trust = Trust::new();
+    let component = StubServer::start(&trust);
+    component.reply_always(StubReply::Never);
+    let clients = clients_with_timeout(&trust, &component.url(), true, Duration::from_secs(1));
+    let (key, instance) = instance();
+    let definition = proto::TaskDefinition { completion_callback_url: component.url().into(), ..Default::default() };
+    let task = Task { definition, ..Task::default() };
+    for failed in [
+        clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await,
+        clients.reps.stop(&cell(&component), &key, &instance, &trace()).await,
+        clients.callbacks.post(&task).await.map(drop),
+    ] {
+        let error = failed.unwrap_err();
+        assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
+    }
+    component.reply_always(StubReply::Status(202));
+    let answered = async { while clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err() {} };
+    tokio::time::timeout(PATIENCE, answered).await.expect("a later request succeeds");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,8 +194,7 @@ async fn rep_requests_use_https_and_name_one_container() {
         let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
         assert!(matches!(error, ClientError::NoSecureAddress { .. }), "{rep_url:?}: {error}");
     }
-    rep.reply_next(&[StubReply::Never, StubReply::Status(500)]);
-    assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
+    rep.reply_next(&[StubReply::Status(500)]);
     assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
     clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
 }
@@ -233,7 +262,7 @@ async fn task_callback_contains_the_whole_result() {
     let url = format!("{}/ended?a=b", receiver.url());
     receiver.reply_next(&[StubReply::Status(200), StubReply::Status(503)]);
     assert_eq!(clients.callbacks.post(&task("", url.clone())).await.unwrap(), 200);
-    assert_eq!(clients.callbacks.post(&task("mine", url.clone())).await.unwrap(), 503);
+    assert_eq!(clients.callbacks.post(&task("mine", url)).await.unwrap(), 503);
     let mut body = json!({
         "task_guid": "task", "failed": true, "failure_reason": "a \u{fffd} reason", "result": "<result>",
         "created_at": 7,
@@ -242,9 +271,6 @@ async fn task_callback_contains_the_whole_result() {
     assert_eq!((requests[0].path.as_str(), &requests[0].trace_id, &requests[0].body), ("/ended", &None, &body));
     body["annotation"] = "mine".into();
     assert_eq!(requests[1].body, body);
-    receiver.reply_next(&[StubReply::Never]);
-    let error = clients.callbacks.post(&task("", url)).await.unwrap_err();
-    assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
     let error = clients.callbacks.post(&task("", "nowhere".to_owned())).await.unwrap_err();
     assert!(matches!(error, ClientError::NoCallback { .. }), "{error}");
 }

@@ -4,7 +4,6 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bbs::testing::database::{Dialect, sql};
 use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
@@ -13,18 +12,18 @@ use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::{Decision, fault};
 
 use super::crash::{OLDEST, command, inspect, points, run, with_fixture};
-use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, on_each_database, on_each_server, texts};
+use crate::harness::database::{
+    IDLE_LIMIT_S, Kind, LockTimeout, TestDatabase, execute, on_each_database, on_each_server, texts,
+};
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules::chain;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
-use crate::harness::{outlast, pause};
+use crate::harness::{PATIENCE, block_until, pause};
 
 /// Number of points at which a migration is disturbed, evenly distributed over the bytes that it sends.
 const POINTS_OF_FAULT: u64 = 8;
-/// The lock timeout of the servers on which another session holds a lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both directions: source database, direction, target version.
 async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
@@ -85,13 +84,10 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 fn crash_after(server: &Arc<Engine>, proxy: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
     let (server, proxy) = (Arc::clone(server), Arc::clone(proxy));
     std::thread::spawn(move || {
-        while proxy.sent() < bytes {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        proxy.wait_for_sent(bytes);
         server.restart();
     })
 }
@@ -122,19 +118,14 @@ async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
 }
 
 /// Waits until the process is stopped (true) or has ended (false).
-#[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
 pub(super) fn stops(process: &mut Child) -> bool {
-    loop {
+    let mut is_stopped = false;
+    block_until(|| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
-        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-        if state == Some('T') {
-            return true;
-        }
-        if process.try_wait().unwrap().is_some() {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        is_stopped = stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'));
+        is_stopped || process.try_wait().unwrap().is_some()
+    });
+    is_stopped
 }
 
 pub(super) fn signal(name: &str, process: &Child) {
@@ -151,6 +142,7 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     };
     let start = TestDatabase::on(kind, server.address());
     fixture::write_to(&start).await;
+    let lock_timeout = LockTimeout::on(kind, server.address()).await;
     for (start, direction, version) in directions(start).await {
         let undisturbed = start.copy();
         migrate(&undisturbed, direction, version).await.unwrap();
@@ -158,12 +150,13 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
         let locks = ["SELECT process_guid FROM desired_lrps", "SELECT process_guid FROM actual_lrps FOR UPDATE"];
         for lock in locks {
             let database = start.copy();
-            let other = database.open().await;
+            // Idle until the migration waits, however long that takes.
+            let other = database.open_with_idle_limit(PATIENCE * 2).await;
             let mut holding = other.write().await.unwrap();
             holding.fetch(sql(lock)).await.unwrap();
             let release = async {
                 database.wait_for_lock_wait().await;
-                outlast(LOCK_TIMEOUT).await;
+                lock_timeout.pass().await;
                 drop(holding);
                 other.close().await;
             };

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-use bbs::testing::database::{Address, Database, sql};
+use bbs::testing::database::{Database, sql};
 use bbs::testing::lock::fence::{Fence, FenceError};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
-use crate::harness::outlast;
 
 /// The shortest timeout that every server supports.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Opens the database with a short timeout for idle transactions.
-async fn with_idle_limit(test: &TestDatabase) -> Database {
-    let Address::Server(mut server) = test.address() else { panic!("not a server") };
-    server.limits.idle_in_transaction_timeout = IDLE_LIMIT;
-    Database::open(&Address::Server(server)).await.unwrap()
+/// Waits until the server has ended a transaction of `limited` that is idle from now on, and so each that was idle before.
+async fn wait_for_idle_limit(limited: &Database, other: &Database) {
+    let mut idle = limited.write().await.unwrap();
+    idle.execute(sql("INSERT INTO idle (a) VALUES (1)")).await.unwrap();
+    let mut next = other.write().await.unwrap();
+    // Waits for the row until it is rolled back.
+    next.execute(sql("INSERT INTO idle (a) VALUES (1)")).await.expect("the server ends the idle transaction");
 }
 
 on_each_server!(raising_the_fence_waits_for_open_transactions);
@@ -47,7 +48,7 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
 on_each_server!(idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next);
 async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (with_idle_limit(&test).await, test.open().await);
+    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut idle = old.begin().await.unwrap();
@@ -62,8 +63,9 @@ async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kin
 on_each_server!(schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters);
 async fn schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (with_idle_limit(&test).await, test.open().await);
+    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
+    execute(&one, "CREATE TABLE idle (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     // A reader of the table delays the change for longer than the idle limit.
     let mut reader = other.read().await.unwrap();
@@ -73,7 +75,7 @@ async fn schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters(
         async move { old.change_schema(&["ALTER TABLE t ADD COLUMN b INT".to_owned()]).await }
     });
     test.wait_for_lock_wait().await;
-    outlast(IDLE_LIMIT).await;
+    wait_for_idle_limit(&one, &other).await;
     drop(reader);
     changing.await.unwrap().expect("the fence is kept while the change waits");
     let new = Fence::raise(&other).await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bbs::testing::database::sql;
 use bbs::testing::lock::fence::{Fence, FenceError};
@@ -87,13 +86,10 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a separate thread, with nothing to wait on but the servers")]
 fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
     let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
     std::thread::spawn(move || {
-        while balancer.sent() < bytes {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        balancer.wait_for_sent(bytes);
         cluster.crash(node);
         balancer.cut();
         balancer.heal();

@@ -124,15 +124,35 @@ fn top_level_holds_only_allowed_entries() {
     assert_none(found.filter(|name| !name.starts_with('.') && !allowed.contains(&name.as_str())).collect());
 }
 
-/// A fixed time is too short on a slow machine and too long on a fast one.
+/// Parts of the harness that sleep: the pause between two checks of a condition, the start of a server, and clients that
+/// send at a rate or at an interval of their own.
+const SLEEPERS: [&str; 5] = ["mod.rs", "engine.rs", "watch.rs", "load", "diego"];
+
+/// A fixed time is too short on a slow machine and too long on a fast one. Unit tests sleep on a clock that is paused or
+/// that they move.
 #[test]
 fn tests_wait_for_conditions_and_not_for_a_time() {
+    let (tests, harness) = (workspace().join("tests/suite"), workspace().join("tests/harness"));
+    let sleeps = |path: &PathBuf| {
+        path.strip_prefix(&harness).is_ok_and(|inside| SLEEPERS.iter().any(|sleeper| inside.starts_with(sleeper)))
+    };
     let mut problems = Vec::new();
-    for path in rust_files(&workspace().join("tests/suite")) {
-        for (number, line) in read(&path).lines().enumerate() {
-            if line.contains(concat!("tokio::time::", "sleep")) {
-                problems.push(format!("{}:{}: use `harness::pause` in a loop, or a probe", path.display(), number + 1));
+    for path in [rust_files(&tests), rust_files(&harness)].concat().iter().filter(|path| !sleeps(path)) {
+        for (number, line) in read(path).lines().enumerate() {
+            if [concat!("time::", "sleep"), concat!("thread::", "sleep")].iter().any(|sleep| line.contains(sleep)) {
+                problems.push(format!("{}:{}: use `harness::until`, or a probe", path.display(), number + 1));
             }
+        }
+    }
+    for path in ["host", "sdk"].iter().flat_map(|top| rust_files(&workspace().join(top))) {
+        let (text, inside) = (read(&path), path.strip_prefix(workspace()).expect("a file of the workspace"));
+        let is_test =
+            inside.components().any(|part| ["tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name));
+        let tests = if is_test { Some(&*text) } else { text.split_once("#[cfg(test)]").map(|(_, tests)| tests) };
+        let sleeps =
+            |tests: &&str| tests.contains(concat!("time::", "sleep")) && !tests.contains("start_paused = true");
+        if tests.filter(sleeps).is_some() {
+            problems.push(format!("{}: its tests sleep; use `start_paused`, or a `StoppedClock`", path.display()));
         }
     }
     assert_none(problems);

@@ -3,15 +3,25 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bbs::testing::database::Dialect;
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use bbs::testing::database::{Address, Database, Dialect, sql};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 
 use super::super::engine::{PASSWORD, USER};
 use super::super::mariadb::OBSERVER;
-use super::super::{PATIENCE, outlast, pause};
-use super::{Kind, Location, TestDatabase};
+use super::super::{PATIENCE, pause};
+use super::{Kind, Location, TestDatabase, execute};
 
 impl TestDatabase {
+    /// Opens the database with another limit of idle transactions.
+    ///
+    /// # Panics
+    /// On SQLite, which has no such limit.
+    pub async fn open_with_idle_limit(&self, limit: Duration) -> Database {
+        let Address::Server(mut server) = self.address() else { panic!("not a server") };
+        server.limits.idle_in_transaction_timeout = limit;
+        Database::open(&Address::Server(server)).await.expect("the server runs")
+    }
+
     /// Waits until a session of this database waits for a lock of another session.
     ///
     /// # Panics
@@ -30,25 +40,56 @@ impl TestDatabase {
     }
 }
 
-/// InnoDB answers queries for its transactions from a copy, which it renews only after this time without such a query.
-const TRANSACTIONS_CACHED: Duration = Duration::from_millis(100);
-
 /// The number of sessions of a database that wait for a lock.
 async fn waiting_sessions(kind: Kind, address: SocketAddr, name: &str) -> Result<i64, sqlx::Error> {
     if kind.dialect() == Dialect::Mysql {
-        let query = format!(
-            "SELECT (SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p \
-             ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND p.db = '{name}') \
-             + (SELECT COUNT(*) FROM information_schema.processlist \
-             WHERE db = '{name}' AND state LIKE 'Waiting for table%')"
-        );
-        static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _turn = ONE_AT_A_TIME.lock().await;
-        outlast(TRANSACTIONS_CACHED).await;
         let mut connection = MySqlConnection::connect(&format!("mysql://{OBSERVER}:{PASSWORD}@{address}/")).await?;
-        return sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut connection).await;
+        let query = format!(
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{name}' AND state LIKE 'Waiting for table%'"
+        );
+        let for_tables: i64 = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut connection).await?;
+        // Not from `innodb_trx`, a copy that InnoDB renews only after 100 ms without a query.
+        let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS").fetch_one(&mut connection).await?;
+        return Ok(for_tables + waiting_transactions(status.try_get("Status")?, name));
     }
     let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let mut connection = PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
     sqlx::query_scalar(query).fetch_one(&mut connection).await
+}
+
+/// The transactions in InnoDB's status that wait for a lock of a table in the database `name`, each with one line about it:
+/// ``RECORD LOCKS .. of table `name`.`table` .. waiting``.
+fn waiting_transactions(status: &str, name: &str) -> i64 {
+    // Sections before this one describe the last deadlock, with lines of the same form.
+    let (_, transactions) = status.split_once("LIST OF TRANSACTIONS").expect("the status lists transactions");
+    let table = format!("table `{name}`.");
+    let waits = |line: &&str| line.contains(&table) && line.trim_end().ends_with("waiting");
+    i64::try_from(transactions.lines().filter(waits).count()).expect("there are few")
+}
+
+/// A lock for which a session of this test waits in vain, so that a test knows when the server's lock timeout has passed for
+/// others.
+pub struct LockTimeout {
+    database: Database,
+    /// Removed when it is dropped.
+    _test_database: TestDatabase,
+}
+
+impl LockTimeout {
+    /// Uses a database of its own, on a server with a lock timeout.
+    pub async fn on(kind: Kind, server: SocketAddr) -> Self {
+        let test_database = TestDatabase::on(kind, server);
+        let database = test_database.open().await;
+        execute(&database, "CREATE TABLE held (a INT PRIMARY KEY)").await;
+        execute(&database, "INSERT INTO held (a) VALUES (1)").await;
+        Self { database, _test_database: test_database }
+    }
+
+    /// Waits until the server has ended a wait for a lock that begins now, and so each that began before.
+    pub async fn pass(&self) {
+        let mut holding = self.database.write().await.unwrap();
+        holding.execute(sql("UPDATE held SET a = 2")).await.unwrap();
+        let mut waiting = self.database.write().await.unwrap();
+        waiting.execute(sql("UPDATE held SET a = 3")).await.expect_err("the server has a lock timeout");
+    }
 }

@@ -12,13 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::locket::Locket;
-use crate::harness::{pause, until};
+use crate::harness::{PATIENCE, pause, until};
 
-/// The host's `communication_timeout`.
+/// The host's `communication_timeout` where it has to end a call.
 const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Far above what an attack takes: reached only by a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What sockets hold that the host does not read, and what it reads.
 const MOST_SENT: u64 = 32 << 20;
@@ -74,8 +71,9 @@ async fn send(mut connection: TcpStream, answer: &Answer, sent: &AtomicU64) {
     }
 }
 
-fn clients() -> Clients {
-    let config = config::ClientsConfig { communication_timeout: TIMEOUT, ..Default::default() };
+/// Clients with this `communication_timeout`.
+fn clients(communication_timeout: Duration) -> Clients {
+    let config = config::ClientsConfig { communication_timeout, ..Default::default() };
     bbs::choose_cryptography();
     Clients::new(&config, None, None).expect("nothing is configured")
 }
@@ -83,7 +81,8 @@ fn clients() -> Clients {
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_answers_of_callback_receivers_are_not_read() {
     const CHUNK: &[u8] = &[b'x'; 64 << 10];
-    let clients = clients();
+    // Longer than the wait for the call.
+    let clients = clients(PATIENCE * 2);
     for (beginning, repeated, status) in [
         ("HTTP/1.1 200 OK\r\n\r\n", CHUNK, Some(200)),
         ("HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", CHUNK, Some(200)),
@@ -101,7 +100,7 @@ async fn endless_answers_of_callback_receivers_are_not_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_stay_small_but_do_not_end_are_given_up_at_the_timeout() {
-    let clients = clients();
+    let clients = clients(TIMEOUT);
     for (beginning, repeated, is_slow, status) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", &b"x"[..], true, Some(200)),
         ("HTTP/1.1 200 OK\r\nx: ", b"x", true, None),
@@ -129,7 +128,7 @@ async fn redirects_without_end_are_given_up() {
             let _ = connection.write_all(answer.as_bytes()).await;
         }
     });
-    assert_eq!(receiver.called(&clients()).await, None);
+    assert_eq!(receiver.called(&clients(PATIENCE * 2)).await, None);
     assert!(receiver.sent.load(Ordering::SeqCst) <= 11, "ten redirects");
 }
 

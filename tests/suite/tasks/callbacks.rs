@@ -177,6 +177,7 @@ async fn callback_is_retried_after_a_timeout_and_not_after_a_closed_connection(k
     test.until("silent", None).await;
     assert_eq!(test.receiver().take_requests().len(), 2);
 
+    let mut test = CallbackTest::new(kind, LONG, 1000).await;
     test.receiver().reply_next(&[StubReply::HangUp]);
     test.desire("task").await;
     test.complete("task").await;
