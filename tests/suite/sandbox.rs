@@ -11,6 +11,7 @@ use bbs::testing::modules::sandbox::{Limits, Sandbox};
 use bbs::testing::modules::translate::{NextAnswer, Translate, TranslateError};
 use bbs::testing::modules::{MigrationModule, Module};
 
+use crate::harness::block_until;
 use crate::harness::modules::{call, chain, guest, migration, sandbox, sandbox_with, translator};
 
 fn run_arguments() -> RunArguments {
@@ -44,11 +45,24 @@ fn assert_works(sandbox: &Arc<Sandbox>) {
     assert_eq!(sizes(&up(&correct, &["", "abc", "äöü"]).unwrap()), [0, 3, 6]);
 }
 
-/// Call time limit: short for endless loops, long enough for correct calls on a busy machine.
-const SHORT_CALL_TIME: Duration = Duration::from_millis(600);
+/// Call time limit: no correct call exceeds it, however slow the machine. [`overrun`] skips it.
+const CALL_TIME: Duration = Duration::from_secs(600);
 
-fn short_call_time() -> Limits {
-    Limits { call_time: SHORT_CALL_TIME, ..Limits::default() }
+fn limited_call_time() -> Limits {
+    Limits { call_time: CALL_TIME, ..Limits::default() }
+}
+
+/// Makes a call that does not end, and skips its time until it is stopped. Each time less than the limit, so that a call
+/// whose time began anew with each answer of `next` would not be stopped.
+fn overrun<T: Send>(sandbox: &Sandbox, call: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let running = scope.spawn(call);
+        block_until(|| {
+            sandbox.skip(CALL_TIME * 2 / 3);
+            running.is_finished()
+        });
+        running.join().unwrap()
+    })
 }
 
 /// Asserts that a behaviour of the hostile guest fails with an error of these words, that the instance is discarded, and
@@ -58,18 +72,25 @@ fn assert_stopped(limits: Limits, behaviour: &str, words: &[&str]) {
     let sandbox = sandbox_with(limits);
     let hostile = migration("hostile", &sandbox);
     assert_eq!(hostile.idle_instances(), 1, "the instance that ran `describe` is idle");
-    let error = up(&hostile, &[behaviour, "b"]).unwrap_err();
+    assert_discarded(&sandbox, &hostile, &up(&hostile, &[behaviour, "b"]).unwrap_err(), words);
+}
+
+#[track_caller]
+fn assert_discarded(sandbox: &Arc<Sandbox>, hostile: &MigrationModule, error: &str, words: &[&str]) {
     for word in words.iter().chain(&["hostile.wasm", "migration 100", hostile.digest(), "up of"]) {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
     assert_eq!(hostile.idle_instances(), 0, "an instance that failed is discarded");
-    assert_eq!(sizes(&up(&hostile, &["fine", "b"]).unwrap()), [0, 0], "a new instance works");
-    assert_works(&sandbox);
+    assert_eq!(sizes(&up(hostile, &["fine", "b"]).unwrap()), [0, 0], "a new instance works");
+    assert_works(sandbox);
 }
 
 #[test]
 fn endless_loop_is_interrupted() {
-    assert_stopped(short_call_time(), "endless-loop", &["ran longer than 600ms", "loop that does not end"]);
+    let sandbox = sandbox_with(limited_call_time());
+    let hostile = migration("hostile", &sandbox);
+    let error = overrun(&sandbox, || up(&hostile, &["endless-loop", "b"])).unwrap_err();
+    assert_discarded(&sandbox, &hostile, &error, &["ran longer than 600s", "loop that does not end"]);
 }
 
 #[test]
@@ -263,14 +284,16 @@ fn compile_time_is_limited() {
 
 #[test]
 fn wait_for_an_instance_is_limited() {
-    let limits = Limits { instances: 1, instance_wait: Duration::from_millis(20), ..short_call_time() };
-    let hostile = migration("hostile", &sandbox_with(limits));
+    let limits = Limits { instances: 1, instance_wait: Duration::ZERO, ..limited_call_time() };
+    let sandbox = sandbox_with(limits);
+    let hostile = migration("hostile", &sandbox);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| up(&hostile, &["endless-loop"]));
-        assert!(within_seconds(10, || hostile.idle_instances() == 0), "the loop has the only instance");
+        // Until the loop has the only instance.
+        block_until(|| hostile.idle_instances() == 0);
         let error = up(&hostile, &["fine"]).unwrap_err();
         assert!(error.contains("all its 1 instances are busy"), "{error}");
-        assert!(running.join().unwrap().unwrap_err().contains("ran longer than 600ms"));
+        assert!(overrun(&sandbox, || running.join().unwrap()).unwrap_err().contains("ran longer than 600s"));
     });
     assert_eq!(sizes(&up(&hostile, &["fine"]).unwrap()), [0], "the instance is free again");
 }
@@ -343,24 +366,23 @@ fn an_error_of_next_reaches_the_caller() {
 
 #[test]
 fn time_in_next_does_not_count_towards_the_deadline() {
-    let chatty = translator("chatty-translator", &sandbox_with(short_call_time()));
+    let sandbox = sandbox_with(limited_call_time());
+    let chatty = translator("chatty-translator", &sandbox);
     let mut slow = |_: &str, request: &[u8]| {
-        let end = std::time::Instant::now() + SHORT_CALL_TIME * 2 / 3;
-        while std::time::Instant::now() < end {
-            std::thread::yield_now();
-        }
+        sandbox.skip(CALL_TIME * 2 / 3);
         Ok(request.to_vec())
     };
     assert_eq!(call(&*chatty, "Twice", b"a", &mut slow).unwrap(), b"a");
-    let error = call(&*chatty, "Loop", b"a", &mut slow).unwrap_err().reason;
-    assert!(error.contains("ran longer than 600ms"), "the guest's own time counts: {error}");
+    let error = overrun(&sandbox, || call(&*chatty, "Loop", b"a", &mut slow)).unwrap_err().reason;
+    assert!(error.contains("ran longer than 600s"), "the guest's own time counts: {error}");
 }
 
 #[test]
 fn calls_of_next_do_not_extend_the_deadline() {
-    let chatty = translator("chatty-translator", &sandbox_with(short_call_time()));
-    let error = call(&*chatty, "Forever", b"a", &mut |_, _| Ok(vec![])).unwrap_err().reason;
-    assert!(error.contains("ran longer than 600ms"), "{error}");
+    let sandbox = sandbox_with(limited_call_time());
+    let chatty = translator("chatty-translator", &sandbox);
+    let error = overrun(&sandbox, || call(&*chatty, "Forever", b"a", &mut |_, _| Ok(vec![]))).unwrap_err().reason;
+    assert!(error.contains("ran longer than 600s"), "{error}");
 }
 
 #[test]
@@ -390,16 +412,4 @@ fn sandbox_lives_as_long_as_its_modules() {
     assert_ne!(alive.strong_count(), 0, "the module keeps its sandbox alive");
     drop(module);
     assert_eq!(alive.strong_count(), 0, "the last module is dropped");
-}
-
-/// Polls a condition; returns whether it held within the time.
-fn within_seconds(seconds: u64, condition: impl Fn() -> bool) -> bool {
-    let end = std::time::Instant::now() + Duration::from_secs(seconds);
-    while std::time::Instant::now() < end {
-        if condition() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
 }

@@ -5,15 +5,15 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::Semaphore;
 use wasmtime::{Store, UpdateDeadline};
 
 use super::call::CallError;
 use super::exchange::{Exchange, Slice};
 use super::instance::InstanceState;
+use super::sandbox::{CallClock, Sandbox};
 use super::translate::{NextAnswer, NextCall};
 
 /// How long a guest computes before other tasks of its thread run, up to the next tick of the epoch. A native call may wait
@@ -23,11 +23,14 @@ const SLICE: Duration = Duration::from_millis(2);
 const SHORT_CALL: Duration = Duration::from_millis(10);
 
 /// Makes calls into the store's instance give way at the end of a slice, and end when their time is used up.
-pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>) {
-    store.epoch_deadline_callback(|store| {
-        let (slice, now) = (store.data().exchange.slice(), Instant::now());
+pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>, clock: CallClock) {
+    store.epoch_deadline_callback(move |store| {
+        let (slice, now) = (store.data().exchange.slice(), clock.now());
         Ok(match slice {
-            Some(Slice { call_end, .. }) if call_end <= now => UpdateDeadline::Interrupt,
+            Some(Slice { call_end, .. }) if call_end <= now => {
+                clock.count_overrun();
+                UpdateDeadline::Interrupt
+            }
             Some(Slice { end, .. }) if end <= now => UpdateDeadline::Yield(1),
             _ => UpdateDeadline::Continue(1),
         })
@@ -44,9 +47,7 @@ pub(super) enum GuestProgress<T> {
 pub(super) struct RunningGuest<'a, T> {
     guest: BoxFuture<'a, Result<T, CallError>>,
     exchange: Arc<Exchange>,
-    /// Acquired for each slice of a long call, so that such calls together leave threads to all others.
-    long_calls: &'a Semaphore,
-    call_time: Duration,
+    sandbox: &'a Sandbox,
     /// The time that the guest has computed, without its time in `next`.
     ran: Duration,
 }
@@ -56,19 +57,19 @@ impl<'a, T> RunningGuest<'a, T> {
     pub(super) fn new(
         guest: BoxFuture<'a, Result<T, CallError>>,
         exchange: Arc<Exchange>,
-        long_calls: &'a Semaphore,
-        call_time: Duration,
+        sandbox: &'a Sandbox,
     ) -> Self {
-        Self { guest, exchange, long_calls, call_time, ran: Duration::ZERO }
+        Self { guest, exchange, sandbox, ran: Duration::ZERO }
     }
 
     /// Runs the guest until it calls the next version or ends. `answer` is that to its last call.
     pub(super) async fn resume(&mut self, answer: Option<NextAnswer>) -> GuestProgress<T> {
         self.exchange.answer(answer);
         loop {
+            // For each slice of a long call, so that such calls together leave threads to all others.
             let slice = match self.ran < SHORT_CALL {
                 true => None,
-                false => Some(self.long_calls.acquire().await.expect("the semaphore is never closed")),
+                false => Some(self.sandbox.long_calls().acquire().await.expect("the semaphore is never closed")),
             };
             if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(self.run_slice(cx))).await {
                 return GuestProgress::Ended(ended);
@@ -82,11 +83,12 @@ impl<'a, T> RunningGuest<'a, T> {
     }
 
     fn run_slice(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
-        let began = Instant::now();
-        let call_end = began + self.call_time.saturating_sub(self.ran);
+        let clock = self.sandbox.clock();
+        let began = clock.now();
+        let call_end = began + self.sandbox.limits().call_time.saturating_sub(self.ran);
         self.exchange.begin_slice(Slice { end: began + SLICE, call_end });
         let progress = self.guest.as_mut().poll(cx);
-        self.ran += began.elapsed();
+        self.ran += clock.now() - began;
         progress
     }
 

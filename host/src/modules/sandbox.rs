@@ -20,7 +20,7 @@ use self::artifacts::Artifacts;
 pub use self::artifacts::{CacheError, CacheFolders};
 use self::complexity::{ComplexityError, Excess};
 use self::ticker::Ticker;
-pub(super) use self::ticker::Ticking;
+pub(super) use self::ticker::{CallClock, Ticking};
 pub use super::limits::{CodeLimits, Limits};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
@@ -45,6 +45,7 @@ const CORE_MODULE: &[u8; 8] = b"\0asm\x01\0\0\0";
 /// The engine with its limits and its cache. One per process.
 pub struct Sandbox {
     ticker: Ticker,
+    clock: CallClock,
     engine: Engine,
     limits: Limits,
     artifacts: Option<Artifacts>,
@@ -107,6 +108,7 @@ impl Sandbox {
         let ticker = Ticker::start(TICK, move || ticked.increment_epoch()).map_err(SandboxError::Ticker)?;
         Ok(Self {
             ticker,
+            clock: CallClock::default(),
             engine,
             artifacts,
             compiled: AtomicUsize::new(0),
@@ -138,6 +140,23 @@ impl Sandbox {
     /// Makes time pass for a call, which is interrupted at the end of its own.
     pub(super) fn ticking(&self) -> Ticking<'_> {
         self.ticker.ticking()
+    }
+
+    /// The clock by which the calls of translators are limited; those of migrations are by ticks.
+    pub(super) fn clock(&self) -> &CallClock {
+        &self.clock
+    }
+
+    /// Makes `time` pass at once for every running call. Tests stop a call that does not end with it, so that their limit
+    /// can be longer than a correct call takes on a slow machine.
+    pub fn skip(&self, time: Duration) {
+        self.clock.skip(time);
+        (0..Self::ticks(time)).for_each(|_| self.engine.increment_epoch());
+    }
+
+    /// The number of calls of translators that were interrupted because their time was used up.
+    pub fn overruns(&self) -> u64 {
+        self.clock.overruns()
     }
 
     /// The memory of a new instance of a translator.

@@ -164,7 +164,7 @@ fn running<'a, R: Send + 'a>(
         slot.give_back(instance);
         Ok(answer)
     };
-    RunningGuest::new(guest.boxed(), exchange, instances.sandbox.long_calls(), instances.sandbox.limits().call_time)
+    RunningGuest::new(guest.boxed(), exchange, &instances.sandbox)
 }
 
 async fn start(
@@ -173,7 +173,7 @@ async fn start(
 ) -> Result<Instance<TranslatorGuest>, CallError> {
     let mut store = instances.store(instances.sandbox.translator_memory());
     store.data_mut().exchange = exchange;
-    interrupt_between_slices(&mut store);
+    interrupt_between_slices(&mut store, instances.sandbox.clock().clone());
     begin(&mut store, 1, instances.sandbox.limits().answer_bytes);
     let guest = instances.linked.instantiate(&mut store).await;
     let guest = guest.map_err(|error| instances.not_started(&store, &error))?;

@@ -1,18 +1,19 @@
 //! Event streams of older revisions: their events over HTTP, and what a failing translator does to them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bbs::testing::model::TraceId;
 use bbs::testing::model::change::RecordChange;
 use bbs::testing::model::desired_lrp::DesiredLrp;
 use bbs::testing::model::task::Task;
-use bbs::testing::modules::sandbox::Limits;
+use bbs::testing::modules::TranslatorModule;
+use bbs::testing::modules::sandbox::{Limits, Sandbox};
 use bbs::testing::modules::translate::TranslatedEvent;
 
 use super::generated::first_alternative;
 use super::*;
 use crate::harness::event_stream::{EventStream, GROUPS, INSTANCES, ReceivedEvent, TASKS};
-use crate::harness::{modules, until};
+use crate::harness::{PATIENCE, modules, until};
 
 const GROUPS_R0: &str = "/v1/events";
 const INSTANCES_R0: &str = "/v1/events/lrp_instances";
@@ -163,82 +164,144 @@ async fn stream_of_groups_is_requested_by_get_alone() {
     }
 }
 
+/// Call time limit: no correct call exceeds it, however slow the machine. [`FailingHost::stop_call`] skips it.
+const CALL_TIME: Duration = Duration::from_secs(600);
+
 /// A host whose only translator is the guest with failing event streams.
-async fn failing(limits: Limits) -> Server {
-    let translator: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox_with(limits));
-    Server::start(Options { kind: Kind::Sqlite, translators: vec![translator], ..Options::default() }).await
+struct FailingHost {
+    server: Server,
+    sandbox: Arc<Sandbox>,
+    module: Arc<TranslatorModule>,
+}
+
+impl FailingHost {
+    async fn start(instances: usize) -> Self {
+        let limits = Limits { call_time: CALL_TIME, instances, ..Limits::default() };
+        let sandbox = modules::sandbox_with(limits);
+        let module = modules::translator("hostile-translator", &sandbox);
+        let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
+        let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
+        Self { server, sandbox, module }
+    }
+
+    async fn subscribe(&self, path: &str) -> EventStream {
+        EventStream::get(self.server.url(path), "").await
+    }
+
+    fn publish(&self, result: &[u8]) {
+        self.server.service.events().publish(task(result));
+    }
+
+    /// Opens a stream whose translation of an event does not end, with one event before that one.
+    async fn looping(&self) -> EventStream {
+        let mut looping = self.subscribe("/v1.2-hostile/loops").await;
+        self.publish(b"first");
+        looping.next().await.unwrap();
+        until(|| self.module.idle_instances() == 1).await;
+        self.publish(b"fail");
+        until(|| self.module.idle_instances() == 0).await;
+        looping
+    }
+
+    /// Stops the running call, which does not end, at its time limit. At most one skip meets the call that follows it, and
+    /// none is as long as the limit.
+    async fn stop_call(&self) {
+        let before = self.sandbox.overruns();
+        until(|| {
+            let is_stopped = self.sandbox.overruns() > before;
+            if !is_stopped {
+                self.sandbox.skip(CALL_TIME * 2 / 3);
+            }
+            is_stopped
+        })
+        .await;
+    }
+}
+
+/// Receives an event about a task with this result.
+async fn assert_next_result(stream: &mut EventStream, result: &[u8], case: &str) {
+    let created: proto::TaskCreatedEvent = stream.next().await.expect(case).message();
+    assert_eq!(created.task.unwrap().result, result, "{case}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
-    let server = failing(Limits { call_time: Duration::from_millis(100), ..Limits::default() }).await;
-    let events = server.service.events();
-    for path in ["/v1.2-hostile/traps", "/v1.2-hostile/loops", "/v1.2-hostile/forges", "/v1.2-hostile/refuses"] {
-        let (fails, too) = (EventStream::get(server.url(path), "").await, EventStream::get(server.url(path), "").await);
-        let same = EventStream::get(server.url("/v1.2-hostile/same"), "").await;
-        let native = EventStream::open(server.url(TASKS), "").await;
+    let host = FailingHost::start(Limits::default().instances).await;
+    for path in ["/v1.2-hostile/traps", "/v1.2-hostile/forges", "/v1.2-hostile/refuses"] {
+        let (fails, too) = (host.subscribe(path).await, host.subscribe(path).await);
+        let same = host.subscribe("/v1.2-hostile/same").await;
+        let native = EventStream::open(host.server.url(TASKS), "").await;
         for result in [&b"first"[..], b"fail", b"last"] {
-            events.publish(task(result));
+            host.publish(result);
         }
         assert_eq!((fails.rest().await.len(), too.rest().await.len()), (1, 1), "{path}");
-        let again = EventStream::get(server.url(path), "").await;
-        events.publish(task(b"again"));
-        events.publish(task(b"fail"));
+        let again = host.subscribe(path).await;
+        host.publish(b"again");
+        host.publish(b"fail");
         assert_eq!(again.rest().await.len(), 1, "{path}");
         for mut stream in [same, native] {
             for result in [&b"first"[..], b"fail", b"last", b"again", b"fail"] {
-                let created: proto::TaskCreatedEvent = stream.next().await.unwrap().message();
-                assert_eq!(created.task.unwrap().result, result, "{path}");
+                assert_next_result(&mut stream, result, path).await;
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn translation_without_end_is_stopped_and_ends_only_its_own_stream() {
+    let host = FailingHost::start(Limits::default().instances).await;
+    let mut too = host.subscribe("/v1.2-hostile/loops").await;
+    let fails = host.looping().await;
+    assert_next_result(&mut too, b"first", "another stream of the same kind").await;
+    // Translated by the same module, once it is free.
+    let mut same = host.subscribe("/v1.2-hostile/same").await;
+    host.publish(b"last");
+    host.stop_call().await;
+    assert_eq!((fails.rest().await.len(), too.rest().await.len()), (0, 0));
+    assert_next_result(&mut same, b"last", "a stream of another kind").await;
+    drop(same);
+    until(|| host.server.service.events().subscribers() == 0).await;
+    let again = host.looping().await;
+    host.stop_call().await;
+    assert_eq!(again.rest().await.len(), 0);
 }
 
 /// Goal: a translation ends with its subscriber, so that subscribers who come and go cannot take more than one instance.
 /// Method: one instance. The next subscriber's event is translated although the first one's translation never ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn translation_for_a_subscriber_that_has_gone_ends() {
-    let limits = Limits { call_time: Duration::from_secs(60), instances: 1, ..Limits::default() };
-    let module = modules::translator("hostile-translator", &modules::sandbox_with(limits));
-    let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
-    let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
-    let events = server.service.events();
-    let mut gone = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
-    events.publish(task(b"first"));
-    gone.next().await.unwrap();
-    until(|| module.idle_instances() == 1).await;
-    events.publish(task(b"fail"));
-    until(|| module.idle_instances() == 0).await;
-    drop(gone);
-    until(|| events.subscribers() == 0).await;
-    let mut next = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
-    events.publish(task(b"second"));
-    let created: proto::TaskCreatedEvent = next.next().await.expect("its event is translated").message();
-    assert_eq!(created.task.unwrap().result, b"second");
+    let host = FailingHost::start(1).await;
+    drop(host.looping().await);
+    until(|| host.server.service.events().subscribers() == 0).await;
+    let mut next = host.subscribe("/v1.2-hostile/loops").await;
+    host.publish(b"second");
+    assert_next_result(&mut next, b"second", "the next subscriber").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_translator_delays_neither_native_streams_nor_calls() {
-    let server = failing(Limits { call_time: Duration::from_secs(20), instances: 2, ..Limits::default() }).await;
-    let _slow = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
-    let mut native = EventStream::open(server.url(TASKS), "").await;
-    let began = Instant::now();
-    for _ in 0..100 {
-        server.service.events().publish(task(b"fail"));
-        native.next().await.unwrap();
-        assert_eq!(server.post("/v1/ping", []).await.status, 200);
-    }
-    assert!(began.elapsed() < Duration::from_secs(20), "nothing waits until the translator is stopped");
+    let host = FailingHost::start(2).await;
+    let slow = host.looping().await;
+    let mut native = EventStream::open(host.server.url(TASKS), "").await;
+    let served = async {
+        for _ in 0..100 {
+            host.publish(b"fail");
+            assert_next_result(&mut native, b"fail", "a native stream").await;
+            assert_eq!(host.server.post("/v1/ping", []).await.status, 200);
+        }
+    };
+    tokio::time::timeout(PATIENCE, served).await.expect("nothing waits until the translator is stopped");
+    drop(slow);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn translator_may_send_more_events_than_there_are() {
-    let server = failing(Limits::default()).await;
-    let twice = EventStream::get(server.url("/v1.2-hostile/twice"), "").await;
+    let host = FailingHost::start(Limits::default().instances).await;
+    let twice = host.subscribe("/v1.2-hostile/twice").await;
     for number in 0..500 {
-        server.service.events().publish(task(number.to_string().as_bytes()));
+        host.publish(number.to_string().as_bytes());
     }
-    server.gate.end_streams();
+    host.server.gate.end_streams();
     let results: Vec<_> = twice.rest().await.iter().map(|event| event.message::<proto::TaskCreatedEvent>()).collect();
     let expected = (0..500).flat_map(|number| [number, number]).map(|number: i32| number.to_string().into_bytes());
     assert!(results.into_iter().map(|created| created.task.unwrap().result).eq(expected), "all, in order");

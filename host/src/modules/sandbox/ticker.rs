@@ -1,14 +1,40 @@
-//! The thread that increments the engine's epoch while calls run, which interrupts those that exceed their deadline. Lives as
-//! long as its sandbox.
+//! The time of calls, and the thread that increments the engine's epoch while calls run, which interrupts those that exceed
+//! their deadline. The thread lives as long as its sandbox.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Ticks without a call after which the thread sleeps until the next call. Waking it for each of many short calls would cost
 /// more than these ticks.
 const TICKS_AT_REST: u32 = 50;
+
+/// The clock of calls: the monotonic time, ahead by what was skipped. Clones are the same clock.
+#[derive(Clone, Default)]
+pub(in crate::modules) struct CallClock {
+    skipped_ns: Arc<AtomicU64>,
+    overruns: Arc<AtomicU64>,
+}
+
+impl CallClock {
+    pub(in crate::modules) fn now(&self) -> Instant {
+        Instant::now() + Duration::from_nanos(self.skipped_ns.load(Ordering::SeqCst))
+    }
+
+    /// Counts a call that is interrupted because its time is used up.
+    pub(in crate::modules) fn count_overrun(&self) {
+        self.overruns.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn overruns(&self) -> u64 {
+        self.overruns.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn skip(&self, time: Duration) {
+        self.skipped_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
 
 pub(super) struct Ticker {
     state: Arc<TickerState>,
@@ -97,7 +123,7 @@ impl Drop for Ticker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+    use std::sync::mpsc::{self, Receiver, TryRecvError};
 
     use super::*;
 
@@ -121,10 +147,15 @@ mod tests {
 
     #[test]
     fn ticks_while_a_call_runs_and_sleeps_afterwards() {
-        let (ticker, ticks) = ticker();
+        let ((ticker, ticks), (other, other_ticks)) = (ticker(), ticker());
+        let _call = other.ticking();
         for _ in 0..3 {
             wait_until_asleep(&ticker, &ticks);
-            assert_eq!(ticks.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+            while other_ticks.try_recv().is_ok() {}
+            for _ in 0..TICKS_AT_REST {
+                other_ticks.recv_timeout(PATIENCE).expect("a call of the other one runs");
+            }
+            assert_eq!(ticks.try_recv(), Err(TryRecvError::Empty));
             let calls = [ticker.ticking(), ticker.ticking()];
             for _ in 0..2 * TICKS_AT_REST {
                 ticks.recv_timeout(PATIENCE).expect("two calls run");
@@ -148,7 +179,7 @@ mod tests {
             // Dropping joins the thread, so this test ends only if the thread does.
             drop(ticker);
             while ticks.try_recv().is_ok() {}
-            assert_eq!(ticks.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+            assert_eq!(ticks.try_recv(), Err(TryRecvError::Disconnected));
         }
     }
 }
