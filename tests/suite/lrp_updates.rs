@@ -15,6 +15,8 @@ mod sentences;
 mod sequences;
 mod stops;
 
+use std::time::Instant;
+
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
@@ -24,6 +26,7 @@ use crate::api::{desire, get, lrp, tag};
 use crate::harness::database::Kind;
 use crate::harness::modules::translators;
 use crate::harness::server::{Options, Server};
+use crate::harness::{PATIENCE, pause, until};
 
 const UPDATE: &str = "/v1/desired_lrp/update";
 const CANCEL: &str = "/v1/desired_lrp/cancel_update";
@@ -154,32 +157,30 @@ async fn rows(server: &Server) -> Vec<String> {
 fn until_rows<'a>(server: &'a Server, expected: &'a [&'a str]) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
-        let mut found = Vec::new();
-        for _ in 0..600 {
-            found = rows(server).await;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = rows(server).await;
             if found == expected {
                 return;
             }
-            crate::harness::pause().await;
+            assert!(Instant::now() < deadline, "{caller}: {found:#?} instead of {expected:#?}");
+            pause().await;
         }
-        panic!("{caller}: {found:#?} instead of {expected:#?}");
     }
 }
 
 /// Waits until no update is under way.
 async fn until_done(server: &Server) {
-    for _ in 0..600 {
-        if ids(server).await.1.is_empty() {
-            return;
+    let deadline = Instant::now() + PATIENCE;
+    while !ids(server).await.1.is_empty() {
+        if Instant::now() > deadline {
+            panic!("the update does not end: {:?} {:#?}", status(server).await, rows(server).await);
         }
-        crate::harness::pause().await;
+        pause().await;
     }
-    panic!("the update does not end: {:?} {:#?}", status(server).await, rows(server).await);
 }
 
-/// Leaves the work in the background time to do what it must not do.
-async fn settle() {
-    for _ in 0..30 {
-        crate::harness::pause().await;
-    }
+/// Waits until the work in the background has done all that it does before something else changes.
+async fn settle(server: &Server) {
+    until(|| !server.service.is_replacing()).await;
 }

@@ -127,6 +127,11 @@ impl Service {
         &self.0.update_hints
     }
 
+    /// Whether a task replaces instances of any desired LRP now; not while it waits for one of them to change.
+    pub fn is_replacing(&self) -> bool {
+        self.update_hints().is_any_running()
+    }
+
     /// The configured limits.
     pub fn policy(&self) -> &Policy {
         &self.0.policy

@@ -130,6 +130,11 @@ impl UpdateHints {
         *self.last_pruned.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
+    /// Whether a task works on any process guid.
+    pub(super) fn is_any_running(&self) -> bool {
+        self.works().values().any(|work| work.state != WorkState::Idle)
+    }
+
     /// The number of updates that are halted.
     pub(super) fn halted(&self) -> u64 {
         self.works().values().filter(|work| work.halted.is_some()).count() as u64
@@ -152,10 +157,13 @@ mod tests {
     fn change_during_a_step_is_followed_by_another_step() {
         let hints = UpdateHints::new(|_, _| {});
         assert!(!hints.wake(b"app", false), "nothing is under way");
+        assert!(!hints.is_any_running());
         assert!(hints.wake(b"app", true));
         assert!(!hints.wake(b"app", false), "the task looks again");
         assert!(hints.continues(b"app", true), "it was done before the change");
+        assert!(hints.is_any_running());
         assert!(!hints.continues(b"app", false));
+        assert!(!hints.is_any_running(), "it waits for a change");
         assert!(hints.wake(b"app", false), "its task has ended");
         assert!(!hints.continues(b"app", true));
         assert!(!hints.wake(b"app", false), "the work is done");

@@ -156,7 +156,7 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
     let server = running(kind, 1).await;
     desire(&server, lrp("other")).await;
     update_to(&server, "version-2").await;
-    settle().await;
+    settle(&server).await;
     let root = "/v1/desired_lrp_scheduling_infos";
     let parts = |infos: Vec<proto::DesiredLrpSchedulingInfo>| {
         let mine = |info: &proto::DesiredLrpSchedulingInfo| {

@@ -23,7 +23,7 @@ async fn old_container_runs_until_the_new_one_is_routable(kind: Kind) {
     claim_new(&server, 0, "new-0").await;
     let unroutable = proto::StartActualLrpRequest { routable: Some(false), ..start(0, "new-0") };
     assert_eq!(call_error(&server, START, &unroutable).await, None);
-    settle().await;
+    settle(&server).await;
     assert_eq!(rows(&server).await, ["0/0 RUNNING new-0 version-2", "0/1 RUNNING old-0 version-1"]);
     assert_eq!(ids(&server).await, ("version-2".into(), "version-1".into()));
     assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
@@ -65,7 +65,7 @@ async fn most_instances_in_flight_are_configured(kind: Kind) {
         ],
     )
     .await;
-    settle().await;
+    settle(&server).await;
     assert_eq!(rows(&server).await.len(), 5);
 }
 
@@ -160,7 +160,7 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     convergence::run(&server.service).await.unwrap();
     until_rows(&server, &replaced).await;
     start_new(&server, 0, "new-0").await;
-    settle().await;
+    settle(&server).await;
     // It may crash again at once, so the old container stays, and the other instance is not replaced.
     assert_eq!(rows(&server).await[1..], ["0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"]);
     server.clock.set(NOW_NS + 340 * SECOND);
@@ -176,10 +176,10 @@ async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind)
     let policy = Policy { update_max_in_flight: MaxInFlight::Instances(2), ..Policy::default() };
     let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
     update_to(&server, "version-2").await;
-    settle().await;
+    settle(&server).await;
     assert_eq!(call_error(&server, FAIL, &fail(0)).await, None);
     start_new(&server, 1, "new-1").await;
-    settle().await;
+    settle(&server).await;
     let status_now = status(&server).await;
     assert_eq!((status_now.failing, &status_now.halt_reason[..]), (1, &b"no room"[..]));
     let halted = [
@@ -281,7 +281,7 @@ async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
     for name in ["back-1", "back-2", "back-3"] {
         crash_new(&server, 0, name).await;
     }
-    settle().await;
+    settle(&server).await;
     let halted = ["0/0 CRASHED  version-1", "0/1 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"];
     assert_eq!(rows(&server).await, halted);
     assert_eq!(update(&server, to(definition("version-3"))).await, Some(Type::UpdateInProgress));

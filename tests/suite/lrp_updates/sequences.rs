@@ -15,7 +15,6 @@ use tokio::task::block_in_place;
 use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, net_info, remove};
 use crate::harness::database::on_each_database;
-use crate::harness::pause;
 use crate::harness::seed::seed;
 use crate::harness::server::NOW_NS;
 
@@ -378,7 +377,7 @@ impl<'a> Sequence<'a> {
             if self.is_settled().await {
                 return Ok(());
             }
-            pause().await;
+            settle(self.server).await;
         }
         let found = (status(self.server).await, rows(self.server).await, &self.containers);
         Err(TestCaseError::fail(format!("not settled: {found:#?}")))
