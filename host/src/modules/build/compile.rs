@@ -71,6 +71,8 @@ fn cargo(workspace: &Path, packages: &[String], built: &mut dyn FnMut(&Path, &Pa
         .args(packages.iter().flat_map(|package| ["--package", package]))
         // Overrides every other source of flags, so that the environment cannot change the result.
         .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)
+        // With it, crates compile other code on a stable compiler.
+        .env_remove("RUSTC_BOOTSTRAP")
         .stdout(Stdio::piped())
         .stderr(errors.try_clone().map_err(failed)?);
     let mut child = command.spawn().map_err(failed)?;
