@@ -50,11 +50,11 @@ tokio::task_local! {
 }
 
 /// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
-/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests that use the API and do
-/// not read the tables of desired LRPs.
+/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests of calls about desired LRPs,
+/// which do not read their tables.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
-    ($name:ident) => {
+    ($name:ident $(, $on_servers:meta)?) => {
         mod $name {
             use crate::harness::database::Kind;
             use crate::harness::layouts::{Layout, each, run_test};
@@ -72,7 +72,7 @@ macro_rules! on_each_layout {
 
                 use super::super::$name;
 
-                each!($name, Layout::Split);
+                each!($name, Layout::Split $(, $on_servers)?);
             }
 
             mod migrating {
@@ -80,7 +80,7 @@ macro_rules! on_each_layout {
 
                 use super::super::$name;
 
-                each!($name, Layout::Migrating);
+                each!($name, Layout::Migrating $(, $on_servers)?);
             }
 
             use super::$name;
@@ -90,20 +90,33 @@ macro_rules! on_each_layout {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_layout;
 
+/// Generates the tests of `on_each_layout`, of which `split` and `migrating` run on SQLite for each change, and on the servers
+/// in `tests/run --all`. For tests of calls that use no table of desired LRPs, or only get and create them.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_layouts_of_sqlite {
+    ($name:ident) => {
+        crate::harness::layouts::on_each_layout!($name, ignore = "runs in tests/run --all");
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_layouts_of_sqlite;
+
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! each {
-    ($name:ident, $layout:expr) => {
+    ($name:ident, $layout:expr $(, $on_servers:meta)?) => {
         #[test]
         fn sqlite() {
             crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Sqlite)));
         }
 
         #[test]
+        $(#[$on_servers])?
         fn postgres() {
             crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Postgres)));
         }
 
         #[test]
+        $(#[$on_servers])?
         fn mariadb() {
             crate::harness::layouts::run_test($layout, Box::pin($name(crate::harness::database::Kind::Mariadb)));
         }

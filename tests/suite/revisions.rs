@@ -10,7 +10,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::{self, translators};
 use crate::harness::server::{Options, Server};
 use crate::harness::workspace;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::harness::database::Kind;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::translators;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
@@ -234,7 +234,7 @@ fn assert_is_rejected(reply: &Reply, route: &ServedRoute) {
     assert_eq!(reply.error(), (Type::InvalidRequest, "the request received is invalid".into()), "{}", route.key());
 }
 
-on_each_layout!(every_route_answers_its_own_verb_and_no_other);
+on_layouts_of_sqlite!(every_route_answers_its_own_verb_and_no_other);
 async fn every_route_answers_its_own_verb_and_no_other(kind: Kind) {
     let server = empty(kind).await;
     for route in routes() {
@@ -257,7 +257,7 @@ async fn every_route_answers_its_own_verb_and_no_other(kind: Kind) {
     }
 }
 
-on_each_layout!(malformed_body_is_rejected_by_every_route_that_reads_it);
+on_layouts_of_sqlite!(malformed_body_is_rejected_by_every_route_that_reads_it);
 async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
     let server = empty(kind).await;
     for route in calls() {
@@ -275,7 +275,7 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
 /// Of any request, in bytes.
 const LARGEST_BODY: usize = 4 << 20;
 
-on_each_layout!(body_over_the_limit_is_rejected_by_every_route);
+on_layouts_of_sqlite!(body_over_the_limit_is_rejected_by_every_route);
 async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let server = empty(kind).await;
     let length = LARGEST_BODY + 1;
@@ -292,7 +292,7 @@ async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
 
-on_each_layout!(paths_similar_to_a_route_are_answered_with_404);
+on_layouts_of_sqlite!(paths_similar_to_a_route_are_answered_with_404);
 async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
     let server = empty(kind).await;
     for ServedRoute { verb, path, .. } in routes() {
@@ -309,7 +309,7 @@ async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
     }
 }
 
-on_each_layout!(truncated_body_is_answered_by_every_route_as_diego_answers);
+on_layouts_of_sqlite!(truncated_body_is_answered_by_every_route_as_diego_answers);
 async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) {
     let server = empty(kind).await;
     for route in routes() {
@@ -328,7 +328,7 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
     }
 }
 
-on_each_layout!(every_route_answers_503_before_and_after_mastership);
+on_layouts_of_sqlite!(every_route_answers_503_before_and_after_mastership);
 async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
     let server = Server::closed(Options { kind, translators: translators(), ..Options::default() }).await;
     let assert_unavailable = async || {
@@ -387,7 +387,8 @@ fn is_test(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").expect("a test is in a module");
     let file = workspace().join("tests/suite").join(module.replace("::", "/")).with_extension("rs");
     let Ok(text) = std::fs::read_to_string(file) else { return false };
-    let runs = ["on_each_layout", "on_each_database", "on_each_server"].map(|run| format!("{run}!({name});"));
+    let runs = ["on_each_layout", "on_layouts_of_sqlite", "on_each_database", "on_each_server"]
+        .map(|run| format!("{run}!({name});"));
     let itself = [format!("async fn {name}()"), format!("fn {name}()")];
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let is_marked = |at: usize| at > 0 && (lines[at - 1].starts_with("#[tokio::test") || lines[at - 1] == "#[test]");

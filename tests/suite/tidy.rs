@@ -95,7 +95,7 @@ fn every_database_test_is_registered() {
         let text = read(&path);
         for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
             let Some(name) = line.strip_prefix("async fn ").and_then(|rest| rest.split('(').next()) else { continue };
-            let runs = ["on_each_database", "on_each_layout", "on_each_server"]
+            let runs = ["on_each_database", "on_each_layout", "on_layouts_of_sqlite", "on_each_server"]
                 .iter()
                 .any(|run| text.contains(&format!("{run}!({name});")));
             if !runs {

@@ -11,7 +11,7 @@ use bbs_proto::prost::Message;
 
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
 
 pub(crate) const CLAIM: &str = "/v1/actual_lrps/claim";
@@ -135,7 +135,7 @@ pub(crate) async fn with_two_unclaimed(kind: Kind) -> Server {
     server
 }
 
-on_each_layout!(repeated_claims_and_starts_change_an_instance_once);
+on_layouts_of_sqlite!(repeated_claims_and_starts_change_an_instance_once);
 async fn repeated_claims_and_starts_change_an_instance_once(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
@@ -202,7 +202,7 @@ async fn start_of_an_unknown_container_creates_its_row(kind: Kind) {
     assert_eq!(rows(&server).await, ["4/0/RUNNING/a/0"]);
 }
 
-on_each_layout!(calls_that_do_not_fit_the_state_are_rejected);
+on_layouts_of_sqlite!(calls_that_do_not_fit_the_state_are_rejected);
 async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
@@ -233,7 +233,7 @@ async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
     assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_layout!(first_two_crashes_restart_at_once_and_the_third_waits);
+on_layouts_of_sqlite!(first_two_crashes_restart_at_once_and_the_third_waits);
 async fn first_two_crashes_restart_at_once_and_the_third_waits(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
@@ -272,7 +272,7 @@ async fn first_two_crashes_restart_at_once_and_the_third_waits(kind: Kind) {
     assert_eq!(images(&server).await[1].crash_count, 1);
 }
 
-on_each_layout!(crash_of_an_undesired_instance_is_stored_and_answered_with_not_found);
+on_layouts_of_sqlite!(crash_of_an_undesired_instance_is_stored_and_answered_with_not_found);
 async fn crash_of_an_undesired_instance_is_stored_and_answered_with_not_found(kind: Kind) {
     let server = Server::empty(kind).await;
     call_error(&server, START, &start(0, "a")).await;
@@ -280,7 +280,7 @@ async fn crash_of_an_undesired_instance_is_stored_and_answered_with_not_found(ki
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//1"]);
 }
 
-on_each_layout!(crash_reason_is_stored_truncated_and_published_whole);
+on_layouts_of_sqlite!(crash_reason_is_stored_truncated_and_published_whole);
 async fn crash_reason_is_stored_truncated_and_published_whole(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let long = "é".repeat(3000);
@@ -302,7 +302,7 @@ async fn crash_reason_is_stored_truncated_and_published_whole(kind: Kind) {
     assert!(images(&server).await[1].placement_error.ends_with(b"(truncated)"));
 }
 
-on_each_layout!(removal_deletes_only_the_named_instance);
+on_layouts_of_sqlite!(removal_deletes_only_the_named_instance);
 async fn removal_deletes_only_the_named_instance(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
@@ -322,7 +322,7 @@ async fn removal_deletes_only_the_named_instance(kind: Kind) {
     assert_eq!(rows(&server).await, Vec::<String>::new());
 }
 
-on_each_layout!(suspect_container_keeps_its_row_until_another_runs);
+on_layouts_of_sqlite!(suspect_container_keeps_its_row_until_another_runs);
 async fn suspect_container_keeps_its_row_until_another_runs(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     assert_eq!(call_error(&server, CLAIM, &claim(0, "old")).await, None);
@@ -348,7 +348,7 @@ async fn suspect_container_keeps_its_row_until_another_runs(kind: Kind) {
     assert_eq!(published(&server, &mut subscription).await, expected);
 }
 
-on_each_layout!(crash_of_a_suspect_container_deletes_its_row);
+on_layouts_of_sqlite!(crash_of_a_suspect_container_deletes_its_row);
 async fn crash_of_a_suspect_container_deletes_its_row(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, START, &start(0, "lost")).await;
@@ -359,7 +359,7 @@ async fn crash_of_a_suspect_container_deletes_its_row(kind: Kind) {
     assert_eq!(published(&server, &mut subscription).await, ["2:RUNNING:lost ->  crash"]);
 }
 
-on_each_layout!(requests_are_validated_before_the_database_is_read);
+on_layouts_of_sqlite!(requests_are_validated_before_the_database_is_read);
 async fn requests_are_validated_before_the_database_is_read(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let no_keys = "Invalid field: actual_lrp_key, Invalid field: actual_lrp_instance_key";
@@ -386,7 +386,7 @@ async fn requests_are_validated_before_the_database_is_read(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(unreadable_row_is_reported_and_left_unchanged);
+on_layouts_of_sqlite!(unreadable_row_is_reported_and_left_unchanged);
 async fn unreadable_row_is_reported_and_left_unchanged(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, START, &start(0, "a")).await;
@@ -407,7 +407,7 @@ async fn unreadable_row_is_reported_and_left_unchanged(kind: Kind) {
     assert_eq!(call_error(&server, START, &start(1, "b")).await, None, "the other instance is readable");
 }
 
-on_each_layout!(one_of_many_concurrent_claims_wins);
+on_layouts_of_sqlite!(one_of_many_concurrent_claims_wins);
 async fn one_of_many_concurrent_claims_wins(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);
@@ -424,7 +424,7 @@ async fn one_of_many_concurrent_claims_wins(kind: Kind) {
     assert_eq!(rows(&server).await[0], format!("0/0/CLAIMED/i{winner}/1"));
 }
 
-on_each_layout!(concurrent_claim_and_crash_are_serialized);
+on_layouts_of_sqlite!(concurrent_claim_and_crash_are_serialized);
 async fn concurrent_claim_and_crash_are_serialized(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, CLAIM, &claim(0, "a")).await;
@@ -451,7 +451,7 @@ async fn host_without_the_lock_changes_no_instance(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(unclaimed_instances_and_those_of_unknown_cells_are_retired_at_once);
+on_layouts_of_sqlite!(unclaimed_instances_and_those_of_unknown_cells_are_retired_at_once);
 async fn unclaimed_instances_and_those_of_unknown_cells_are_retired_at_once(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     let mut subscription = subscribe(&server);

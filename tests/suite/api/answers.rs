@@ -6,7 +6,7 @@ use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
 use crate::harness::fixture;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{Options, Server};
 
 pub(crate) fn in_order(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
@@ -62,7 +62,7 @@ async fn desired_lists_agree(server: &Server, call: &str, path: &str) {
     same(ordered(found.desired_lrps), ordered(expected.desired_lrps), |lrp| lrp.process_guid.clone());
 }
 
-on_each_layout!(desired_lrps_are_listed_as_diego_lists_them);
+on_layouts_of_sqlite!(desired_lrps_are_listed_as_diego_lists_them);
 async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
@@ -71,14 +71,14 @@ async fn desired_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     assert_eq!(server.store.left_out(), 0);
 }
 
-on_each_layout!(list_read_in_many_pages_equals_the_list_read_in_one);
+on_layouts_of_sqlite!(list_read_in_many_pages_equals_the_list_read_in_one);
 async fn list_read_in_many_pages_equals_the_list_read_in_one(kind: Kind) {
     let server = Server::start(Options { kind, with_fixture: true, page_units: Some(7), ..Options::default() }).await;
     desired_lists_agree(&server, "desired_lrps_list.r3", "/v1/desired_lrps/list.r3").await;
     desired_lists_agree(&server, "desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3").await;
 }
 
-on_each_layout!(desired_lrps_read_by_guid_equal_the_listed_ones);
+on_layouts_of_sqlite!(desired_lrps_read_by_guid_equal_the_listed_ones);
 async fn desired_lrps_read_by_guid_equal_the_listed_ones(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     let (_, expected) = fixture::expected("desired_lrps_list.r3");
@@ -89,7 +89,7 @@ async fn desired_lrps_read_by_guid_equal_the_listed_ones(kind: Kind) {
     }
 }
 
-on_each_layout!(scheduling_infos_are_listed_and_read_by_guid_as_diego_does);
+on_layouts_of_sqlite!(scheduling_infos_are_listed_and_read_by_guid_as_diego_does);
 async fn scheduling_infos_are_listed_and_read_by_guid_as_diego_does(kind: Kind) {
     type Response = proto::DesiredLrpSchedulingInfosResponse;
     let server = Server::with_fixture(kind).await;
@@ -111,7 +111,7 @@ async fn scheduling_infos_are_listed_and_read_by_guid_as_diego_does(kind: Kind) 
     assert_eq!(got.into_iter().map(ordered).collect::<Vec<_>>(), [one]);
 }
 
-on_each_layout!(actual_lrps_are_listed_as_diego_lists_them);
+on_layouts_of_sqlite!(actual_lrps_are_listed_as_diego_lists_them);
 async fn actual_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     type Response = proto::ActualLrPsResponse;
     let server = Server::with_fixture(kind).await;
@@ -131,7 +131,7 @@ async fn actual_lrps_are_listed_as_diego_lists_them(kind: Kind) {
     }
 }
 
-on_each_layout!(tasks_and_domains_are_listed_as_diego_lists_them);
+on_layouts_of_sqlite!(tasks_and_domains_are_listed_as_diego_lists_them);
 async fn tasks_and_domains_are_listed_as_diego_lists_them(kind: Kind) {
     let server = Server::with_fixture(kind).await;
     type Tasks = proto::TasksResponse;

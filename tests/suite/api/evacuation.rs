@@ -11,7 +11,7 @@ use super::actual_lrps::{
 };
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{Reply, Server};
 
 const CLAIMED: &str = "/v1/actual_lrps/evacuate_claimed";
@@ -67,7 +67,7 @@ async fn remove(server: &Server, index: i32, name: &str) -> Option<(Type, String
     answer.error.map(|error| (error.r#type(), String::from_utf8(error.message).unwrap()))
 }
 
-on_each_layout!(evacuated_container_is_kept_until_its_replacement_runs);
+on_layouts_of_sqlite!(evacuated_container_is_kept_until_its_replacement_runs);
 async fn evacuated_container_is_kept_until_its_replacement_runs(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     assert_eq!(call_error(&server, CLAIM, &claim(0, "old")).await, None);
@@ -94,7 +94,7 @@ async fn evacuated_container_is_kept_until_its_replacement_runs(kind: Kind) {
     assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
 }
 
-on_each_layout!(evacuated_container_without_a_row_gets_an_evacuating_one);
+on_layouts_of_sqlite!(evacuated_container_without_a_row_gets_an_evacuating_one);
 async fn evacuated_container_without_a_row_gets_an_evacuating_one(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     assert_eq!(evacuate(&server, RUNNING, &running(0, "old")).await, KEPT);
@@ -129,7 +129,7 @@ async fn undesired_container_is_not_kept_on_evacuation(kind: Kind) {
     );
 }
 
-on_each_layout!(recreated_instances_are_evacuated_one_at_a_time);
+on_layouts_of_sqlite!(recreated_instances_are_evacuated_one_at_a_time);
 async fn recreated_instances_are_evacuated_one_at_a_time(kind: Kind) {
     let server = Server::empty(kind).await;
     let recreated = proto::DesiredLrp { update_strategy: UpdateStrategy::Recreate.into(), ..lrp("guid") };
@@ -146,7 +146,7 @@ async fn recreated_instances_are_evacuated_one_at_a_time(kind: Kind) {
     assert_eq!(evacuate(&server, RUNNING, &running(1, "b")).await, NOT_KEPT);
 }
 
-on_each_layout!(evacuated_claimed_instance_is_unclaimed);
+on_layouts_of_sqlite!(evacuated_claimed_instance_is_unclaimed);
 async fn evacuated_claimed_instance_is_unclaimed(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, CLAIM, &claim(0, "a")).await;
@@ -162,7 +162,7 @@ async fn evacuated_claimed_instance_is_unclaimed(kind: Kind) {
     assert_eq!(evacuate(&server, CLAIMED, &claimed(0, "a")).await, (true, Some(error)));
 }
 
-on_each_layout!(crash_during_evacuation_is_counted_and_published_as_a_change);
+on_layouts_of_sqlite!(crash_during_evacuation_is_counted_and_published_as_a_change);
 async fn crash_during_evacuation_is_counted_and_published_as_a_change(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     for (count, row) in [(1, "0/0/UNCLAIMED//2"), (2, "0/0/UNCLAIMED//4"), (3, "0/0/CRASHED//6")] {
@@ -181,7 +181,7 @@ async fn crash_during_evacuation_is_counted_and_published_as_a_change(kind: Kind
     assert_eq!(evacuate(&server, CRASHED, &elsewhere).await, (false, Some(error)));
 }
 
-on_each_layout!(evacuation_deletes_stopped_and_replaced_containers);
+on_layouts_of_sqlite!(evacuation_deletes_stopped_and_replaced_containers);
 async fn evacuation_deletes_stopped_and_replaced_containers(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, START, &start(0, "a")).await;
@@ -199,7 +199,7 @@ async fn evacuation_deletes_stopped_and_replaced_containers(kind: Kind) {
     }
 }
 
-on_each_layout!(remove_evacuating_deletes_only_the_named_container);
+on_layouts_of_sqlite!(remove_evacuating_deletes_only_the_named_container);
 async fn remove_evacuating_deletes_only_the_named_container(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, START, &start(0, "old")).await;
@@ -213,7 +213,7 @@ async fn remove_evacuating_deletes_only_the_named_container(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//2", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(evacuated_suspect_container_becomes_evacuating);
+on_layouts_of_sqlite!(evacuated_suspect_container_becomes_evacuating);
 async fn evacuated_suspect_container_becomes_evacuating(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, START, &start(7, "lost")).await;

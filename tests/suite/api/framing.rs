@@ -5,10 +5,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::database::Kind;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{Options, Server};
 
-on_each_layout!(closed_gate_answers_every_path_with_503_and_retry_after);
+on_layouts_of_sqlite!(closed_gate_answers_every_path_with_503_and_retry_after);
 async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     let server = Server::closed(Options { kind, ..Options::default() }).await;
     server.progress.enter("copy", "desired_lrps", Some(10));
@@ -29,7 +29,7 @@ async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
 
-on_each_layout!(unknown_paths_are_answered_with_404);
+on_layouts_of_sqlite!(unknown_paths_are_answered_with_404);
 async fn unknown_paths_are_answered_with_404(kind: Kind) {
     let server = Server::empty(kind).await;
     let paths = [
@@ -71,7 +71,7 @@ async fn chunked_body_above_the_limit_is_rejected() {
     assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 262144 bytes"), "{text}");
 }
 
-on_each_layout!(without_translators_only_the_native_version_is_served);
+on_layouts_of_sqlite!(without_translators_only_the_native_version_is_served);
 async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(server.post("/v1.2/ping", []).await.status, 200);
@@ -94,7 +94,7 @@ async fn without_translators_only_the_native_version_is_served(kind: Kind) {
     assert!(reply.text().contains("major.minor"), "{}", reply.text());
 }
 
-on_each_layout!(malformed_trace_ids_are_ignored);
+on_layouts_of_sqlite!(malformed_trace_ids_are_ignored);
 async fn malformed_trace_ids_are_ignored(kind: Kind) {
     let server = Server::empty(kind).await;
     for id in ["", "7f461654-74d1-1ee5-8367-77d85df2cdab", "not hex", "\u{e9}"] {

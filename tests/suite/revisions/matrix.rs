@@ -142,7 +142,7 @@ async fn remove(clients: &[VersionedClient], all: Vec<Records>) {
     }
 }
 
-on_each_layout!(clients_of_all_versions_read_what_each_of_them_writes);
+on_layouts_of_sqlite!(clients_of_all_versions_read_what_each_of_them_writes);
 async fn clients_of_all_versions_read_what_each_of_them_writes(kind: Kind) {
     let server = served::server(kind, None).await;
     let clients = VersionedClient::all(&server.url(""));

@@ -12,7 +12,7 @@ async fn with_fixture(kind: Kind) -> Server {
     Server::start(Options { kind, with_fixture: true, translators: translators(), ..Options::default() }).await
 }
 
-on_each_layout!(reads_without_layers_agree_with_diego);
+on_layouts_of_sqlite!(reads_without_layers_agree_with_diego);
 async fn reads_without_layers_agree_with_diego(kind: Kind) {
     let server = with_fixture(kind).await;
     type Lrps = proto::DesiredLrPsResponse;
@@ -38,7 +38,7 @@ async fn reads_without_layers_agree_with_diego(kind: Kind) {
     }
 }
 
-on_each_layout!(groups_agree_with_diego);
+on_layouts_of_sqlite!(groups_agree_with_diego);
 async fn groups_agree_with_diego(kind: Kind) {
     type Groups = proto::ActualLrpGroupsResponse;
     let server = with_fixture(kind).await;
@@ -84,7 +84,7 @@ async fn instance(server: &Server) -> proto::ActualLrp {
     row
 }
 
-on_each_layout!(start_at_the_first_revision_erases_routes_and_tags);
+on_layouts_of_sqlite!(start_at_the_first_revision_erases_routes_and_tags);
 async fn start_at_the_first_revision_erases_routes_and_tags(kind: Kind) {
     let server = server(kind, None).await;
     desire(&server, proto::DesiredLrp { instances: 1, ..lrp("guid") }).await;
@@ -193,7 +193,7 @@ async fn read(server: &Server, revision: &str, guid: &[u8]) -> proto::DesiredLrp
     one
 }
 
-on_each_layout!(desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients);
+on_layouts_of_sqlite!(desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients);
 async fn desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients(kind: Kind) {
     let server = server(kind, None).await;
     let old = proto::DesiredLrp { action: Some(timeout(0)), deprecated_start_timeout_s: 61, ..old_lrp("guid") };
@@ -211,7 +211,7 @@ async fn desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients(kin
     assert_eq!(server.call(path, &absent).await.message::<proto::DesiredLrPsResponse>().desired_lrps, []);
 }
 
-on_each_layout!(layers_and_dependencies_are_downloads_at_the_first_revision);
+on_layouts_of_sqlite!(layers_and_dependencies_are_downloads_at_the_first_revision);
 async fn layers_and_dependencies_are_downloads_at_the_first_revision(kind: Kind) {
     let server = server(kind, None).await;
     let layer = proto::ImageLayer {
@@ -263,7 +263,7 @@ struct DesireEncoded {
     desired_lrp: Vec<u8>,
 }
 
-on_each_layout!(old_volume_mount_is_converted_at_revision_1);
+on_layouts_of_sqlite!(old_volume_mount_is_converted_at_revision_1);
 async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
     let server = server(kind, None).await;
     let mount = OldMount {
@@ -291,7 +291,7 @@ async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
     assert_eq!(reply.error().0, proto::error::Type::InvalidRequest, "the first revision rejects it");
 }
 
-on_each_layout!(task_of_an_old_client_is_read_back_and_by_newer_clients);
+on_layouts_of_sqlite!(task_of_an_old_client_is_read_back_and_by_newer_clients);
 async fn task_of_an_old_client_is_read_back_and_by_newer_clients(kind: Kind) {
     let server = server(kind, None).await;
     for (guid, path, timeout_ms) in [("r0", "/v1/tasks/desire", 0), ("r1", "/v1/tasks/desire.r1", 5_000)] {

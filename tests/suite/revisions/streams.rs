@@ -114,7 +114,7 @@ fn names(events: &[ReceivedEvent]) -> Vec<&str> {
     events.iter().map(|event| event.name.as_str()).collect()
 }
 
-on_each_layout!(desired_lrps_and_tasks_of_old_streams_are_in_their_first_form);
+on_layouts_of_sqlite!(desired_lrps_and_tasks_of_old_streams_are_in_their_first_form);
 async fn desired_lrps_and_tasks_of_old_streams_are_in_their_first_form(kind: Kind) {
     let server = served::server(kind, None).await;
     let old = EventStream::open(server.url(INSTANCES_R0), "").await;

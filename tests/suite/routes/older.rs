@@ -11,7 +11,7 @@ use crate::api::actual_lrps::{START, call_error, instance, key, net_info, rows, 
 use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::event_stream::EventStream;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{Reply, Server};
 
 /// Diego's names, verbs and paths of the routes that Diego deprecates.
@@ -116,7 +116,7 @@ async fn reading_a_task_at_each_older_revision_reports_its_errors(kind: Kind) {
     assert_error(&server.call("/v1/tasks/fail", &request).await, UNREADABLE, "fail");
 }
 
-on_each_layout!(desiring_at_each_older_revision_reports_its_errors);
+on_layouts_of_sqlite!(desiring_at_each_older_revision_reports_its_errors);
 async fn desiring_at_each_older_revision_reports_its_errors(kind: Kind) {
     let server = empty(kind).await;
     desire(&server, lrp("guid")).await;
@@ -173,7 +173,7 @@ async fn start_and_evacuation_at_the_first_revision_report_their_errors(kind: Ki
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
 }
 
-on_each_layout!(invalid_requests_for_groups_are_rejected);
+on_layouts_of_sqlite!(invalid_requests_for_groups_are_rejected);
 async fn invalid_requests_for_groups_are_rejected(kind: Kind) {
     let server = empty(kind).await;
     let invalid = |text: &'static str| (Type::InvalidRequest, text);
@@ -204,7 +204,7 @@ async fn open(server: &Server, verb: Verb, path: &str) -> EventStream {
     }
 }
 
-on_each_layout!(requests_for_older_streams_are_answered_as_diego_answers_them);
+on_layouts_of_sqlite!(requests_for_older_streams_are_answered_as_diego_answers_them);
 async fn requests_for_older_streams_are_answered_as_diego_answers_them(kind: Kind) {
     let server = empty(kind).await;
     for garbage in [&b"\x00"[..], b"\x0a\x09x", b"\x0d\x01"] {

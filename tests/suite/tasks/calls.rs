@@ -8,11 +8,11 @@ use super::{
     by_guid, complete, definition, desire, desire_request, get, no_transition, not_found, reject, start, try_call,
 };
 use crate::harness::database::Kind;
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::translators;
 use crate::harness::server::{NOW_NS, Options, Server};
 
-on_each_layout!(task_passes_through_all_states);
+on_layouts_of_sqlite!(task_passes_through_all_states);
 async fn task_passes_through_all_states(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(desire(&server, "task").await, Ok(()));
@@ -40,7 +40,7 @@ async fn task_passes_through_all_states(kind: Kind) {
     assert_eq!(server.texts("SELECT guid FROM tasks").await, Vec::<String>::new());
 }
 
-on_each_layout!(calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing);
+on_layouts_of_sqlite!(calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing);
 async fn calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -71,7 +71,7 @@ async fn calls_that_do_not_fit_the_task_state_are_rejected_and_change_nothing(ki
     assert_eq!(reject(&server, "absent").await, not_found());
 }
 
-on_each_layout!(pending_and_running_tasks_can_be_cancelled);
+on_layouts_of_sqlite!(pending_and_running_tasks_can_be_cancelled);
 async fn pending_and_running_tasks_can_be_cancelled(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "pending").await.unwrap();
@@ -85,7 +85,7 @@ async fn pending_and_running_tasks_can_be_cancelled(kind: Kind) {
     }
 }
 
-on_each_layout!(task_rejected_four_times_fails);
+on_layouts_of_sqlite!(task_rejected_four_times_fails);
 async fn task_rejected_four_times_fails(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -101,7 +101,7 @@ async fn task_rejected_four_times_fails(kind: Kind) {
     assert_eq!(task.failure_reason, b"no room");
 }
 
-on_each_layout!(rejection_reason_that_is_too_long_is_truncated);
+on_layouts_of_sqlite!(rejection_reason_that_is_too_long_is_truncated);
 async fn rejection_reason_that_is_too_long_is_truncated(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
@@ -111,7 +111,7 @@ async fn rejection_reason_that_is_too_long_is_truncated(kind: Kind) {
     assert_eq!((reason.len(), reason.ends_with(b"x(truncated)")), (1024, true));
 }
 
-on_each_layout!(task_fails_at_the_deprecated_route);
+on_layouts_of_sqlite!(task_fails_at_the_deprecated_route);
 async fn task_fails_at_the_deprecated_route(kind: Kind) {
     const PATH: &str = "/v1/tasks/fail";
     let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
@@ -136,7 +136,7 @@ async fn task_fails_at_the_deprecated_route(kind: Kind) {
     assert_eq!(native.post(PATH, []).await.status, 404, "the route belongs to the translator");
 }
 
-on_each_layout!(invalid_task_requests_are_rejected);
+on_layouts_of_sqlite!(invalid_task_requests_are_rejected);
 async fn invalid_task_requests_are_rejected(kind: Kind) {
     let server = Server::empty(kind).await;
     let invalid = |what: &str| Err((Type::InvalidRequest, format!("Invalid field: {what}")));
@@ -153,7 +153,7 @@ async fn invalid_task_requests_are_rejected(kind: Kind) {
     assert_eq!(get(&server, "").await.map(drop), invalid("task_guid"));
 }
 
-on_each_layout!(one_of_many_concurrent_starts_succeeds);
+on_layouts_of_sqlite!(one_of_many_concurrent_starts_succeeds);
 async fn one_of_many_concurrent_starts_succeeds(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();

@@ -5,12 +5,12 @@ use bbs_proto::models::task::State;
 
 use super::{by_guid, complete, desire, get, not_found, start};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::layouts::on_each_layout;
+use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{NOW_NS, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-on_each_layout!(convergence_fails_expired_pending_tasks_and_prunes_completed_ones);
+on_layouts_of_sqlite!(convergence_fails_expired_pending_tasks_and_prunes_completed_ones);
 async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind: Kind) {
     let server = Server::empty(kind).await;
     for guid in ["waits", "ended", "resolving"] {
@@ -40,7 +40,7 @@ async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind:
     assert_eq!(task.failure_reason, b"not started within time limit");
 }
 
-on_each_layout!(running_task_is_kept_when_the_cells_are_unknown);
+on_layouts_of_sqlite!(running_task_is_kept_when_the_cells_are_unknown);
 async fn running_task_is_kept_when_the_cells_are_unknown(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "task").await.unwrap();
