@@ -1,6 +1,7 @@
 //! The shared test harness: temporary folders, databases on servers that the tests start, the built modules, the
 //! fixture, the host as a process. Waits for conditions, never for a fixed time.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,15 @@ pub mod watch;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Environment variable that `tests/run --all` sets.
+const ALL: &str = "BBS_TEST_ALL";
+
+/// The passages of a crash point at which a test kills the process. The second passage, of a point in a loop, differs from the first
+/// in the progress that is stored, which is the same on each database; so servers have it in `tests/run --all` alone.
+pub fn killed_passages(kind: database::Kind) -> RangeInclusive<u32> {
+    if kind == database::Kind::Sqlite || std::env::var_os(ALL).is_some() { 1..=2 } else { 1..=1 }
+}
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {

@@ -10,6 +10,7 @@ use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
+use crate::harness::killed_passages;
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
@@ -78,13 +79,13 @@ pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
     rows
 }
 
-/// For every crash point: kills the migration at its first and at its second passage, and resumes it.
+/// For every crash point: kills the migration at a passage, and resumes it.
 async fn kill_at_every_point(start: &TestDatabase, direction: &str, version: u64) {
     let undisturbed = start.copy();
     assert!(!run(direction, version, &undisturbed, None));
     let wanted = inspect(&undisturbed, version).await;
     for point in points(start.kind) {
-        for passage in 1..=2 {
+        for passage in killed_passages(start.kind) {
             let case = format!("{:?} {direction} {point}:{passage}", start.kind);
             let database = start.copy();
             let killed = run(direction, version, &database, Some(&format!("{point}:{passage}")));

@@ -13,6 +13,7 @@ use crate::harness::database::{Kind, on_each_database};
 use crate::harness::etcd::Etcd;
 use crate::harness::fixture;
 use crate::harness::host::Installation;
+use crate::harness::killed_passages;
 use crate::harness::stored::{Rows, Stored};
 
 /// More tasks than one transaction writes.
@@ -65,7 +66,7 @@ async fn kill_at_each_point_loses_nothing(kind: Kind) {
     let wanted = rows(&undisturbed).await;
     assert_eq!(wanted["tasks"].len(), TASKS as usize + 2);
     for point in IMPORT_POINTS {
-        for passage in 1..=2 {
+        for passage in killed_passages(kind) {
             etcd.put("/version", &version, None).await;
             let case = format!("{point}:{passage}");
             let installation = importing(kind, &etcd);

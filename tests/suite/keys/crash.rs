@@ -7,6 +7,7 @@ use std::process::Command;
 use bbs::testing::migrate::fault::ROTATION_POINTS;
 
 use super::*;
+use crate::harness::killed_passages;
 
 /// Database and folder of replay files for [`rotation_sets_the_label`] in a child process.
 const TASK: &str = "BBS_TEST_ROTATE";
@@ -107,7 +108,7 @@ async fn rotation_killed_at_any_crash_point_is_completed_by_the_next_run(kind: K
     start.database.close().await;
     let folder = tempfile::tempdir().unwrap();
     for point in ROTATION_POINTS {
-        for passage in 1..=2 {
+        for passage in killed_passages(kind) {
             let case = format!("{kind:?} {point}:{passage}");
             let (database, replays) = (start.test.copy(), folder.path().join(format!("{point}-{passage}")));
             write_replays(&replays);
