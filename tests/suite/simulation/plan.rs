@@ -47,7 +47,7 @@ impl PlannedFault {
     pub fn crashes(&self, container: &ContainerKey, nth: usize) -> bool {
         let mut hasher = DefaultHasher::new();
         (self.crashes, &container.process_guid, container.index, nth).hash(&mut hasher);
-        hasher.finish() % CRASHING == 0
+        hasher.finish().is_multiple_of(CRASHING)
     }
 }
 
