@@ -14,6 +14,30 @@ pub fn run(test: TestFuture) {
     runtime.worker_threads(WORKERS).enable_all().build().expect("a runtime").block_on(test);
 }
 
+/// Generates the tests `postgres`, `mariadb` and `mysql` in a module below that of the function.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_servers {
+    ($name:ident) => {
+        #[test]
+        fn postgres() {
+            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Postgres)));
+        }
+
+        #[test]
+        fn mariadb() {
+            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Mariadb)));
+        }
+
+        #[test]
+        #[ignore = "needs a MySQL server: tests/run fetches one"]
+        fn mysql() {
+            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Mysql)));
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_servers;
+
 /// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`, `name::mariadb` and
 /// `name::mysql`.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
@@ -28,21 +52,7 @@ macro_rules! on_each_database {
                 run(Box::pin(super::$name(Kind::Sqlite)));
             }
 
-            #[test]
-            fn postgres() {
-                run(Box::pin(super::$name(Kind::Postgres)));
-            }
-
-            #[test]
-            fn mariadb() {
-                run(Box::pin(super::$name(Kind::Mariadb)));
-            }
-
-            #[test]
-            #[ignore = "needs a MySQL server: tests/run fetches one"]
-            fn mysql() {
-                run(Box::pin(super::$name(Kind::Mysql)));
-            }
+            crate::harness::on_each::on_servers!($name);
         }
     };
 }
@@ -55,24 +65,7 @@ pub(crate) use on_each_database;
 macro_rules! on_each_server {
     ($name:ident) => {
         mod $name {
-            use crate::harness::database::Kind;
-            use crate::harness::on_each::run;
-
-            #[test]
-            fn postgres() {
-                run(Box::pin(super::$name(Kind::Postgres)));
-            }
-
-            #[test]
-            fn mariadb() {
-                run(Box::pin(super::$name(Kind::Mariadb)));
-            }
-
-            #[test]
-            #[ignore = "needs a MySQL server: tests/run fetches one"]
-            fn mysql() {
-                run(Box::pin(super::$name(Kind::Mysql)));
-            }
+            crate::harness::on_each::on_servers!($name);
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Seeds of random tests. A seed repeats the decisions of a test; the line that a test prints says what it does not repeat.
 
-/// What a seed repeats of a test with real processes.
+/// The part of a test with real processes that a seed repeats.
 pub const OF_PROCESSES: &str =
     "repeats the decisions of this test and their order, not how the processes and threads of the run interleave";
 

@@ -27,8 +27,8 @@ struct StoppedTime {
 impl StoppedClock {
     /// Creates a clock that shows `now_ns`, in nanoseconds since 1970.
     pub fn at(now_ns: i64) -> Self {
-        let (instant, sleepers) = (Instant::now(), BTreeMap::new());
-        Self(watch::Sender::new(StoppedTime { now_ns, instant, sleepers, next_sleeper: 0 }))
+        let instant = Instant::now();
+        Self(watch::Sender::new(StoppedTime { now_ns, instant, sleepers: BTreeMap::new(), next_sleeper: 0 }))
     }
 
     /// Sets the time of day, in nanoseconds since 1970, as an operator may. Wakes no sleeper.

@@ -26,7 +26,7 @@ pub struct Outage {
 #[derive(Debug, Default)]
 struct LrpTraffic {
     routable: BTreeSet<Text>,
-    /// Those that were requested to stop while another one received traffic, and whether a fault took one of the others since.
+    /// Instances that were requested to stop while another one received traffic, and whether a fault took one of the others since.
     stopping: BTreeMap<Text, bool>,
 }
 

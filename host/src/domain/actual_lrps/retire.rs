@@ -78,7 +78,8 @@ pub(in crate::domain) async fn stop_if<F>(
 where
     F: Future<Output = Result<bool, DomainError>> + Send,
 {
-    let (slot, instance) = ((&row.process_guid[..], row.index), row.instance_key());
+    let slot = (&row.process_guid[..], row.index);
+    let instance = row.instance_key();
     let cell = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)?;
     let lock = service.lock_key(slot.0).await;
     if !is_due.await? {

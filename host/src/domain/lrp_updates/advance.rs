@@ -80,7 +80,8 @@ async fn stop_container(service: &Service, row: ActualLrp) {
 /// and looked up the cell, and the successor may have crashed meanwhile: then the container has the traffic again. A container
 /// without a row is stopped in any case. The caller holds the key lock.
 async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainError> {
-    let (process_guid, instance) = (&row.process_guid[..], row.instance_key());
+    let process_guid = &row.process_guid[..];
+    let instance = row.instance_key();
     let mut reader = service.store().look().await?;
     let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else { return Ok(true) };
     let lrp = update.target.at(reader.now_ns(), update.record.as_ref());
