@@ -49,6 +49,8 @@ pub fn run(commands: &[String], folder: &Path) -> Output {
         .env("HOST_MODULES", modules())
         .env("CARGO_TARGET_DIR", authors_target())
         .env("CARGO_NET_OFFLINE", "true")
+        // As for the crates that the tests compile themselves, in the same folder.
+        .env_remove("RUSTC_BOOTSTRAP")
         .output()
         .unwrap()
 }

@@ -14,6 +14,9 @@ use super::locket::Locket;
 use super::modules;
 use super::ports::free_address;
 
+/// The host's cache of compiled modules, in its folder of caches.
+const MODULE_CACHE: &str = "cache/bbs/modules";
+
 pub struct Deployment {
     folder: tempfile::TempDir,
     pub authority: Authority,
@@ -48,13 +51,13 @@ impl Deployment {
 
     /// Fills `bin/bbs`, `modules` and the host's cache of compiled modules.
     fn install(&self) {
-        for folder in ["bin", "modules", "config/certs", "config/module-cache"] {
+        for folder in ["bin", "modules", "config/certs", MODULE_CACHE] {
             std::fs::create_dir_all(self.path(folder)).expect("a folder");
         }
         link(super::bbs(), &self.path("bin/bbs"));
         link_files(&modules::modules(), &self.path("modules"));
-        // The host trusts a cache folder only if no other user can write to it, so the shared cache is linked into one.
-        link_files(&modules::cache(), &self.path("config/module-cache"));
+        // The host trusts a cache folder only if no other user can write to it, so the files of the shared one are linked.
+        link_files(&modules::cache(), &self.path(MODULE_CACHE));
     }
 
     fn write_certificates(&self) {
@@ -137,7 +140,7 @@ impl Deployment {
             .expect("the configuration can be written");
         let mut command = Command::new(self.path("bin/bbs"));
         command.arg(format!("-config={}", file.display())).env_remove("RUST_LOG");
-        // The fallback cache of compiled modules is inside the deployment's folder too.
+        // The parent of [`MODULE_CACHE`].
         command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY");
         command
     }

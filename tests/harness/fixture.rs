@@ -108,16 +108,34 @@ const ROWS_AT_ONCE: usize = 50;
 
 /// Writes the fixture's tables and rows into an empty database.
 pub async fn write_to(database: &TestDatabase) {
+    write_share_to(database, 1).await;
+}
+
+/// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no unit.
+pub async fn write_share_to(database: &TestDatabase, nth: u32) {
     write_tables_to(database).await;
     let opened = database.open().await;
     let mut tx = opened.write().await.expect("a transaction");
     for table in TABLES.into_iter().chain(["configurations"]) {
-        for rows in rows(table).chunks(ROWS_AT_ONCE) {
+        for rows in share(table, nth).chunks(ROWS_AT_ONCE) {
             tx.execute(insert(table, rows)).await.expect("the rows of the fixture fit their table");
         }
     }
     tx.commit().await.expect("the rows are written");
     opened.close().await;
+}
+
+/// The rows of a table that belong to one unit in `nth`; all rows of a table without units.
+fn share(table: &str, nth: u32) -> Vec<Map<String, Value>> {
+    let mut rows = rows(table);
+    let key = match table {
+        "actual_lrps" | "desired_lrps" => "process_guid",
+        "tasks" => "guid",
+        _ => return rows,
+    };
+    let number = |guid: &str| guid.bytes().map(u32::from).sum::<u32>();
+    rows.retain(|row| number(row[key].as_str().expect("a guid is text")).is_multiple_of(nth));
+    rows
 }
 
 /// Creates the fixture's tables in an empty database, without rows.

@@ -191,7 +191,8 @@ pub fn authors_target() -> PathBuf {
     folder().join("authors")
 }
 
-/// The cache of compiled components that all sandboxes and hosts of tests share.
+/// The cache of compiled components that all sandboxes and hosts of tests share. A host finds it by itself if its folder of
+/// caches, `XDG_CACHE_HOME`, is [`folder`].
 pub fn cache() -> PathBuf {
-    folder().join("cache")
+    folder().join("bbs/modules")
 }

@@ -98,9 +98,13 @@ async fn kill_at_every_point(start: &TestDatabase, direction: &str, version: u64
     }
 }
 
+/// One unit of the fixture in so many: enough for two batches of LRPs, since each crash point is passed in a migration of
+/// its own.
+pub(super) const SHARE: u32 = 4;
+
 pub(super) async fn with_fixture(kind: Kind) -> TestDatabase {
     let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
+    fixture::write_share_to(&database, SHARE).await;
     database
 }
 

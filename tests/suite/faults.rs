@@ -11,7 +11,7 @@ use bbs::testing::layout::manifest::{Direction, Manifest};
 use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::{Decision, fault};
 
-use super::crash::{OLDEST, command, inspect, points, run, with_fixture};
+use super::crash::{OLDEST, SHARE, command, inspect, points, run, with_fixture};
 use crate::harness::database::{
     IDLE_LIMIT_S, Kind, LockTimeout, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
@@ -69,7 +69,7 @@ on_each_server!(server_crash_at_any_point_loses_nothing);
 async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     let server = Arc::new(kind.own_engine());
     let start = TestDatabase::on(kind, server.address());
-    fixture::write_to(&start).await;
+    fixture::write_share_to(&start, SHARE).await;
     for (start, direction, version) in directions(start).await {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
         for point in 1..POINTS_OF_FAULT / 2 {
@@ -141,7 +141,7 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let start = TestDatabase::on(kind, server.address());
-    fixture::write_to(&start).await;
+    fixture::write_share_to(&start, SHARE).await;
     let lock_timeout = LockTimeout::on(kind, server.address()).await;
     for (start, direction, version) in directions(start).await {
         let undisturbed = start.copy();

@@ -5,6 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
+
 use super::{Prepared, StartupError};
 use crate::etcd::client::EtcdClient;
 use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, MarkOutcome};
@@ -13,8 +15,9 @@ use crate::migrate;
 use crate::migrate::fault;
 use crate::migrate::filling::ExistingRows;
 
-/// Pause between attempts to mark etcd while the API is served.
-const MARK_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause before the second attempt to mark etcd while the API is served; doubles up to [`LONGEST_MARK_RETRY`].
+const FIRST_MARK_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_MARK_RETRY: Duration = Duration::from_secs(30);
 
 /// What a start has to do about an import, and the import that has begun.
 #[derive(Debug)]
@@ -132,19 +135,21 @@ impl Prepared {
     /// Marks etcd once it can be reached, while the API is served.
     pub(super) async fn keep_marking(&self, fence: &Fence, unmarked: Option<ImportState>) -> Infallible {
         let Some(state) = unmarked else { return std::future::pending().await };
-        loop {
-            tokio::time::sleep(MARK_RETRY_INTERVAL).await;
-            match self.try_to_mark(fence, &state, true).await {
-                Ok(()) => return std::future::pending().await,
-                Err(StartupError::Import(fault)) if fault.is_unreachable() => {
-                    tracing::warn!(name: "import.not-marked", %fault, "etcd is still not marked as imported");
-                }
-                Err(fault) => {
-                    tracing::error!(name: "import.not-marked", error = &fault as &dyn std::error::Error, "etcd stays unmarked");
-                    return std::future::pending().await;
-                }
-            }
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(FIRST_MARK_RETRY)
+            .with_max_delay(LONGEST_MARK_RETRY)
+            .without_max_times();
+        let marked = (async || self.try_to_mark(fence, &state, true).await)
+            .retry(backoff)
+            .when(|error| matches!(error, StartupError::Import(fault) if fault.is_unreachable()))
+            .notify(|error, delay| {
+                tracing::warn!(name: "import.not-marked", fault = %error, ?delay, "etcd is still not marked as imported");
+            })
+            .await;
+        if let Err(fault) = marked {
+            tracing::error!(name: "import.not-marked", error = &fault as &dyn std::error::Error, "etcd stays unmarked");
         }
+        std::future::pending().await
     }
 
     /// Checks that an import may begin. Reads only the database.

@@ -170,10 +170,10 @@ on_each_database!(closing_the_gate_aborts_a_list);
 async fn closing_the_gate_aborts_a_list(kind: Kind) {
     let server = with_pages_of(kind, 1).await;
     // Far more than fits into the buffers between the host and a client that does not read.
-    let annotation = vec![b'x'; 10_000];
-    for number in 0..1_500 {
-        let lrp =
-            proto::DesiredLrp { instances: 0, annotation: annotation.clone(), ..lrp(&format!("guid-{number:04}")) };
+    let file = proto::File { path: b"/f".to_vec(), content: vec![b'x'; 1_000_000] };
+    for number in 0..15 {
+        let files = vec![file.clone()];
+        let lrp = proto::DesiredLrp { instances: 0, volume_mounted_files: files, ..lrp(&format!("guid-{number}")) };
         desire(&server, lrp).await;
     }
     let response = crate::harness::http_client().post(server.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
