@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use dsn::DsnError;
 pub use etcd::EtcdConfig;
-pub use folders::{ModuleFoldersError, modules as found_modules, shipped_module_cache};
+pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
 pub use logging::{LogLevel, Logging, TimeFormat};

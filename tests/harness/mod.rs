@@ -61,6 +61,13 @@ pub fn bbs() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_bbs"))
 }
 
+/// A command of the host's executable that finds the compiled modules which all tests share.
+pub fn command() -> std::process::Command {
+    let mut command = std::process::Command::new(bbs());
+    command.env("XDG_CACHE_HOME", once::folder()).env_remove("CACHE_DIRECTORY");
+    command
+}
+
 /// A client for plain HTTP.
 pub fn http_client() -> reqwest::Client {
     bbs::choose_cryptography();

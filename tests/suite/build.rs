@@ -12,7 +12,7 @@ use crate::harness::modules::{authors_target, copy_folder, guest, guests, module
 use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(bbs());
+    let mut command = crate::harness::command();
     command
         .arg("module")
         .args(arguments)
@@ -221,7 +221,7 @@ impl BareToolchain {
     /// Builds an empty crate, which always fails: with the target, because it exports no module.
     fn build(&self) -> Output {
         let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
-        let mut command = Command::new(bbs());
+        let mut command = crate::harness::command();
         command.args(["module", "build", "empty", "--into", "modules"]).current_dir(self.folder.path());
         command.env("PATH", path).env("RUSTC", self.path("bin/rustc")).env("CARGO", sysroot().join("bin/cargo"));
         command.env_remove("CARGO_TARGET_DIR").output().unwrap()

@@ -11,7 +11,6 @@ use std::process::{Command, Output};
 
 use bbs::testing::modules::catalog::Catalog;
 
-use crate::harness::bbs;
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::modules::{authors_target, modules, sandbox};
 
@@ -34,7 +33,7 @@ impl Site {
 
     /// A command of `bbs module` with the account of the tests' registry.
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(bbs());
+        let mut command = crate::harness::command();
         command.arg("module").args(line.split(' ')).current_dir(self.0.path());
         command.env("BBS_REGISTRY_USERNAME", USER).env("BBS_REGISTRY_PASSWORD", PASSWORD);
         command.env("NO_PROXY", "127.0.0.1").env_remove("SSL_CERT_FILE").env("CARGO_TARGET_DIR", authors_target());

@@ -4,14 +4,13 @@ mod add_ons;
 mod signatures;
 
 use std::path::Path;
-use std::process::Command;
 
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::{Catalog, CatalogError};
 use bbs::testing::modules::translate::{ApiVersion, Translate};
 use sha2::{Digest, Sha256};
 
-use crate::harness::bbs;
+use crate::harness::command;
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::{chain, guest, sandbox};
@@ -267,7 +266,7 @@ fn module_check_refuses_what_serve_refuses() {
         (misfit, "migration 100-well-behaved does not fit the layout before it"),
     ] {
         std::fs::write(folder.path().join("catalog.toml"), &folder.catalog).unwrap();
-        let checked = Command::new(bbs()).args(["module", "check"]).arg(folder.path()).output().unwrap();
+        let checked = command().args(["module", "check"]).arg(folder.path()).output().unwrap();
         let served = Installation::new(folder.path(), Kind::Sqlite).run(&["serve"]);
         for output in [checked, served] {
             let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -15,11 +15,9 @@ fn dev(data: &Path) -> Host {
 }
 
 fn dev_with_cells(data: &Path, cells: u16) -> Host {
-    let mut command = Command::new(harness::bbs());
+    let mut command = harness::command();
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
     command.args(["--cells", &cells.to_string()]);
-    // The cache of compiled modules that the tests share.
-    command.env("XDG_CACHE_HOME", harness::once::folder()).env_remove("CACHE_DIRECTORY");
     Host::start(command, "serving diego's api")
 }
 
@@ -253,7 +251,7 @@ fn status(installation: &Installation) -> serde_json::Value {
 
 #[track_caller]
 fn module(folder: &Path, arguments: &[&str]) {
-    let mut command = Command::new(harness::bbs());
+    let mut command = harness::command();
     command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", modules::authors_target());
     let output = command.output().expect("the executable starts");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -12,8 +12,8 @@ use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
+use crate::harness::http_client;
 use crate::harness::modules::{copy_folder, guest, modules, modules_with_split, sandbox};
-use crate::harness::{bbs, http_client};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
@@ -37,7 +37,7 @@ impl Workbench {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(bbs());
+        let mut command = crate::harness::command();
         command.arg("module").args(arguments).current_dir(self.0.path());
         command
     }

@@ -4,8 +4,11 @@ mod dependencies;
 mod examples;
 mod known_failures;
 mod language;
+mod slow;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::harness::workspace;
 
@@ -48,6 +51,13 @@ fn read(path: &Path) -> String {
 fn module_of(path: &Path) -> String {
     let inside = path.strip_prefix(workspace().join("host/src")).expect("a file of the host");
     inside.components().next().expect("a path").as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+}
+
+/// The names of all tests of this executable.
+fn test_names() -> BTreeSet<String> {
+    let output = Command::new(std::env::current_exe().unwrap()).args(["--list", "--include-ignored"]).output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
 #[track_caller]

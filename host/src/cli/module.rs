@@ -16,7 +16,12 @@ mod replay;
 mod sign;
 mod verify;
 
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
+
+use crate::config::shared_module_cache;
+use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
 /// Create, build and inspect WebAssembly modules.
 ///
@@ -80,4 +85,11 @@ impl ModuleCommand {
             ModuleAction::Sign(command) => command.run(),
         }
     }
+}
+
+/// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's modules change with each build.
+fn sandbox() -> Result<Arc<Sandbox>, SandboxError> {
+    let shared = shared_module_cache().filter(|folder| folder.is_dir());
+    let cache = CacheFolders { own: Vec::new(), shipped: shared.into_iter().collect() };
+    Sandbox::new(Limits::default(), Some(&cache)).map(Arc::new)
 }

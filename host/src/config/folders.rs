@@ -47,7 +47,12 @@ pub(super) fn module_caches(data: &Path) -> Vec<PathBuf> {
     if data.starts_with(DATA) {
         return vec![own];
     }
-    shared_cache(|name| std::env::var_os(name)).into_iter().chain([own]).collect()
+    shared_module_cache().into_iter().chain([own]).collect()
+}
+
+/// The folder for compiled modules that all hosts of this user share.
+pub fn shared_module_cache() -> Option<PathBuf> {
+    shared_cache(|name| std::env::var_os(name))
 }
 
 /// `CACHE_DIRECTORY` is set by systemd (`CacheDirectory=`), `XDG_CACHE_HOME` by desktops.

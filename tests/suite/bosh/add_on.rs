@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use bbs::testing::modules::catalog::{Catalog, CatalogPosition};
 
@@ -13,14 +13,14 @@ use crate::harness::console::{blocks, run};
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
-use crate::harness::{bbs, http_client, workspace};
+use crate::harness::{command, http_client, workspace};
 
 const CRATE: &str = "acme-thing";
 /// The name of the release, its job and its package.
 const NAME: &str = "bbs-modules-acme-thing";
 
 fn new(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(bbs());
+    let mut command = command();
     command.args(["module", "new"]).args(arguments).arg("--sdk").arg(workspace().join("sdk"));
     command.current_dir(folder).output().expect("the executable starts")
 }

@@ -1,6 +1,7 @@
 //! Several folders of modules: the catalogs of a host and of add-ons, merged into one sequence.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use bbs::testing::signatures::TrustedKeys;
 

@@ -2,7 +2,7 @@
 //! other side is the program `minisign`.
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use bbs::testing::lens::transform::Transform as _;
 use serde_json::json;
@@ -73,7 +73,7 @@ impl SigningSite {
     }
 
     fn module(&self, line: &str) -> Command {
-        let mut command = Command::new(bbs());
+        let mut command = crate::harness::command();
         command.arg("module").args(line.split(' ')).current_dir(self.0.path());
         command.env_remove("BBS_MODULE_KEY_PASSWORD").stdin(std::process::Stdio::null());
         command

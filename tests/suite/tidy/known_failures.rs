@@ -2,9 +2,8 @@
 //! file that is to be mended. `tests/run` runs them too, and fails if one of them passes, so that the list only shrinks.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
-use super::{assert_none, read};
+use super::{assert_none, read, test_names};
 use crate::harness::workspace;
 
 const FILE: &str = "tests/mysql-known-failures.tsv";
@@ -15,7 +14,8 @@ fn known_failures_on_mysql_name_a_test_a_reason_and_a_file() {
     let table = read(&workspace().join(FILE));
     let mut lines = table.lines();
     assert_eq!(lines.next(), Some(HEADER));
-    let tests = tests_on_mysql();
+    let mut tests = test_names();
+    tests.retain(|name| name.ends_with("::mysql"));
     let mut names = BTreeSet::new();
     let mut problems = Vec::new();
     for line in lines {
@@ -33,13 +33,4 @@ fn known_failures_on_mysql_name_a_test_a_reason_and_a_file() {
         }
     }
     assert_none(problems);
-}
-
-/// The names of this executable's tests on MySQL.
-fn tests_on_mysql() -> BTreeSet<String> {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--list", "--ignored"]).output().unwrap();
-    let listed = String::from_utf8(output.stdout).unwrap();
-    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-    names.filter(|name| name.ends_with("::mysql")).map(str::to_owned).collect()
 }

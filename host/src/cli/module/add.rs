@@ -1,7 +1,6 @@
 //! `bbs module add`: adds finished modules to a folder and its catalog.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 
@@ -10,7 +9,6 @@ use crate::api::{self, NATIVE};
 use crate::cli::progress;
 use crate::modules::add::{self, Added};
 use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 use crate::startup;
 
@@ -41,7 +39,7 @@ fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send +
 
 impl AddCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let sandbox = super::sandbox()?;
         let progress = Progress::default();
         progress.enter("check", format!("the modules of {}, with what is added", self.into.display()), None);
         let (files, folder, base) = (self.files, self.into.clone(), self.base.clone());

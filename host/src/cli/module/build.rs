@@ -1,14 +1,12 @@
 //! `bbs module build`: compiles crates into a folder of modules.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 
 use super::sign::print_signature;
 use crate::cli::progress;
 use crate::modules::build::{self, BuildRequest, BuiltFolder};
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 
 /// Build crates into a folder of modules with its catalog.
@@ -36,7 +34,7 @@ impl BuildCommand {
             [] => BuildRequest::everything(&self.into)?,
             _ => BuildRequest::added(self.crates, &self.into, self.base),
         };
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let working = progress.clone();
         let (built, into) = (request.crates.len(), request.into.clone());

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::modules::bundle;
-use crate::modules::sandbox::{Limits, Sandbox};
 
 /// Carry a folder of modules in one file, for sites without a network
 ///
@@ -65,7 +64,8 @@ impl BundleCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let (place, artifact) = match self.action {
             BundleAction::Save(SaveCommand { modules, file }) => {
-                let artifact = bundle::save(&modules, &file, &Sandbox::new(Limits::default(), None)?)?;
+                let sandbox = super::sandbox()?;
+                let artifact = bundle::save(&modules, &file, &sandbox)?;
                 (file, artifact)
             }
             BundleAction::Load(LoadCommand { file, into }) => {

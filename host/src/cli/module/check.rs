@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::lens::transform::Transform;
-use crate::modules::sandbox::{Limits, Sandbox};
+use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
 use crate::modules::{Module, Trial, trial};
 use crate::signatures::TrustedKeys;
@@ -50,7 +50,7 @@ impl Finding {
 
 impl CheckCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let sandbox = super::sandbox()?;
         let findings = if self.path.is_dir() {
             check_folders([self.base, vec![self.path]].concat(), &sandbox)?
         } else {

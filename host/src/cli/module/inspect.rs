@@ -1,12 +1,10 @@
 //! `bbs module inspect`: prints the manifest and properties of one file.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
 
@@ -24,7 +22,7 @@ pub(super) struct InspectCommand {
 
 impl InspectCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let sandbox = super::sandbox()?;
         let inspection = Inspection::of(&self.file, &sandbox)?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&inspection)?);

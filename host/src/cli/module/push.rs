@@ -7,7 +7,6 @@ use clap::Args;
 use super::registry::RegistryOptions;
 use crate::cli::progress;
 use crate::modules::registry::{self, ArtifactReference};
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 
 /// Push a folder of modules to an OCI registry
@@ -34,7 +33,7 @@ pub(super) struct PushCommand {
 impl PushCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self { modules, reference, options } = self;
-        let (connection, sandbox) = (options.connection()?, Sandbox::new(Limits::default(), None)?);
+        let (connection, sandbox) = (options.connection()?, super::sandbox()?);
         let progress = Progress::default();
         let work = registry::push(&modules, &reference, &connection, &sandbox, &progress);
         let artifact = progress::shown(&progress, work).await?;

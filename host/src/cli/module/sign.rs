@@ -10,7 +10,6 @@ use zeroize::Zeroizing;
 use crate::clock::{Clock, SystemClock, date_and_time};
 use crate::files;
 use crate::modules::catalog::PreviousSignature;
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::sign::{self, SignedCatalog};
 use crate::signatures::{SIGNATURE_FILE, SecretKeyFile};
 
@@ -60,7 +59,7 @@ impl SignCommand {
         let password = if file.is_encrypted() { password(self.password_file.as_deref())? } else { None };
         let key = file.open(password)?;
         let now = u64::try_from(SystemClock.now_ns() / NS).unwrap_or_default();
-        let sandbox = Sandbox::new(Limits::default(), None)?;
+        let sandbox = super::sandbox()?;
         let signed = sign::sign(&self.modules, &key, self.name.as_deref(), now, &sandbox)?;
         let SignedCatalog { name, serial, key: id, modules } = signed;
         println!("{} is signed: catalog {name} with {modules} modules", self.modules.display());

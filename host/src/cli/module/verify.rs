@@ -1,14 +1,12 @@
 //! `bbs module verify`: compares a folder of modules with builds of their sources.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
 
 use crate::cli::progress;
 use crate::modules::rebuild::{self, RebuildOutcome, RebuiltModule};
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::progress::Progress;
 
 /// Verify that the modules of a folder were built from their sources
@@ -32,7 +30,7 @@ pub(super) struct VerifyCommand {
 
 impl VerifyCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+        let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let working = progress.clone();
         let Self { modules, rebuild } = self;
