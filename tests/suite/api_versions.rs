@@ -37,8 +37,7 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
     has(6, "ListDesiredLRPs_0_9", "POST", "desired_lrps/list");
 
     let folder = modules();
-    let text =
-        std::process::Command::new(crate::harness::bbs()).args(["api", "versions"]).arg(folder).output().unwrap();
+    let text = crate::harness::command().args(["api", "versions"]).arg(folder).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     for line in [
         "1.2  this host\n",

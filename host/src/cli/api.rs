@@ -10,7 +10,6 @@ use crate::api::{self, NATIVE, routes, served_until};
 use crate::config::{Config, found_modules};
 use crate::modules::TranslatorModule;
 use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::{Limits, Sandbox};
 use crate::modules::translate::{ApiVersion, Translate, Verb};
 use crate::signatures::TrustedKeys;
 use crate::startup;
@@ -99,7 +98,7 @@ impl VersionsCommand {
             }
             None => {
                 let folder = self.modules.map_or_else(found_modules, Ok)?;
-                let sandbox = Arc::new(Sandbox::new(Limits::default(), None)?);
+                let sandbox = super::module::sandbox()?;
                 (startup::load_catalog(&[folder], &TrustedKeys::default(), &sandbox)?, None)
             }
         };

@@ -88,7 +88,7 @@ impl ModuleCommand {
 }
 
 /// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's modules change with each build.
-fn sandbox() -> Result<Arc<Sandbox>, SandboxError> {
+pub(super) fn sandbox() -> Result<Arc<Sandbox>, SandboxError> {
     let shared = shared_module_cache().filter(|folder| folder.is_dir());
     let cache = CacheFolders { own: Vec::new(), shipped: shared.into_iter().collect() };
     Sandbox::new(Limits::default(), Some(&cache)).map(Arc::new)
