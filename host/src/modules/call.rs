@@ -27,7 +27,7 @@ pub enum CallError {
     Answer { limit: usize },
     #[error("its manifest has more than {limit} bytes; declare fewer changes or methods, and spread them over modules")]
     Manifest { limit: usize },
-    #[error("it trapped ({trap}); run the SDK's tests on this input to see the panic")]
+    #[error("it trapped ({trap}); run the SDK's tests on this input")]
     Trap { trap: String },
     #[error("it refused: {reason}")]
     Fault { reason: ModuleText },
@@ -42,8 +42,19 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Classifies the error of a failed call. `refused_memory` is set if the instance requested memory in vain.
-    pub(super) fn from_wasmtime(error: &wasmtime::Error, refused_memory: Option<&Self>, limits: &Limits) -> Self {
+    /// Classifies the error of a failed call. `refused_memory` is set if the instance requested memory in vain, `warning` is the
+    /// last one that it logged.
+    pub(super) fn from_wasmtime(
+        error: &wasmtime::Error,
+        refused_memory: Option<&Self>,
+        warning: Option<&ModuleText>,
+        limits: &Limits,
+    ) -> Self {
+        // That of a module made with the SDK is the text of its panic.
+        let trapped = |trap: String| match warning {
+            Some(warning) => Self::Trap { trap: format!("{trap}, after this warning: {warning}") },
+            None => Self::Trap { trap },
+        };
         match (error.downcast_ref::<Trap>(), refused_memory) {
             (Some(Trap::Interrupt), _) => Self::Overrun { limit: limits.call_time },
             (Some(Trap::StackOverflow), _) => Self::Stack { limit: limits.stack_bytes },
@@ -52,9 +63,9 @@ impl CallError {
             (_, Some(refused)) => refused.clone(),
             // A guest keeps part of its stack in linear memory, whose end is reached first if frames are large.
             (Some(trap @ Trap::MemoryOutOfBounds), None) => {
-                Self::Trap { trap: format!("{trap}, which may also be caused by an endless recursion") }
+                trapped(format!("{trap}, which may also be caused by an endless recursion"))
             }
-            (Some(trap), None) => Self::Trap { trap: trap.to_string() },
+            (Some(trap), None) => trapped(trap.to_string()),
             (None, _) => Self::from_message(format!("{error:#}"), limits),
         }
     }

@@ -150,7 +150,8 @@ impl<L: Linked> Instances<L> {
 
     /// The error of a failed call.
     pub(super) fn failed(&self, store: &Store<InstanceState>, error: &wasmtime::Error) -> CallError {
-        CallError::from_wasmtime(error, store.data().refused_memory.as_ref(), self.sandbox.limits())
+        let state = store.data();
+        CallError::from_wasmtime(error, state.refused_memory.as_ref(), state.log.last_warning(), self.sandbox.limits())
     }
 
     /// The error of an instance that could not be started.

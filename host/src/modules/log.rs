@@ -82,6 +82,8 @@ pub(super) struct LogBudget {
     lines: u32,
     left: u32,
     line_bytes: usize,
+    /// The last warning of this call, also if it is not written.
+    warning: Option<ModuleText>,
 }
 
 impl LogBudget {
@@ -91,15 +93,24 @@ impl LogBudget {
             lines: limits.log_lines,
             left: limits.log_lines,
             line_bytes: limits.log_line_bytes,
+            warning: None,
         }
+    }
+
+    pub(super) fn last_warning(&self) -> Option<&ModuleText> {
+        self.warning.as_ref()
     }
 
     pub(super) fn refill(&mut self) {
         self.left = self.lines;
+        self.warning = None;
     }
 
     /// Writes one line. The last line that the limit allows is followed by a warning.
     pub(super) fn write(&mut self, level: GuestLogLevel, message: &str) {
+        if level == GuestLogLevel::Warn {
+            self.warning = Some(ModuleText::reason(message));
+        }
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
         let written = self.log.write(level, &ModuleText::cut(message, self.line_bytes));

@@ -1,21 +1,14 @@
-//! Traps in `describe`.
+//! Panics in `describe`. Made with the SDK, which logs the panic.
 
-wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
+use bbs_sdk::{Manifest, Migration, export_migration};
 
-struct DescribeTraps;
+#[derive(Debug)]
+pub struct DescribeTraps;
 
-impl Guest for DescribeTraps {
-    fn describe() -> Manifest {
+impl Migration for DescribeTraps {
+    fn manifest() -> Manifest {
         panic!("describe traps")
-    }
-
-    fn up(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("it is refused at load")
-    }
-
-    fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
-        unreachable!("it is refused at load")
     }
 }
 
-export!(DescribeTraps);
+export_migration!(DescribeTraps);
