@@ -57,6 +57,10 @@ pub enum MigrateError {
     )]
     DigestChanged { version: DataVersion, ran: String, catalog: String },
     #[error(
+        "migration {version} ran on this database as sha256 {ran}, and the catalog does not have it. Put its module back; to          remove it, take the database down below {version} with it first"
+    )]
+    RanAndIsMissing { version: DataVersion, ran: String },
+    #[error(
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
          the version of the database says",

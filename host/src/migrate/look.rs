@@ -32,7 +32,7 @@ pub(super) async fn look_along(
     let found = state::found(&mut reader).await?;
     let decision = decide(&found, intent).explained(|version| layouts.at(version).is_some());
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
-        check_history(context, &state::applied(&mut reader).await?)?;
+        check_history(context, state::current_of(&found), &state::applied(&mut reader).await?)?;
     }
     if let Decision::Begin { from, to } | Decision::Continue { from, to } = decision {
         check_ends(context, layouts, from, to)?;
@@ -44,16 +44,21 @@ pub(super) async fn look_along(
     Ok(decision)
 }
 
-/// Checks that the catalog's modules are those that ran here.
-fn check_history(context: &Context, applied: &BTreeMap<DataVersion, String>) -> Result<(), MigrateError> {
-    for migration in &context.migrations {
-        let version = migration.manifest().version;
-        if let Some(ran) = applied.get(&version).filter(|ran| *ran != migration.digest()) {
-            return Err(MigrateError::DigestChanged {
-                version,
-                ran: ran.clone(),
-                catalog: migration.digest().to_owned(),
-            });
+/// Checks that the catalog has the modules that ran here, and that they are the same.
+fn check_history(
+    context: &Context,
+    current: DataVersion,
+    applied: &BTreeMap<DataVersion, String>,
+) -> Result<(), MigrateError> {
+    for (&version, ran) in applied {
+        let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
+        let ran = ran.clone();
+        match known.map(|migration| migration.digest()) {
+            Some(catalog) if catalog == ran => {}
+            Some(catalog) => return Err(MigrateError::DigestChanged { version, ran, catalog: catalog.to_owned() }),
+            None if version <= current => return Err(MigrateError::RanAndIsMissing { version, ran }),
+            // The version says that it did not run: another program set it back.
+            None => {}
         }
     }
     Ok(())

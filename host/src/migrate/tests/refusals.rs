@@ -78,6 +78,21 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
 }
 
 #[tokio::test]
+async fn catalog_without_a_module_that_ran_is_refused() {
+    let mut world = TestEngine::with_rows(2).await;
+    world.up(5).await.unwrap();
+    let missing = world.context.migrations.remove(3);
+    for version in [5, 6] {
+        let error = world.up(version).await.unwrap_err();
+        assert!(matches!(&error, MigrateError::RanAndIsMissing { version: 4, .. }), "{error}");
+    }
+    world.context.migrations.insert(3, missing);
+    world.down(3).await.unwrap();
+    world.context.migrations.remove(3);
+    assert_eq!(world.up(3).await.unwrap(), Decision::Serve);
+}
+
+#[tokio::test]
 async fn reversed_version_may_be_applied_again_with_another_module() {
     let mut world = TestEngine::with_rows(2).await;
     world.up(2).await.unwrap();
