@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
 
-pub use address::{Address, ConnectionLimits, Server, Tls};
+pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
@@ -84,6 +84,8 @@ struct Inner {
     /// For log lines and messages: a path or the server's address. Never contains a password.
     name: String,
     counters: Arc<Counters>,
+    /// The most bytes of values that one statement may have.
+    statement_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,14 @@ enum Purpose {
 }
 
 impl Pools {
+    /// The most bytes of values that one statement should have.
+    async fn statement_bytes(&self) -> Result<usize, SqlError> {
+        match self {
+            Self::Sqlite { .. } | Self::Postgres(_) => Ok(bulk::STATEMENT_BYTES),
+            Self::Mysql(pool) => Ok(bulk::STATEMENT_BYTES.min(mysql::packet_bytes(pool).await? / 2)),
+        }
+    }
+
     async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Attachment>), SqlError> {
         let begun = match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
@@ -182,8 +192,14 @@ impl Database {
                 Dialect::Mysql | Dialect::Sqlite => mysql::open(server).await.map(Pools::Mysql),
             },
         };
-        match (pools, address) {
-            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default() }))),
+        let opened = match pools {
+            Ok(pools) => pools.statement_bytes().await.map(|bytes| (pools, bytes)),
+            Err(error) => Err(error),
+        };
+        match (opened, address) {
+            (Ok((pools, statement_bytes)), _) => {
+                Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), statement_bytes })))
+            }
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
@@ -313,7 +329,7 @@ impl Inner {
         if waits {
             self.counters.waited(began.elapsed());
         }
-        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters)))
+        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters), self.statement_bytes))
     }
 }
 

@@ -76,7 +76,7 @@ fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
         .ca_certificate(Certificate::from_pem(read(&locket.ca_cert_file)?))
         .identity(Identity::from_pem(certificate, key));
     let malformed = |source| ConnectError::Address { address: address.clone(), source };
-    let mut endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(malformed)?;
+    let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address))).map_err(malformed)?;
     if let Some(time) = locket.keepalive_time {
         endpoint = endpoint.http2_keep_alive_interval(time).keep_alive_while_idle(true);
     }
@@ -85,6 +85,13 @@ fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
     }
     let failed = |source| ConnectError::Connect { address: address.clone(), source };
     endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)
+}
+
+/// The host and port of an address in the notation of gRPC, which may begin with the scheme of a resolver, such as
+/// `dns:///locket:8891`. Names are always resolved by the system.
+fn host_and_port(address: &str) -> &str {
+    let schemes = ["dns:///", "passthrough:///", "dns:", "passthrough:"];
+    schemes.iter().find_map(|scheme| address.strip_prefix(scheme)).unwrap_or(address)
 }
 
 /// Makes a unary call.
@@ -138,5 +145,17 @@ impl<A: prost::Message + Default> Decoder for CountingDecoder<A> {
             return Err(Status::resource_exhausted(reason));
         }
         self.0.decode(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_may_begin_with_a_scheme_of_grpc() {
+        for address in ["locket:8891", "dns:///locket:8891", "dns:locket:8891", "passthrough:///locket:8891"] {
+            assert_eq!(host_and_port(address), "locket:8891", "{address}");
+        }
     }
 }

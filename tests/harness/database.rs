@@ -147,6 +147,8 @@ impl TestDatabase {
                 password: PASSWORD.to_owned().into(),
                 database: name.clone(),
                 tls: Tls::Off,
+                client_certificate: None,
+                settings: Vec::new(),
                 limits: ConnectionLimits { max_connections: CONNECTIONS, ..limits() },
             })),
         }

@@ -3,8 +3,10 @@
 use bbs::testing::database::{schema, sql};
 use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, VERSION};
+use crate::harness::host::Installation;
+use crate::harness::modules::modules;
 use crate::harness::stored::Stored;
 
 async fn empty(kind: Kind) -> Stored {
@@ -138,4 +140,16 @@ async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
     stored.down(1_471_030_898).await.unwrap();
     stored.up(VERSION).await.unwrap();
     assert!(stored.rows(VERSION).await["actual_lrps"] == before["actual_lrps"]);
+}
+
+/// Goal: a copy keeps to what the server takes at once. Method: the packets are smaller than the statements that the host prefers.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_of_a_copy_fit_into_a_packet_of_the_server() {
+    let server = Kind::Mariadb.own_engine_with(&["--max-allowed-packet=1M"]);
+    let database = TestDatabase::on(Kind::Mariadb, server.address());
+    fixture::write_to(&database).await;
+    let opened = database.open().await;
+    execute(&opened, "UPDATE desired_lrps SET annotation = REPEAT('x', 20000)").await;
+    opened.close().await;
+    Installation::on(database.clone(), &modules()).succeed(&["migrate", "up"]);
 }

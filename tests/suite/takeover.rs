@@ -5,6 +5,7 @@ use bbs::testing::migrate::Decision;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
+use crate::harness::modules::chain;
 use crate::harness::stored::{Rows, Stored};
 
 /// A column that only this project's migrations add.
@@ -45,6 +46,26 @@ async fn rows_survive_a_migration_up_and_are_equal_after_the_migration_down(kind
     assert_eq!(stored.version().await, VERSION);
     stored.assert_layout(VERSION).await;
     assert_eq!(stored.rows(VERSION).await, original);
+}
+
+/// Goal: a migration does not drop rows with the table that they are in because a policy hides them from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_that_hides_rows_stops_a_migration() {
+    let stored = with_fixture(Kind::Postgres).await;
+    let newest = newest(&stored);
+    for statement in [
+        "CREATE POLICY first_instances ON actual_lrps USING (instance_index = 0)",
+        "ALTER TABLE actual_lrps ENABLE ROW LEVEL SECURITY",
+        // Also for the owner.
+        "ALTER TABLE actual_lrps FORCE ROW LEVEL SECURITY",
+    ] {
+        stored.execute(statement).await;
+    }
+    let refused = chain(&stored.up(newest).await.unwrap_err());
+    assert!(refused.contains("row-level security policy for table \"actual_lrps\""), "{refused}");
+    stored.execute("ALTER TABLE actual_lrps DISABLE ROW LEVEL SECURITY").await;
+    stored.up(newest).await.unwrap();
+    assert_eq!(stored.rows(newest).await["actual_lrps"].len(), 665);
 }
 
 on_each_database!(rows_survive_a_migration_to_the_oldest_layout_and_up_again);

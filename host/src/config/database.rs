@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::dsn::{self, Dsn};
 use super::keys::Keys;
 use super::{ConfigError, Lock};
-use crate::database::{Address, ConnectionLimits, Dialect, Server, Tls};
+use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
 
 /// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at start would use up the
 /// connections of a whole server.
@@ -83,24 +83,40 @@ impl DatabaseKeys {
         if let Some(Tls::Verified { ca_file: Some(file), .. }) = &mut dsn.tls {
             *file = keys.find(key, file);
         }
-        let ignored = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
+        if let Some(ClientCertificate { certificate, key: private }) = &mut dsn.client_certificate {
+            *certificate = keys.find(key, certificate);
+            *private = keys.find(key, private);
+        }
+        let mut ignored: Vec<_> = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
+        if self.enable_identity_verification && self.ca_cert_file.is_none() {
+            ignored.push("sql_enable_identity_verification: without sql_ca_cert_file".to_owned());
+        }
         Ok((Address::Server(Box::new(self.server(dialect, dsn, lock))), ignored))
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
         let tls = self.tls(dialect, dsn.tls);
-        let Dsn { host, port, socket, user, password, schema, .. } = dsn;
-        let password = Zeroizing::new(password);
-        Server { dialect, host, port, socket, user, password, database: schema, tls, limits: self.limits(lock) }
+        let Dsn { host, port, socket, user, password, schema, client_certificate, settings, .. } = dsn;
+        Server {
+            dialect,
+            host,
+            port,
+            socket,
+            user,
+            password: Zeroizing::new(password),
+            database: schema,
+            tls,
+            client_certificate,
+            settings,
+            limits: self.limits(lock),
+        }
     }
 
     /// A certificate in the configuration takes precedence over the connection string. Without either, Diego uses no TLS with
-    /// MySQL, and TLS if the server offers it with PostgreSQL.
+    /// MySQL, and TLS if the server offers it with PostgreSQL, also where it is to verify the server's identity.
     fn tls(&self, dialect: Dialect, asked: Option<Tls>) -> Tls {
-        let identity = self.enable_identity_verification;
         match &self.ca_cert_file {
-            Some(file) => Tls::Verified { ca_file: Some(file.clone()), identity },
-            None if identity => Tls::Verified { ca_file: None, identity },
+            Some(file) => Tls::Verified { ca_file: Some(file.clone()), identity: self.enable_identity_verification },
             None => asked.unwrap_or(if dialect == Dialect::Mysql { Tls::Off } else { Tls::Preferred }),
         }
     }

@@ -6,7 +6,7 @@ mod postgres;
 
 use std::path::PathBuf;
 
-use crate::database::Tls;
+use crate::database::{ClientCertificate, Tls};
 
 pub(super) use mysql::mysql;
 pub(super) use postgres::postgres;
@@ -21,6 +21,9 @@ pub(super) struct Dsn {
     pub password: String,
     pub schema: String,
     pub tls: Option<Tls>,
+    pub client_certificate: Option<ClientCertificate>,
+    /// Run-time parameters of each session.
+    pub settings: Vec<(String, String)>,
     /// Parameters that only have a meaning for other drivers.
     pub ignored: Vec<String>,
 }
@@ -63,9 +66,11 @@ pub enum DsnError {
     Tls,
     #[error("its `sslmode` has to be disable, allow, prefer, require, verify-ca or verify-full")]
     SslMode,
-    #[error(
-        "its parameter `{0}` cannot be honoured; take it out, and set it for the user in the database if it matters"
-    )]
+    #[error("it names a client certificate without its key, or the key alone; name both, with `sslcert` and `sslkey`")]
+    ClientCertificate,
+    #[error("its `options` has to consist of settings such as `-c search_path=diego`, without backslashes")]
+    Options,
+    #[error("its parameter `{0}` is chosen by this host; take it out")]
     Setting(String),
 }
 

@@ -81,8 +81,7 @@ fn certificate_in_the_file_overrides_the_connection_string() {
     assert_eq!(on_mysql(r#","sql_ca_cert_file":"sql.crt""#).tls, ca("sql.crt", false));
     let both = r#","sql_ca_cert_file":"/sql.crt","sql_enable_identity_verification":true"#;
     assert_eq!(on_mysql(both).tls, ca("/sql.crt", true));
-    let identity = r#","sql_enable_identity_verification":true"#;
-    assert_eq!(on_mysql(identity).tls, Tls::Verified { ca_file: None, identity: true });
+    assert_eq!(on_mysql(r#","sql_enable_identity_verification":true"#).tls, Tls::Off, "as for Diego");
     let url = "postgres://u:p@db/d?sslmode=require";
     assert_eq!(server("postgres", "postgres://u:p@db/d", "").tls, Tls::Preferred);
     assert_eq!(server("postgres", url, "").tls, Tls::Required);
@@ -156,6 +155,9 @@ fn keys_without_effect_are_listed() {
     let json =
         r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
     assert_eq!(read(json).unwrap().ignored.unknown, ["database_connection_string: parseTime"]);
+    let json = r#"{"database_driver":"postgres","database_connection_string":"postgres://u@db/d","modules_dir":"m",
+        "sql_enable_identity_verification":true}"#;
+    assert_eq!(read(json).unwrap().ignored.unknown, ["sql_enable_identity_verification: without sql_ca_cert_file"]);
 }
 
 #[test]

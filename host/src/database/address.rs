@@ -64,6 +64,10 @@ pub struct Server {
     pub database: String,
     /// Whether the connection is encrypted, and what is verified.
     pub tls: Tls,
+    /// How this client shows who it is, besides the password. PostgreSQL only.
+    pub client_certificate: Option<ClientCertificate>,
+    /// Run-time parameters and their values, which each session sets after those of this host. PostgreSQL only.
+    pub settings: Vec<(String, String)>,
     /// Bounds of the pool and of each session.
     pub limits: ConnectionLimits,
 }
@@ -78,9 +82,18 @@ impl fmt::Debug for Server {
             .field("user", &self.user)
             .field("database", &self.database)
             .field("tls", &self.tls)
+            .field("client_certificate", &self.client_certificate)
+            .field("settings", &self.settings)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
+}
+
+/// The files of a client's certificate and its key, as PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// How the connection to a server is encrypted.

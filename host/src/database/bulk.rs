@@ -20,8 +20,8 @@ use crate::layout::values::Value;
 const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
-/// Well below `max_allowed_packet`, whose default is 16 MiB or more.
-const STATEMENT_BYTES: usize = 2 << 20;
+/// Values of one statement, in bytes. More do not make a copy faster.
+pub(super) const STATEMENT_BYTES: usize = 2 << 20;
 /// Bytes of a `COPY` that are encoded before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -152,7 +152,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
     let mut from = 0;
     while from < rows.count {
-        let count = 1_usize << fitting(rows, from, most).ilog2();
+        let count = 1_usize << fitting(rows, from, most, tx.statement_bytes).ilog2();
         let until = from + count;
         let as_bytes = !is_utf8(rows, from..until);
         let dialect = tx.dialect();
@@ -170,7 +170,7 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
 }
 
 /// How many rows, starting at `from`, fit into one statement; at least one.
-fn fitting(rows: &Rows<'_>, from: usize, most: usize) -> usize {
+fn fitting(rows: &Rows<'_>, from: usize, most: usize, most_bytes: usize) -> usize {
     let mut bytes = 0;
     let fits = |row: &usize| {
         let texts = (0..rows.columns.len()).map(|column| match rows.value(*row, column) {
@@ -178,7 +178,7 @@ fn fitting(rows: &Rows<'_>, from: usize, most: usize) -> usize {
             Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
         });
         bytes += texts.sum::<usize>();
-        bytes <= STATEMENT_BYTES
+        bytes <= most_bytes
     };
     (from..rows.count).take(most).take_while(fits).count().max(1)
 }

@@ -48,6 +48,12 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
         .await
 }
 
+/// The most bytes that the server accepts at once, with everything that belongs to a statement.
+pub(super) async fn packet_bytes(pool: &MySqlPool) -> Result<usize, SqlError> {
+    let text: String = pool.fetch_one("SELECT CAST(@@max_allowed_packet AS CHAR)").await?.try_get_unchecked(0)?;
+    text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
+}
+
 /// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and ends
 /// an idle connection whether or not it is in a transaction (the pool replaces it when it is needed).
 async fn begin_session(connection: &mut MySqlConnection, limits: &ConnectionLimits) -> Result<(), SqlError> {

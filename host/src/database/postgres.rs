@@ -3,7 +3,7 @@
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Executor};
 
-use super::{Server, SqlError, Tls, still_there};
+use super::{ClientCertificate, Server, SqlError, Tls, still_there};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -15,6 +15,10 @@ pub(super) const WRITE_RELAXED: &str = "BEGIN; SET LOCAL synchronous_commit = of
 /// whole table for a list of keys, or keep a plan made for an empty table.
 pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 
+/// A policy that hides rows from this user is an error of the statement that it would affect. Otherwise a migration would copy
+/// what it sees, and drop the rest with the original.
+const ALL_ROWS: &str = "SET row_security = off";
+
 pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&server.host)
@@ -22,7 +26,9 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
         .username(&server.user)
         .password(&server.password)
         .database(&server.database)
-        .application_name("bbs");
+        .application_name("bbs")
+        // For numbers that no column here has. PgBouncer refuses a connection for it.
+        .extra_float_digits(None);
     if let Some(socket) = &server.socket {
         options = options.socket(socket);
     }
@@ -36,13 +42,11 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
             ca_file.iter().fold(options, |options, file| options.ssl_root_cert(file))
         }
     };
+    if let Some(ClientCertificate { certificate, key }) = &server.client_certificate {
+        options = options.ssl_client_cert(certificate).ssl_client_key(key);
+    }
     let limits = &server.limits;
-    // By statement and not as start-up parameters: connection poolers reject unknown ones.
-    let session = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
-        limits.statement_timeout.as_millis(),
-        limits.idle_in_transaction_timeout.as_millis()
-    );
+    let session = session(server);
     PgPoolOptions::new()
         .max_connections(limits.max_connections)
         .min_connections(limits.min_connections)
@@ -56,4 +60,59 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
         })
         .connect_with(options)
         .await
+}
+
+/// The statements that begin a session. By statement and not as start-up parameters: connection poolers reject unknown ones.
+fn session(server: &Server) -> String {
+    let limits = &server.limits;
+    let mut session = format!(
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {ALL_ROWS}",
+        limits.statement_timeout.as_millis(),
+        limits.idle_in_transaction_timeout.as_millis()
+    );
+    for (name, value) in &server.settings {
+        let [name, value] = [name, value].map(|text| text.replace('\\', r"\\").replace('\'', "''"));
+        session += &format!("; SELECT set_config(E'{name}', E'{value}', false)");
+    }
+    session
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::database::{ConnectionLimits, Dialect};
+
+    /// The parameters that PgBouncer accepts by default.
+    const ACCEPTED: [&str; 6] = ["user", "database", "application_name", "client_encoding", "DateStyle", "TimeZone"];
+
+    #[tokio::test]
+    async fn startup_message_has_only_parameters_that_poolers_accept() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server {
+            dialect: Dialect::Postgres,
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+            socket: None,
+            user: "diego".to_owned(),
+            password: String::new().into(),
+            database: "cf".to_owned(),
+            tls: Tls::Off,
+            client_certificate: None,
+            settings: vec![("search_path".to_owned(), "diego".to_owned())],
+            limits: ConnectionLimits::default(),
+        };
+        let connecting = tokio::spawn(async move { open(&server).await.map(drop) });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut message = vec![0; stream.read_u32().await.unwrap() as usize - 4];
+        stream.read_exact(&mut message).await.unwrap();
+        connecting.abort();
+        let texts: Vec<_> =
+            message[4..].split(|byte| *byte == 0).map(|text| std::str::from_utf8(text).unwrap()).collect();
+        for pair in texts.chunks(2).filter(|pair| !pair[0].is_empty()) {
+            assert!(ACCEPTED.contains(&pair[0]), "{texts:?}");
+        }
+        assert!(texts.contains(&"diego"), "{texts:?}");
+    }
 }

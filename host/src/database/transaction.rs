@@ -24,6 +24,8 @@ pub struct Transaction {
     pub(super) inner: Inner,
     kept: Option<Attachment>,
     counters: Arc<Counters>,
+    /// The most bytes of values that one statement may have.
+    pub(super) statement_bytes: usize,
 }
 
 /// A guard that is dropped when the transaction ends.
@@ -114,8 +116,8 @@ impl From<GroupMember> for Inner {
 }
 
 impl Transaction {
-    pub(super) fn new(inner: Inner, kept: Option<Attachment>, counters: Arc<Counters>) -> Self {
-        Self { inner, kept, counters }
+    pub(super) fn new(inner: Inner, kept: Option<Attachment>, counters: Arc<Counters>, statement_bytes: usize) -> Self {
+        Self { inner, kept, counters, statement_bytes }
     }
 
     /// Starts the statistics of one query.

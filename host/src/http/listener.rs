@@ -176,10 +176,17 @@ impl Acceptor {
         let Some(config) = self.certificates.as_ref().map(|config| Arc::clone(&config.borrow())) else {
             return self.serve_requests(stream, Peer::new(address, None), admitted).await;
         };
-        let shaking = tokio_rustls::TlsAcceptor::from(config).accept(stream);
+        let shaking = async {
+            // A load balancer's probe opens a connection, and closes or resets it.
+            if matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
+                return Ok(None);
+            }
+            tokio_rustls::TlsAcceptor::from(config).accept(stream).await.map(Some)
+        };
         let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
         match shaken.unwrap_or_else(|late| Err(io::Error::new(io::ErrorKind::TimedOut, late))) {
-            Ok(stream) => {
+            Ok(None) => {}
+            Ok(Some(stream)) => {
                 let chain = stream.get_ref().1.peer_certificates();
                 let peer = Peer::new(address, chain.and_then(|chain| chain.first()).map(|first| &**first));
                 self.serve_requests(stream, peer, admitted).await;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use super::ping;
 use crate::harness::certificates::{Authority, EXPIRED, VALID, replace};
@@ -129,4 +130,19 @@ async fn repeated_handshake_failures_are_sampled_in_the_log() {
     let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
     let lines = output.lines().filter(|line| line.contains("bbs.tls.handshake-failed")).count();
     assert!((10..=13).contains(&lines), "{lines} lines: {output}");
+}
+
+/// Method: probes that end a connection in both ways; a call after them.
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_that_ends_before_its_first_byte_is_not_logged() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    for linger in [None, Some(Duration::ZERO)] {
+        let probe = TcpStream::connect(host.address).unwrap();
+        socket2::SockRef::from(&probe).set_linger(linger).unwrap();
+    }
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+    host.signal("TERM");
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(!output.contains("handshake"), "{output}");
 }

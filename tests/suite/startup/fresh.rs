@@ -1,7 +1,7 @@
 //! Databases without a version and without rows: whatever they held before, a host initialises them again, and its next
 //! start finds a complete database.
 
-use crate::harness::database::{execute, on_each_database, tables, texts};
+use crate::harness::database::{TestDatabase, execute, on_each_database, tables, texts};
 use crate::lock::upsert_domain;
 
 use super::*;
@@ -108,5 +108,24 @@ async fn a_table_of_the_catalog_with_rows_is_never_dropped(kind: Kind) {
     assert!(refused.contains("table immutable_desired_lrps, but there is one with rows"), "{refused}");
     let opened = installation.database.open().await;
     assert_eq!(texts(&opened, "SELECT COUNT(*) FROM immutable_desired_lrps").await, ["300"]);
+    opened.close().await;
+}
+
+/// Method: a host makes its tables in the schema that its connection string names.
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_a_connection_string_are_those_of_each_session() {
+    let database = TestDatabase::new(Kind::Postgres);
+    let opened = database.open().await;
+    execute(&opened, "CREATE SCHEMA diego").await;
+    let configured = database.configuration();
+    let address = configured["database_connection_string"].as_str().unwrap();
+    let installation = Installation::on(database.clone(), &modules::modules()).set(
+        "database_connection_string",
+        format!("{address}?statement_timeout=9min&options=-c%20search_path%3Ddiego"),
+    );
+    let host = installation.serve();
+    let schemas = texts(&opened, "SELECT table_schema::text FROM information_schema.tables WHERE table_name = 'tasks'");
+    assert_eq!(schemas.await, ["diego"]);
+    assert!(host.terminate().success());
     opened.close().await;
 }

@@ -38,6 +38,8 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
         password: password.to_owned(),
         schema: unescaped(schema),
         tls: None,
+        client_certificate: None,
+        settings: Vec::new(),
         ignored: Vec::new(),
     };
     for (name, value) in pairs(query) {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::{Dsn, DsnError, host_and_port, number, pairs, unescaped};
-use crate::database::Tls;
+use crate::database::{ClientCertificate, Tls};
 
 const HOST: &str = "localhost";
 const PORT: u16 = 5432;
@@ -25,6 +25,17 @@ const FOREIGN: [&str; 14] = [
     "sslsni",
     "statement_cache_capacity",
     "target_session_attrs",
+];
+
+/// Run-time parameters on which the form of statements, values and transactions of this host depends.
+const CHOSEN_BY_THE_HOST: [&str; 7] = [
+    "bytea_output",
+    "client_encoding",
+    "datestyle",
+    "default_transaction_isolation",
+    "intervalstyle",
+    "row_security",
+    "standard_conforming_strings",
 ];
 
 /// Parses a PostgreSQL connection string.
@@ -76,6 +87,9 @@ struct Draft {
     schema: String,
     ssl_mode: Option<String>,
     ca_file: Option<PathBuf>,
+    client_certificate: Option<PathBuf>,
+    client_key: Option<PathBuf>,
+    settings: Vec<(String, String)>,
     ignored: Vec<String>,
 }
 
@@ -92,13 +106,29 @@ impl Draft {
                 "sslmode" => self.ssl_mode = Some(value),
                 "sslrootcert" => self.ca_file = Some(value.into()),
                 foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => self.ignored.push(name),
-                setting if setting.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte)) => {
-                    return Err(DsnError::Setting(name));
+                "sslcert" => self.client_certificate = Some(value.into()),
+                "sslkey" => self.client_key = Some(value.into()),
+                "options" => {
+                    for (name, value) in options(&value)? {
+                        self.set(name, value)?;
+                    }
                 }
-                _ => return Err(DsnError::Form),
+                _ => self.set(name, value)?,
             }
         }
         Ok(self)
+    }
+
+    /// Any other parameter is one of the session, as for Diego's driver.
+    fn set(&mut self, name: String, value: String) -> Result<(), DsnError> {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte)) {
+            return Err(DsnError::Form);
+        }
+        if CHOSEN_BY_THE_HOST.contains(&&*name.to_ascii_lowercase()) {
+            return Err(DsnError::Setting(name));
+        }
+        self.settings.push((name, value));
+        Ok(())
     }
 
     fn finish(self) -> Result<Dsn, DsnError> {
@@ -113,8 +143,14 @@ impl Draft {
             Some(path) if path.starts_with('/') => (HOST.to_owned(), Some(path.into())),
             host => (host.unwrap_or_else(|| HOST.to_owned()), None),
         };
-        let Self { user, password, schema, ignored, .. } = self;
-        Ok(Dsn { host, port: self.port.unwrap_or(PORT), socket, user, password, schema, tls, ignored })
+        let client_certificate = match (self.client_certificate, self.client_key) {
+            (Some(certificate), Some(key)) => Some(ClientCertificate { certificate, key }),
+            (None, None) => None,
+            _ => return Err(DsnError::ClientCertificate),
+        };
+        let Self { user, password, schema, settings, ignored, .. } = self;
+        let port = self.port.unwrap_or(PORT);
+        Ok(Dsn { host, port, socket, user, password, schema, tls, client_certificate, settings, ignored })
     }
 
     fn tls(&self) -> Result<Option<Tls>, DsnError> {
@@ -131,6 +167,25 @@ impl Draft {
             Some(_) => return Err(DsnError::SslMode),
         })
     }
+}
+
+/// Parses the settings of `options`, which the server takes as its own command line: `-c name=value`, `-cname=value` and
+/// `--name=value`.
+fn options(text: &str) -> Result<Vec<(String, String)>, DsnError> {
+    if text.contains('\\') {
+        return Err(DsnError::Options);
+    }
+    let mut settings = Vec::new();
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        let setting = match word {
+            "-c" => words.next(),
+            _ => word.strip_prefix("-c").or_else(|| word.strip_prefix("--")),
+        };
+        let (name, value) = setting.and_then(|setting| setting.split_once('=')).ok_or(DsnError::Options)?;
+        settings.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(settings)
 }
 
 /// Parses `name = value` pairs; a value with spaces is in single quotes, and a backslash escapes the next character.
@@ -237,12 +292,42 @@ mod tests {
     }
 
     #[test]
-    fn other_drivers_parameters_are_ignored_and_settings_are_rejected() {
+    fn other_drivers_parameters_are_ignored() {
         let dsn = postgres("postgres://u@db/d?pool_max_conns=3&connect_timeout=5").unwrap();
         assert_eq!(dsn.ignored, ["pool_max_conns", "connect_timeout"]);
-        for setting in ["search_path", "sslcert", "options"] {
-            let refused = postgres(&format!("postgres://u@db/d?{setting}=x"));
-            assert_eq!(refused, Err(DsnError::Setting(setting.to_owned())));
+    }
+
+    #[test]
+    fn other_parameters_and_options_are_settings_of_the_session() {
+        let settings = |query: &str| postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.settings);
+        let pairs = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
+        assert_eq!(settings("search_path=diego,public"), pairs(&[("search_path", "diego,public")]));
+        assert_eq!(
+            settings("options=-c%20search_path%3Ddiego%20--lock-timeout=5s+-cwork_mem=1MB"),
+            pairs(&[("search_path", "diego"), ("lock_timeout", "5s"), ("work_mem", "1MB")])
+        );
+        for options in ["search_path=x", "-c", "-c%20search_path", "-x%20a=b", "-c%20search_path=a%5C%20b"] {
+            assert_eq!(settings(&format!("options={options}")), Err(DsnError::Options), "{options}");
+        }
+    }
+
+    #[test]
+    fn settings_that_the_host_chooses_are_rejected() {
+        for setting in ["row_security", "DateStyle", "client_encoding"] {
+            for text in [format!("{setting}=x"), format!("options=-c%20{setting}=x")] {
+                let refused = postgres(&format!("postgres://u@db/d?{text}"));
+                assert_eq!(refused, Err(DsnError::Setting(setting.to_owned())), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn client_certificate_needs_its_key() {
+        let parsed = |query: &str| postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.client_certificate);
+        let both = ClientCertificate { certificate: "c.crt".into(), key: "c.key".into() };
+        assert_eq!(parsed("sslcert=c.crt&sslkey=c.key"), Ok(Some(both)));
+        for one in ["sslcert=c.crt", "sslkey=c.key"] {
+            assert_eq!(parsed(one), Err(DsnError::ClientCertificate));
         }
     }
 
