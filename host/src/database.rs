@@ -338,6 +338,18 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
+/// A privilege on a table, and on a column.
+const MYSQL_DENIED: [u16; 2] = [1142, 1143];
+
+/// Whether the database user lacks a privilege for a statement, or a policy would hide rows from it.
+pub fn is_denied(error: &SqlError) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        Some(mysql) => MYSQL_DENIED.contains(&mysql.number()),
+        None => error.code().is_some_and(|code| code == "42501"),
+    }
+}
+
 /// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
 pub fn is_refused_row(error: &SqlError) -> bool {
     if refused_characters(error).is_some() {

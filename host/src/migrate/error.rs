@@ -67,6 +67,10 @@ pub enum MigrateError {
         .versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     )]
     UnknownRecordVersions { table: String, versions: Vec<DataVersion> },
+    #[error(
+        "the user of this host may not read every row of table {table}. Nothing was written; grant it SELECT, and exempt it from          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
+    )]
+    Unreadable { table: String, source: SqlError },
     #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
     NotReversible { version: DataVersion, name: String },
     #[error(

@@ -8,7 +8,7 @@ use sea_query::{Alias, Expr, Query};
 use super::decide::{Decision, Found, Intent, decide};
 use super::state::{self, exists};
 use super::{Context, MigrateError, fresh, layout_history};
-use crate::database::{SqlError, Transaction, schema};
+use crate::database::{SqlError, Transaction, is_denied, schema};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
@@ -39,6 +39,7 @@ pub(super) async fn look_along(
         if from == 0 {
             fresh::check(&mut reader, layouts).await?;
         }
+        check_readable(&mut reader, layouts, from).await?;
         check_record_versions(&mut reader, layouts, from).await?;
     }
     Ok(decision)
@@ -94,6 +95,24 @@ pub fn check_way_back<'a>(
         Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
         None => Ok(()),
     }
+}
+
+/// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
+/// rows from.
+async fn check_readable(tx: &mut Transaction, layouts: &LayoutHistory, at: DataVersion) -> Result<(), MigrateError> {
+    let Some(layout) = layouts.at(at) else { return Ok(()) };
+    for table in layout.tables.keys() {
+        if !exists(tx, table).await? {
+            continue;
+        }
+        let mut query = Query::select();
+        query.expr(Expr::val(1)).from(Alias::new(table)).limit(1);
+        tx.fetch(&query).await.map_err(|source| match is_denied(&source) {
+            true => MigrateError::Unreadable { table: table.clone(), source },
+            false => MigrateError::Sql { what: table.clone(), source },
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks that every record went through migrations that the catalog knows. A record of any other version was written
