@@ -1,4 +1,4 @@
-//! Servers that the tests start: real PostgreSQL, MariaDB and MySQL, an OCI registry and etcd, each with its data in a
+//! Servers that the tests start: real PostgreSQL, PgBouncer, MariaDB and MySQL, an OCI registry and etcd, each with its data in a
 //! temporary folder, on a free port of the loopback interface. Owns their start, crash and end; touches no server that
 //! it did not start.
 //!
@@ -48,10 +48,11 @@ wait "$server"
 "#;
 
 /// The sources of the recipes: a template is initialised again after a change.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     include_str!("postgres.rs"),
     include_str!("mariadb.rs"),
     include_str!("mysql.rs"),
+    include_str!("pgbouncer.rs"),
     include_str!("registry.rs"),
     include_str!("etcd.rs"),
 ];

@@ -28,6 +28,7 @@ pub mod neighbours;
 pub mod on_each;
 pub mod once;
 pub mod packages;
+pub mod pgbouncer;
 pub mod ports;
 pub mod postgres;
 pub mod proxy;

@@ -71,3 +71,18 @@ macro_rules! on_each_server {
 }
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_server;
+
+/// Generates the test `name::postgres` or `name::mariadb` from an `async fn name()`, for what only that server has.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_one_server {
+    ($name:ident, $server:ident) => {
+        mod $name {
+            #[test]
+            fn $server() {
+                crate::harness::on_each::run(Box::pin(super::$name()));
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_one_server;

@@ -76,7 +76,7 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
 
 /// A server that accepts logins answers a start-up message with an authentication request (`R`), one that still starts
 /// with an error.
-fn ready(stream: &mut TcpStream) -> io::Result<bool> {
+pub fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let version = 196_608_u32.to_be_bytes();
     let parameters = format!("user\0{USER}\0\0");
     let length = u32::try_from(8 + parameters.len()).expect("a short message").to_be_bytes();

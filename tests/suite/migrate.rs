@@ -7,6 +7,7 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
+use crate::harness::on_each::on_one_server;
 use crate::harness::stored::Stored;
 
 async fn empty(kind: Kind) -> Stored {
@@ -142,8 +143,8 @@ async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
     assert!(stored.rows(VERSION).await["actual_lrps"] == before["actual_lrps"]);
 }
 
+on_one_server!(statements_of_a_copy_fit_into_a_packet_of_the_server, mariadb);
 /// Goal: a copy keeps to what the server takes at once. Method: the packets are smaller than the statements that the host prefers.
-#[tokio::test(flavor = "multi_thread")]
 async fn statements_of_a_copy_fit_into_a_packet_of_the_server() {
     let server = Kind::Mariadb.own_engine_with(&["--max-allowed-packet=1M"]);
     let database = TestDatabase::on(Kind::Mariadb, server.address());

@@ -3,6 +3,7 @@
 
 mod fresh;
 mod messages;
+mod poolers;
 mod refusals;
 mod rollback;
 

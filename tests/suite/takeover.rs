@@ -6,6 +6,7 @@ use bbs::testing::migrate::Decision;
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules::chain;
+use crate::harness::on_each::on_one_server;
 use crate::harness::stored::{Rows, Stored};
 
 /// A column that only this project's migrations add.
@@ -48,8 +49,8 @@ async fn rows_survive_a_migration_up_and_are_equal_after_the_migration_down(kind
     assert_eq!(stored.rows(VERSION).await, original);
 }
 
+on_one_server!(policy_that_hides_rows_stops_a_migration, postgres);
 /// Goal: a migration does not drop rows with the table that they are in because a policy hides them from it.
-#[tokio::test(flavor = "multi_thread")]
 async fn policy_that_hides_rows_stops_a_migration() {
     let stored = with_fixture(Kind::Postgres).await;
     let newest = newest(&stored);

@@ -2,6 +2,7 @@
 //! start finds a complete database.
 
 use crate::harness::database::{TestDatabase, execute, on_each_database, tables, texts};
+use crate::harness::on_each::on_one_server;
 use crate::lock::upsert_domain;
 
 use super::*;
@@ -111,8 +112,8 @@ async fn a_table_of_the_catalog_with_rows_is_never_dropped(kind: Kind) {
     opened.close().await;
 }
 
+on_one_server!(parameters_of_a_connection_string_are_those_of_each_session, postgres);
 /// Method: a host makes its tables in the schema that its connection string names.
-#[tokio::test(flavor = "multi_thread")]
 async fn parameters_of_a_connection_string_are_those_of_each_session() {
     let database = TestDatabase::new(Kind::Postgres);
     let opened = database.open().await;

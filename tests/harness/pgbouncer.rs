@@ -1,0 +1,61 @@
+//! PgBouncer in front of the tests' shared PostgreSQL server, in the mode that a test names.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::database::Kind;
+use super::engine::{AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::postgres;
+
+/// Each argument is the name of a file that the command writes.
+const SESSION: &str = "data/session.ini";
+
+static PGBOUNCER: Recipe = Recipe {
+    name: "pgbouncer",
+    users: &["postgres", UNPRIVILEGED_USER],
+    initialise,
+    version: || output_of(Command::new(find()).arg("--version")),
+    command,
+    crash_signal: "KILL",
+    ready: postgres::ready,
+};
+
+/// A running pooler, which ends with the test.
+pub struct PgBouncer(Engine);
+
+impl PgBouncer {
+    /// In session mode: a client keeps its connection to the server for as long as it is connected.
+    pub fn start() -> Self {
+        Self(Engine::start(&PGBOUNCER, &[SESSION]))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+fn find() -> PathBuf {
+    program("pgbouncer", &["/usr/sbin".into()], "pgbouncer")
+}
+
+fn initialise(folder: &Path, _: AsUser<'_>) {
+    std::fs::create_dir(folder.join("data")).expect("the new folder can be written");
+    let users = format!("\"{USER}\" \"{PASSWORD}\"\n");
+    std::fs::write(folder.join("data/users"), users).expect("the new folder can be written");
+}
+
+/// Writes the configuration too, which names the port.
+fn command(folder: &Path, port: u16) -> Vec<OsString> {
+    let server = Kind::Postgres.engine().address().port();
+    let users = folder.join("data/users");
+    // More connections to the server than a host opens, because each of its own keeps one.
+    let settings = format!(
+        "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+         unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = session\ndefault_pool_size = 50\n",
+        users.display()
+    );
+    std::fs::write(folder.join(SESSION), settings).expect("the folder can be written");
+    vec![find().into()]
+}
