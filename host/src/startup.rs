@@ -86,10 +86,18 @@ async fn run(
         opened => Some(opened?),
     };
     let lock = tokio::select! {
-        taken = wait_for_lock(&mut prepared, &mut reloads) => taken?,
+        taken = wait_for_lock(&mut prepared, &mut reloads) => taken,
         () = shutdown.reach(1) => {
             report_end(&prepared.progress, admin.map(Socket::close), &Ok(())).await;
             return Ok(());
+        }
+    };
+    let lock = match lock {
+        Ok(lock) => lock,
+        Err(error) => {
+            let ended = Err(error);
+            report_end(&prepared.progress, admin.map(Socket::close), &ended).await;
+            return ended;
         }
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
