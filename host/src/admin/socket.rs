@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-use super::{Command, Host, Reply};
+use super::{Command, Host, Reply, Report};
 use crate::progress::Snapshot;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -129,13 +129,15 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
         Ok(command) => command,
         Err(error) => return say(&mut stream, &Reply::Refused(format!("this is not a command: {error}"))).await,
     };
-    say(&mut stream, &host.execute(command).await).await?;
+    let reply = host.execute(command).await;
+    say(&mut stream, &reply).await?;
+    // What the client has been sent decides, and not what has happened since.
+    let Reply::Report(Report { progress: mut last, .. }) = reply else { return Ok(()) };
     let has_more = |last: &Snapshot| match command {
         Command::Watch => !last.is_over(),
         Command::Drain => !last.has_ended(),
         _ => false,
     };
-    let mut last = host.progress.snapshot();
     while has_more(&last) {
         tokio::time::sleep(WATCH_INTERVAL).await;
         let report = host.report();
