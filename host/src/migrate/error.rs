@@ -57,7 +57,8 @@ pub enum MigrateError {
     )]
     DigestChanged { version: DataVersion, ran: String, catalog: String },
     #[error(
-        "migration {version} ran on this database as sha256 {ran}, and the catalog does not have it. Put its module back; to          remove it, take the database down below {version} with it first"
+        "migration {version} ran on this database as sha256 {ran}, and the catalog does not have it. Put its module back; to \
+         remove it, take the database down below {version} with it first"
     )]
     RanAndIsMissing { version: DataVersion, ran: String },
     #[error(
@@ -68,7 +69,8 @@ pub enum MigrateError {
     )]
     UnknownRecordVersions { table: String, versions: Vec<DataVersion> },
     #[error(
-        "the user of this host may not read every row of table {table}. Nothing was written; grant it SELECT, and exempt it from          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
+        "the user of this host may not read every row of table {table}. Nothing was written; grant it SELECT, and exempt it from \
+         row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
     )]
     Unreadable { table: String, source: SqlError },
     #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]

@@ -107,10 +107,14 @@ async fn check_readable(tx: &mut Transaction, layouts: &LayoutHistory, at: DataV
         }
         let mut query = Query::select();
         query.expr(Expr::val(1)).from(Alias::new(table)).limit(1);
-        tx.fetch(&query).await.map_err(|source| match is_denied(&source) {
-            true => MigrateError::Unreadable { table: table.clone(), source },
-            false => MigrateError::Sql { what: table.clone(), source },
-        })?;
+        if let Err(source) = tx.fetch(&query).await {
+            let table = table.clone();
+            return Err(if is_denied(&source) {
+                MigrateError::Unreadable { table, source }
+            } else {
+                MigrateError::Sql { what: table, source }
+            });
+        }
     }
     Ok(())
 }

@@ -33,7 +33,8 @@ pub(super) struct PushCommand {
 impl PushCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self { modules, reference, options } = self;
-        let (connection, sandbox) = (options.connection()?, super::sandbox()?);
+        let connection = options.connection()?;
+        let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let work = registry::push(&modules, &reference, &connection, &sandbox, &progress);
         let artifact = progress::shown(&progress, work).await?;
