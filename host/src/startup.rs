@@ -85,17 +85,14 @@ async fn run(
         Err(AdminError::InUse { .. }) => None,
         opened => Some(opened?),
     };
-    let lock = tokio::select! {
-        taken = wait_for_lock(&mut prepared, &mut reloads) => taken,
-        () = shutdown.reach(1) => {
-            report_end(&prepared.progress, admin.map(Socket::close), &Ok(())).await;
-            return Ok(());
-        }
+    let taken = tokio::select! {
+        taken = wait_for_lock(&mut prepared, &mut reloads) => taken.map(Some),
+        () = shutdown.reach(1) => Ok(None),
     };
-    let lock = match lock {
-        Ok(lock) => lock,
-        Err(error) => {
-            let ended = Err(error);
+    let lock = match taken {
+        Ok(Some(lock)) => lock,
+        not_taken => {
+            let ended = not_taken.map(drop);
             report_end(&prepared.progress, admin.map(Socket::close), &ended).await;
             return ended;
         }

@@ -15,7 +15,7 @@ use crate::migrate;
 use crate::migrate::fault;
 use crate::migrate::filling::ExistingRows;
 
-/// Pause before the second attempt to mark etcd while the API is served; doubles up to [`LONGEST_MARK_RETRY`].
+/// Pause before each of the first two attempts to mark etcd while the API is served; doubles up to [`LONGEST_MARK_RETRY`].
 const FIRST_MARK_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_MARK_RETRY: Duration = Duration::from_secs(30);
 
@@ -139,6 +139,8 @@ impl Prepared {
             .with_min_delay(FIRST_MARK_RETRY)
             .with_max_delay(LONGEST_MARK_RETRY)
             .without_max_times();
+        // The start has just tried.
+        tokio::time::sleep(FIRST_MARK_RETRY).await;
         let marked = (async || self.try_to_mark(fence, &state, true).await)
             .retry(backoff)
             .when(|error| matches!(error, StartupError::Import(fault) if fault.is_unreachable()))
