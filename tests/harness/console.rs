@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::bbs;
 use super::modules::{authors_target, modules};
+use super::{bbs, once};
 
 /// Precedes a block that needs more than a program and a folder of modules, with the reason.
 const MARK: &str = "<!-- not run by the tests: ";
@@ -49,6 +49,8 @@ pub fn run(commands: &[String], folder: &Path) -> Output {
         .env("HOST_MODULES", modules())
         .env("CARGO_TARGET_DIR", authors_target())
         .env("CARGO_NET_OFFLINE", "true")
+        // The compiled modules that all tests share, and not those of the user.
+        .env("XDG_CACHE_HOME", once::folder())
         // As for the crates that the tests compile themselves, in the same folder.
         .env_remove("RUSTC_BOOTSTRAP")
         .output()

@@ -1,4 +1,4 @@
-//! PgBouncer in front of the tests' shared PostgreSQL server, in the mode that a test names.
+//! PgBouncer in session mode, in front of the tests' shared PostgreSQL server.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -8,9 +8,6 @@ use std::process::Command;
 use super::database::Kind;
 use super::engine::{AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
 use super::postgres;
-
-/// Each argument is the name of a file that the command writes.
-const SESSION: &str = "data/session.ini";
 
 static PGBOUNCER: Recipe = Recipe {
     name: "pgbouncer",
@@ -22,13 +19,12 @@ static PGBOUNCER: Recipe = Recipe {
     ready: postgres::ready,
 };
 
-/// A running pooler, which ends with the test.
+/// A running pooler, which ends with the test. A client keeps its connection to the server for as long as it is connected.
 pub struct PgBouncer(Engine);
 
 impl PgBouncer {
-    /// In session mode: a client keeps its connection to the server for as long as it is connected.
     pub fn start() -> Self {
-        Self(Engine::start(&PGBOUNCER, &[SESSION]))
+        Self(Engine::start(&PGBOUNCER, &[]))
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -56,6 +52,7 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
          unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = session\ndefault_pool_size = 50\n",
         users.display()
     );
-    std::fs::write(folder.join(SESSION), settings).expect("the folder can be written");
-    vec![find().into()]
+    let file = folder.join("data/pgbouncer.ini");
+    std::fs::write(&file, settings).expect("the folder can be written");
+    vec![find().into(), file.into()]
 }
