@@ -5,6 +5,7 @@ use bbs::testing::database::{Database, Dialect, sql};
 use bbs::testing::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
+use crate::harness::on_each::on_one_server;
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
     Column { name: name.into(), kind, nullable, default, sealing: Sealing::Plain }
@@ -59,7 +60,16 @@ const NONE: Vec<String> = Vec::new();
 
 on_each_database!(created_table_reads_back_without_a_difference);
 async fn created_table_reads_back_without_a_difference(kind: Kind) {
-    let test = TestDatabase::new(kind);
+    assert_sample_reads_back(&TestDatabase::new(kind)).await;
+}
+
+on_one_server!(sql_mode_of_the_server_does_not_change_the_defaults_of_columns, mariadb);
+async fn sql_mode_of_the_server_does_not_change_the_defaults_of_columns() {
+    let engine = Kind::Mariadb.own_engine_with(&["--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES"]);
+    assert_sample_reads_back(&TestDatabase::on(Kind::Mariadb, engine.address())).await;
+}
+
+async fn assert_sample_reads_back(test: &TestDatabase) {
     let database = test.open().await;
     assert_eq!(found(&database, "sample").await, None);
     run(&database, creation(database.dialect(), &sample())).await;

@@ -6,6 +6,7 @@ mod messages;
 mod poolers;
 mod refusals;
 mod rollback;
+mod servers;
 
 mod wrong_keys;
 

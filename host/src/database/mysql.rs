@@ -8,9 +8,12 @@ use super::{ConnectionLimits, Server, SqlError, Tls, still_there};
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 pub(super) const READ: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
+/// The SQL mode that the statements of this host are written for: double quotes enclose text, backslashes escape, an empty text
+/// is not NULL, and a value that its column cannot hold is an error.
+const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
+
 pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
-    // Keeps the server's SQL mode and time zone: no statement here depends on them, and tables are created as Diego's BBS
-    // creates them.
+    // Keeps the server's time zone, on which no statement here depends. `begin_session` sets the SQL mode.
     let mut options = MySqlConnectOptions::new()
         .host(&server.host)
         .port(server.port)
@@ -18,6 +21,7 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
         .password(&server.password)
         .database(&server.database)
         .pipes_as_concat(false)
+        .no_engine_substitution(false)
         .timezone(None);
     if let Some(socket) = &server.socket {
         options = options.socket(socket);
@@ -54,18 +58,25 @@ pub(super) async fn packet_bytes(pool: &MySqlPool) -> Result<usize, SqlError> {
     text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
 }
 
+/// Sets what statements depend on, whatever the server's own settings are. Snapshots need repeatable reads; safe updates would
+/// refuse changes by other columns than keys.
+///
 /// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and ends
 /// an idle connection whether or not it is in a transaction (the pool replaces it when it is needed).
 async fn begin_session(connection: &mut MySqlConnection, limits: &ConnectionLimits) -> Result<(), SqlError> {
     let version: String = connection.fetch_one("SELECT VERSION()").await?.try_get_unchecked(0)?;
     let idle_s = limits.idle_in_transaction_timeout.as_secs().max(1);
-    let settings = if version.contains("MariaDB") {
+    let limits = if version.contains("MariaDB") {
         let statement_s = limits.statement_timeout.as_secs_f64();
-        format!("SET SESSION idle_transaction_timeout = {idle_s}, SESSION max_statement_time = {statement_s}")
+        format!("idle_transaction_timeout = {idle_s}, SESSION max_statement_time = {statement_s}")
     } else {
         let statement_ms = limits.statement_timeout.as_millis();
-        format!("SET SESSION wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
+        format!("wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
     };
+    let settings = format!(
+        "SET SESSION sql_mode = '{SQL_MODE}', SESSION sql_safe_updates = 0, SESSION {limits}; \
+         SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+    );
     connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
     let galera = connection.fetch_optional("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").await?;
     if galera.map(|row| row.try_get_unchecked::<String, _>(1)).transpose()?.as_deref() == Some("ON") {
