@@ -350,6 +350,23 @@ pub fn is_denied(error: &SqlError) -> bool {
     }
 }
 
+/// What to do about an error for which [`is_read_only`] holds.
+pub const READ_ONLY: &str = "the server of this database accepts no writes: it is a standby or a replica, or it is set to \
+                             read-only. Connect to the primary server, or end its read-only mode";
+
+/// An option of the server prevents the statement, such as `read_only`; the transaction is read-only; the storage is.
+const MYSQL_READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+
+/// Whether a statement failed because the server accepts no writes: a standby, a replica, or one that is set to read-only.
+pub fn is_read_only(error: &SqlError) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        // The first of the numbers is also that of other options.
+        Some(mysql) => MYSQL_READ_ONLY.contains(&mysql.number()) && mysql.message().to_lowercase().contains("read"),
+        None => error.code().is_some_and(|code| code == "25006"),
+    }
+}
+
 /// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
 pub fn is_refused_row(error: &SqlError) -> bool {
     if refused_characters(error).is_some() {

@@ -15,7 +15,9 @@ use backon::{ConstantBuilder, Retryable};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::database::{Database, DatabaseError, Dialect, Sql, SqlError, Transaction, is_transient, schema, sql};
+use crate::database::{
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, is_read_only, is_transient, schema, sql,
+};
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
 /// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
@@ -79,6 +81,8 @@ pub enum FenceError {
     Read(#[source] SqlError),
     #[error("cannot raise the fence in {FENCE_TABLE}; the database user must be allowed to create and change tables")]
     Raise(#[source] SqlError),
+    #[error("{READ_ONLY}")]
+    ReadOnly(#[source] SqlError),
     #[error("cannot change the schema; the statement was: {statement}")]
     Schema { statement: String, source: SqlError },
     #[error(transparent)]
@@ -86,6 +90,14 @@ pub enum FenceError {
 }
 
 impl FenceError {
+    fn reading(source: SqlError) -> Self {
+        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Read(source) }
+    }
+
+    fn raising(source: SqlError) -> Self {
+        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Raise(source) }
+    }
+
     /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Read(source) | Self::Raise(source) if is_transient(source))
@@ -196,7 +208,7 @@ impl Fence {
 
     async fn change_shard(&self, mut tx: Transaction, shard: Shard) -> Result<Transaction, FenceError> {
         let change = sql("UPDATE bbs_fence SET uses = uses + 1 WHERE id = ? AND token = ?");
-        let changed = tx.execute(change.bind(shard.id).bind(self.0.token)).await.map_err(FenceError::Read)?;
+        let changed = tx.execute(change.bind(shard.id).bind(self.0.token)).await.map_err(FenceError::reading)?;
         if changed == 1 {
             tx.keep(shard);
             return Ok(tx);
@@ -255,9 +267,9 @@ impl Fence {
 
 async fn create_table(database: &Database) -> Result<(), FenceError> {
     let mut tx = database.write().await?;
-    if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Raise)? {
-        tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await.map_err(FenceError::Raise)?;
-        tx.commit().await.map_err(FenceError::Raise)?;
+    if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::raising)? {
+        tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await.map_err(FenceError::raising)?;
+        tx.commit().await.map_err(FenceError::raising)?;
     }
     Ok(())
 }
@@ -274,7 +286,7 @@ async fn is_in_cluster(database: &Database) -> Result<bool, FenceError> {
 
 async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {
     let mut tx = database.write().await?;
-    let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1")).await.map_err(FenceError::Raise)?;
+    let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1")).await.map_err(FenceError::raising)?;
     if raised == 0 {
         insert(&mut tx, 1, first_token()).await?;
     }
@@ -286,19 +298,19 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
             }
         }
     }
-    tx.commit().await.map_err(FenceError::Raise)?;
+    tx.commit().await.map_err(FenceError::raising)?;
     Ok(token)
 }
 
 async fn insert(tx: &mut Transaction, id: i64, token: i64) -> Result<(), FenceError> {
     let statement = sql("INSERT INTO bbs_fence (id, token) VALUES (?, ?)").bind(id).bind(token);
-    tx.execute(statement).await.map_err(FenceError::Raise)?;
+    tx.execute(statement).await.map_err(FenceError::raising)?;
     Ok(())
 }
 
 /// The token in a row; zero, which no master has, without a row.
 async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceError> {
-    let row = tx.fetch_optional(statement).await.map_err(FenceError::Read)?;
+    let row = tx.fetch_optional(statement).await.map_err(FenceError::reading)?;
     Ok(row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default())
 }
 

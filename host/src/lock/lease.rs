@@ -15,8 +15,8 @@ use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::database::{
-    Address, ConnectionLimits, Database, DatabaseError, Row, Server, SqlError, Transaction, is_transient,
-    is_unique_violation, schema, sql,
+    Address, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server, SqlError, Transaction, is_read_only,
+    is_transient, is_unique_violation, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
@@ -35,6 +35,14 @@ pub enum LeaseError {
     Database(#[from] DatabaseError),
     #[error("cannot use the table {LEASE_TABLE}; the database user must be allowed to create and change tables")]
     Table(#[source] SqlError),
+    #[error("{READ_ONLY}")]
+    ReadOnly(#[source] SqlError),
+}
+
+impl LeaseError {
+    fn of_write(source: SqlError) -> Self {
+        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Table(source) }
+    }
 }
 
 /// A lease to take.
@@ -155,7 +163,7 @@ impl Lease {
         };
         match created {
             // On PostgreSQL, hosts that create the table concurrently can fail on a system catalog.
-            Err(error) if !is_unique_violation(&error) => Err(LeaseError::Table(error)),
+            Err(error) if !is_unique_violation(&error) => Err(LeaseError::of_write(error)),
             _ => Ok(()),
         }
     }
@@ -222,7 +230,7 @@ impl Lease {
             Ok(false) => return Ok(None),
             // Another host was faster; its claim is read next time.
             Err(error) if is_unique_violation(&error) || is_transient(&error) => return Ok(None),
-            Err(error) => return Err(LeaseError::Table(error)),
+            Err(error) => return Err(LeaseError::of_write(error)),
         }
         let holding = HeldLease { database: self.database.clone(), claim: next, ttl: self.ttl };
         Ok(Some(Renewal::start(Arc::new(holding), asked, Arc::clone(&self.clock))))
