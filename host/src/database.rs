@@ -175,6 +175,12 @@ pub enum DatabaseError {
     Connect { name: String, source: SqlError },
     #[error("cannot begin a transaction on {name}")]
     Begin { name: String, source: SqlError },
+    #[error(
+        "{name} is behind a pooler that gives each transaction another session, such as PgBouncer with `pool_mode = \
+         transaction`, and this host keeps settings and prepared statements in its sessions. Nothing was written; set \
+         `pool_mode = session` for this database, or connect to the server directly"
+    )]
+    SharedSessions { name: String },
 }
 
 impl Database {
@@ -203,6 +209,21 @@ impl Database {
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
+    }
+
+    /// Checks that a session is this host's alone: that its settings stay, and those of another are not seen in it. Changes
+    /// nothing in the database.
+    ///
+    /// # Errors
+    /// [`DatabaseError::SharedSessions`], or [`DatabaseError::Connect`] if a statement fails.
+    pub async fn check_sessions(&self) -> Result<(), DatabaseError> {
+        let Pools::Postgres(pool) = &self.0.pools else { return Ok(()) };
+        let name = || self.0.name.clone();
+        let is_kept = postgres::keeps_settings(pool).await;
+        if is_kept.map_err(|source| DatabaseError::Connect { name: name(), source })? {
+            return Ok(());
+        }
+        Err(DatabaseError::SharedSessions { name: name() })
     }
 
     /// The database's dialect.

@@ -1,7 +1,11 @@
 //! Connections to PostgreSQL: the pool, session settings, TLS.
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
-use sqlx::{AssertSqlSafe, Executor};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
+use sqlx::{AssertSqlSafe, Executor, Row};
+use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::{ClientCertificate, Server, SqlError, Tls, still_there};
 
@@ -60,6 +64,36 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
         })
         .connect_with(options)
         .await
+}
+
+/// A parameter without a meaning to the server, by which a session is recognised.
+const MARK: &str = "bbs.session";
+/// Longest wait for a second session: a pooler in session mode may have none left.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Whether a setting of one session stays there and is not seen in another. True if there is no second session to compare with.
+///
+/// Behind a pooler that gives every transaction another session of the server, one client finds the setting of the other, or none:
+/// the pooler gives it the session that was used last, or, if it takes turns, one of two successive looks is at another session.
+/// Nothing is prepared, which would fail there for another reason.
+pub(super) async fn keeps_settings(pool: &PgPool) -> Result<bool, SqlError> {
+    let mut one = pool.acquire().await?;
+    let Ok(Ok(mut other)) = timeout(LONGEST_WAIT, pool.acquire()).await else { return Ok(true) };
+    let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|mark| mark.to_string());
+    set_mark(&mut one, &first).await?;
+    set_mark(&mut other, &second).await?;
+    let found = [mark(&mut one).await?, mark(&mut one).await?, mark(&mut other).await?];
+    Ok(found == [first.clone(), first, second])
+}
+
+async fn set_mark(connection: &mut PgConnection, value: &str) -> Result<(), SqlError> {
+    let statement = format!("SELECT set_config('{MARK}', '{value}', false)");
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.map(drop)
+}
+
+async fn mark(connection: &mut PgConnection) -> Result<String, SqlError> {
+    let statement = format!("SELECT COALESCE(current_setting('{MARK}', true), '')");
+    connection.fetch_one(sqlx::raw_sql(AssertSqlSafe(statement))).await?.try_get_unchecked(0)
 }
 
 /// The statements that begin a session. By statement and not as start-up parameters: connection poolers reject unknown ones.

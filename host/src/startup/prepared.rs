@@ -192,6 +192,7 @@ impl Prepared {
         pin_release(&mut config, &catalog)?;
         check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
+        database.check_sessions().await?;
         let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
         let advanced = &config.clients.advanced_metrics;
         let advanced =

@@ -10,12 +10,11 @@ const HOST: &str = "localhost";
 const PORT: u16 = 5432;
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// Parameters of other drivers that have no effect on this host's behaviour.
-const FOREIGN: [&str; 14] = [
+const FOREIGN: [&str; 13] = [
     "application_name",
     "binary_parameters",
     "channel_binding",
     "connect_timeout",
-    "default_query_exec_mode",
     "description_cache_capacity",
     "fallback_application_name",
     "gssencmode",
@@ -26,6 +25,8 @@ const FOREIGN: [&str; 14] = [
     "statement_cache_capacity",
     "target_session_attrs",
 ];
+
+const PREPARED: &str = "this host prepares its statements, so a pooler has to be in session mode";
 
 /// Run-time parameters on which the form of statements, values and transactions of this host depends.
 const CHOSEN_BY_THE_HOST: [&str; 7] = [
@@ -106,6 +107,8 @@ impl Draft {
                 "sslmode" => self.ssl_mode = Some(value),
                 "sslrootcert" => self.ca_file = Some(value.into()),
                 foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => self.ignored.push(name),
+                // Diego's driver prepares no statements then, which a pooler in transaction mode needs.
+                "default_query_exec_mode" => self.ignored.push(format!("{name}: {PREPARED}")),
                 "sslcert" => self.client_certificate = Some(value.into()),
                 "sslkey" => self.client_key = Some(value.into()),
                 "options" => {
@@ -319,6 +322,13 @@ mod tests {
                 assert_eq!(refused, Err(DsnError::Setting(setting.to_owned())), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn mode_of_statements_is_ignored_with_its_reason() {
+        let dsn = postgres("postgres://u@db/d?default_query_exec_mode=exec&sslsni=0").unwrap();
+        assert_eq!(dsn.ignored, [&format!("default_query_exec_mode: {PREPARED}"), "sslsni"]);
+        assert_eq!(dsn.settings, []);
     }
 
     #[test]
