@@ -51,10 +51,12 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
     if let Some(status) = status {
         report(service, process_guid, status).await;
     }
-    if !starts.is_empty()
-        && let Some(info) = service.store().look().await?.scheduling_info(process_guid).await?
-    {
-        request_auctions(service, &info, starts, &TraceId::NONE).await;
+    if !starts.is_empty() {
+        // By itself: within an `if let`, the connection would be held until the auctioneer has answered.
+        let info = service.store().look().await?.scheduling_info(process_guid).await?;
+        if let Some(info) = info {
+            request_auctions(service, &info, starts, &TraceId::NONE).await;
+        }
     }
     stream::iter(stops).for_each_concurrent(REQUESTS, |row| stop_container(service, row)).await;
     Ok(is_done)
