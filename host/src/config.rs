@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
+pub use database::RaisedConnections;
 pub use dsn::DsnError;
 pub use etcd::EtcdConfig;
 pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
@@ -38,7 +39,7 @@ pub use work::{Convergence, Tasks};
 use crate::database::Address;
 use crate::files;
 use crate::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
-use database::DatabaseKeys;
+use database::{ConfiguredAddress, DatabaseKeys};
 use keys::{Folders, Keys, Leftover};
 use names::WITHOUT_MEANING;
 
@@ -88,6 +89,8 @@ pub struct Config {
     /// Keys whose relative path exists beside the file but not in the working directory, where Diego's BBS looks; for one
     /// warning.
     pub beside_the_file: Vec<String>,
+    /// The limit of database connections, if it is too low; for one warning.
+    pub raised_connections: Option<RaisedConnections>,
 }
 
 /// Keys that have no effect.
@@ -194,6 +197,7 @@ impl Config {
             logging: Logging::default(),
             ignored: Ignored::default(),
             beside_the_file: Vec::new(),
+            raised_connections: None,
         }
     }
 
@@ -244,7 +248,8 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
     let database = DatabaseKeys::read(&mut keys)?;
     let lock = Lock::read(&mut keys, database.connection_timeout())?;
     let names_driver = database.names_driver();
-    let (database, ignored_parameters) = database.address(&mut keys, base, &lock)?;
+    let ConfiguredAddress { address: database, ignored: ignored_parameters, raised_connections } =
+        database.address(&mut keys, base, &lock)?;
     let data_dir = match (keys.path("data_dir")?, &database) {
         (Some(folder), _) => folder,
         (None, Address::Sqlite(path)) => path.parent().unwrap_or(base).to_owned(),
@@ -277,6 +282,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigErr
         pin_api_version: keys.text("pin_api_version")?,
         pin_release: keys.text("pin_release")?,
         logging: Logging::read(&mut keys)?,
+        raised_connections,
         ..default
     };
     let Leftover { names, beside_the_file } = keys.leftover();

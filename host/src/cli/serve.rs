@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::config::{Config, Ignored};
+use crate::config::{Config, Ignored, RaisedConnections};
 use crate::layout::manifest::DataVersion;
 use crate::logs::Logs;
 use crate::startup;
@@ -75,6 +75,13 @@ impl ServeCommand {
                 keys = ?config.beside_the_file,
                 "the files that these keys name are not in the working directory, where Diego's BBS looks for them, and \
                  were found beside the configuration file; write absolute paths"
+            );
+        }
+        if let Some(RaisedConnections { configured, used }) = config.raised_connections {
+            tracing::warn!(
+                name: "configuration.connections-raised",
+                "`max_open_database_connections` is {configured}, and this host needs {used} connections to this database; \
+                 it opens up to {used}. Set at least that"
             );
         }
         let Err(error) = startup::serve(config, logs.level(), |_| {}).await else { return Ok(ExitCode::SUCCESS) };

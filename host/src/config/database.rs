@@ -13,10 +13,32 @@ use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Ser
 /// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at start would use up the
 /// connections of a whole server.
 const MOST_KEPT: u32 = 10;
-/// The lock, a reader and a writer each need a connection at the same time, and a schema change a fourth.
-const FEWEST: u32 = 4;
+/// Connections for the lease, if there are enough: others for the case that one hangs.
+const MOST_FOR_LEASE: u32 = 3;
+/// The share of the lease in few connections.
+const SHARE_OF_LEASE: u32 = 4;
+/// A schema change on MySQL, whose fence another connection holds, and the verification of a copy use two at once, for as long as
+/// they take.
+const FEWEST_IN_POOL: u32 = 2;
 /// The pool reserves memory for each; no server allows one client more.
 const MOST: u32 = 10_000;
+
+/// A limit of connections that is too low for this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RaisedConnections {
+    /// `max_open_database_connections`.
+    pub configured: u32,
+    /// The fewest that the host needs, which it uses instead.
+    pub used: u32,
+}
+
+/// An address, and the parts of its configuration that have no effect or another one.
+pub(super) struct ConfiguredAddress {
+    pub(super) address: Address,
+    /// Names of connection parameters.
+    pub(super) ignored: Vec<String>,
+    pub(super) raised_connections: Option<RaisedConnections>,
+}
 
 /// The values of the keys.
 pub(super) struct DatabaseKeys {
@@ -56,13 +78,8 @@ impl DatabaseKeys {
         self.connection_timeout
     }
 
-    /// Returns the address, with a relative path resolved against `base`, and the names of ignored connection parameters.
-    pub(super) fn address(
-        self,
-        keys: &mut Keys,
-        base: &Path,
-        lock: &Lock,
-    ) -> Result<(Address, Vec<String>), ConfigError> {
+    /// Returns the address, with a relative path resolved against `base`.
+    pub(super) fn address(self, keys: &mut Keys, base: &Path, lock: &Lock) -> Result<ConfiguredAddress, ConfigError> {
         let driver = self.driver.as_deref().unwrap_or("sqlite");
         let what = match driver {
             "sqlite" => "the path of the SQLite database file",
@@ -76,7 +93,10 @@ impl DatabaseKeys {
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
-            _ => return Ok((Address::Sqlite(base.join(text)), Vec::new())),
+            _ => {
+                let address = Address::Sqlite(base.join(text));
+                return Ok(ConfiguredAddress { address, ignored: Vec::new(), raised_connections: None });
+            }
         };
         let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
         let mut dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
@@ -91,7 +111,11 @@ impl DatabaseKeys {
         if self.enable_identity_verification && self.ca_cert_file.is_none() {
             ignored.push("sql_enable_identity_verification: without sql_ca_cert_file".to_owned());
         }
-        Ok((Address::Server(Box::new(self.server(dialect, dsn, lock))), ignored))
+        let used = self.connections(lock);
+        let too_few = self.max_open_connections.filter(|configured| *configured < used);
+        let raised_connections = too_few.map(|configured| RaisedConnections { configured, used });
+        let address = Address::Server(Box::new(self.server(dialect, dsn, lock)));
+        Ok(ConfiguredAddress { address, ignored, raised_connections })
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
@@ -121,12 +145,22 @@ impl DatabaseKeys {
         }
     }
 
+    /// The most connections of the host, those of the lease included.
+    fn connections(&self, lock: &Lock) -> u32 {
+        let default = ConnectionLimits::default();
+        let fewest = FEWEST_IN_POOL + u32::from(lock.locket.is_none());
+        let configured = self.max_open_connections.unwrap_or(default.max_connections + default.lease_connections);
+        configured.clamp(fewest, MOST)
+    }
+
     fn limits(&self, lock: &Lock) -> ConnectionLimits {
         let default = ConnectionLimits::default();
-        let max_connections =
-            self.max_open_connections.map_or(default.max_connections, |given| given.clamp(FEWEST, MOST));
+        let all = self.connections(lock);
+        let lease_connections = if lock.locket.is_none() { (all / SHARE_OF_LEASE).clamp(1, MOST_FOR_LEASE) } else { 0 };
+        let max_connections = all - lease_connections;
         ConnectionLimits {
             max_connections,
+            lease_connections,
             min_connections: self.max_idle_connections.unwrap_or_default().min(max_connections).min(MOST_KEPT),
             max_lifetime: self.max_connection_lifetime,
             connect_timeout: self.connection_timeout.unwrap_or(default.connect_timeout),

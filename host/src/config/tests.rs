@@ -7,7 +7,7 @@ mod places;
 use std::time::Duration;
 
 use super::*;
-use crate::database::{Dialect, Server, Tls};
+use crate::database::{ConnectionLimits, Dialect, Server, Tls};
 
 fn read(json: &str) -> Result<Config, ConfigError> {
     check(parse(json).expect("the test's JSON parses"), folders())
@@ -91,30 +91,58 @@ fn certificate_in_the_file_overrides_the_connection_string() {
 #[test]
 fn connection_limits_and_timeouts_are_applied() {
     let default = on_mysql("").limits;
-    assert_eq!((default.max_connections, default.min_connections, default.max_lifetime), (100, 0, None));
+    assert_eq!((default.max_connections, default.lease_connections), (97, 3), "100 in all");
+    assert_eq!((default.min_connections, default.max_lifetime), (0, None));
     let given = on_mysql(
         r#","max_open_database_connections":200,"max_idle_database_connections":200,
            "max_database_connection_lifetime":"1h","db_connection_timeout":"7s","db_read_timeout":"1m",
            "db_write_timeout":"2m","lock_ttl":"20s""#,
     );
-    assert_eq!((given.limits.max_connections, given.limits.min_connections), (200, 10));
+    assert_eq!((given.limits.max_connections, given.limits.lease_connections), (197, 3), "200 in all");
+    assert_eq!(given.limits.min_connections, 10);
     assert_eq!(given.limits.max_lifetime, Some(Duration::from_secs(3600)));
     assert_eq!(given.limits.connect_timeout, Duration::from_secs(7));
     assert_eq!(given.limits.statement_timeout, Duration::from_secs(120));
     assert_eq!(given.limits.idle_in_transaction_timeout, Duration::from_secs(10));
-    let few = on_mysql(r#","max_open_database_connections":1,"max_idle_database_connections":50,"lock_ttl":"1s""#);
-    assert_eq!((few.limits.max_connections, few.limits.min_connections), (4, 4));
+    let few = on_mysql(r#","max_open_database_connections":4,"max_idle_database_connections":50,"lock_ttl":"1s""#);
+    assert_eq!((few.limits.max_connections, few.limits.lease_connections, few.limits.min_connections), (3, 1, 3));
     assert_eq!(few.limits.idle_in_transaction_timeout, Duration::from_secs(1));
     let zero =
         on_mysql(r#","max_database_connection_lifetime":"0s","db_connection_timeout":"0s","db_read_timeout":"0""#);
     assert_eq!(zero.limits, default);
 }
 
+/// The connections in the pool and for the lease, and the number that the limit was raised to.
+fn shares(driver: &str, keys: &str) -> (u32, u32, Option<u32>) {
+    let text = if driver == "mysql" { "u:p@tcp(db:3306)/d" } else { "postgres://u:p@db/d" };
+    let json =
+        format!(r#"{{"database_driver":"{driver}","database_connection_string":"{text}","modules_dir":"m"{keys}}}"#);
+    let config = read(&json).unwrap();
+    let Address::Server(server) = config.database else { panic!("{driver} is a server") };
+    let ConnectionLimits { max_connections, lease_connections, .. } = server.limits;
+    (max_connections, lease_connections, config.raised_connections.map(|raised| raised.used))
+}
+
+#[test]
+fn limit_of_connections_includes_the_lease_and_is_raised_to_the_fewest_possible() {
+    let limit = |count| format!(r#","max_open_database_connections":{count}"#);
+    for driver in ["postgres", "mysql"] {
+        assert_eq!(shares(driver, &limit(1)), (2, 1, Some(3)));
+        assert_eq!(shares(driver, &limit(3)), (2, 1, None));
+        assert_eq!(shares(driver, &limit(12)), (9, 3, None));
+        assert_eq!(shares(driver, ""), (97, 3, None));
+        assert_eq!(shares(driver, &format!("{},{LOCKET}", limit(1))), (2, 0, Some(2)));
+        assert_eq!(shares(driver, &format!("{},{LOCKET}", limit(20))), (20, 0, None));
+    }
+}
+
+const LOCKET: &str = r#""uuid":"me","lock_ttl":"30s","lock_retry_interval":"1s","locket_address":"locket:8891",
+    "locket_ca_cert_file":"ca.crt","locket_client_cert_file":"c.crt","locket_client_key_file":"c.key",
+    "locket_client_keepalive_time":10,"locket_client_keepalive_timeout":22"#;
+
 #[test]
 fn locket_address_selects_locket() {
-    let keys = r#""uuid":"me","lock_ttl":"30s","lock_retry_interval":"1s","locket_address":"locket:8891",
-        "locket_ca_cert_file":"ca.crt","locket_client_cert_file":"c.crt","locket_client_key_file":"c.key",
-        "locket_client_keepalive_time":10,"locket_client_keepalive_timeout":22"#;
+    let keys = LOCKET;
     let lock = read(&with(keys)).unwrap().lock;
     assert_eq!((lock.ttl.as_secs(), lock.retry_interval.as_secs(), lock.uuid.as_deref()), (30, 1, Some("me")));
     let locket = lock.locket.unwrap();

@@ -119,6 +119,8 @@ pub enum Tls {
 pub struct ConnectionLimits {
     /// Most connections in the pool.
     pub max_connections: u32,
+    /// Most connections for the lease, besides those in the pool.
+    pub lease_connections: u32,
     /// Connections that stay open while idle.
     pub min_connections: u32,
     /// The age at which a connection is replaced; unlimited if absent.
@@ -135,7 +137,8 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            max_connections: 100,
+            max_connections: 97,
+            lease_connections: 3,
             min_connections: 0,
             max_lifetime: None,
             connect_timeout: Duration::from_secs(30),

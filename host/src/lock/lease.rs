@@ -23,8 +23,6 @@ use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 /// The table that holds the lease, in one row.
 pub const LEASE_TABLE: &str = "bbs_lease";
 
-/// Separate from the host's own connections, so that a busy host still renews. More than one, in case one hangs.
-const CONNECTIONS: u32 = 3;
 /// Valid TTLs; another value was not written by a host.
 const VALID_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
@@ -109,13 +107,13 @@ fn milliseconds(duration: Duration) -> i64 {
 }
 
 impl Lease {
-    /// Opens connections of its own for the lease.
+    /// Opens connections of its own for the lease, so that a busy host still renews it.
     ///
     /// # Errors
     /// The database cannot be reached.
     pub async fn open(config: &config::Lock, server: &Server) -> Result<Self, LeaseError> {
         let limits = ConnectionLimits {
-            max_connections: CONNECTIONS,
+            max_connections: server.limits.lease_connections,
             min_connections: 0,
             connect_timeout: server.limits.connect_timeout.min(config.ttl),
             statement_timeout: server.limits.statement_timeout.min(config.ttl),

@@ -1,6 +1,8 @@
-//! Servers whose own settings differ from those that a host expects, and that accept no writes.
+//! Servers whose own settings differ from those that a host expects, and that accept no writes, or few connections.
 
-use crate::harness::database::{TestDatabase, dump, execute, texts};
+use bbs::testing::database::{Address, Database};
+
+use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
 use crate::harness::on_each::on_one_server;
 use crate::lock::upsert_domain;
 
@@ -68,4 +70,37 @@ async fn read_only_transactions_are_reported_as_such() {
     assert_read_only_is_reported(&database).await;
     execute(&opened, &setting("off")).await;
     opened.close().await;
+}
+
+on_each_server!(connections_keep_to_the_limit_with_those_of_the_lease);
+/// Method: far more calls at once than connections; connections stay open for minutes. A migration up and down, so that work
+/// that holds two connections at once would wait for ever.
+async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
+    let all = if kind == Kind::Postgres {
+        // Without the server's own processes, such as those that analyse a table.
+        "SELECT count(*) FROM pg_stat_activity \
+         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    } else {
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    };
+    for (limit, most) in [(1, 3), (6, 6)] {
+        let database = TestDatabase::new(kind);
+        fixture::write_to(&database).await;
+        let installation =
+            Installation::on(database.clone(), &modules::modules()).set("max_open_database_connections", limit);
+        let mut host = installation.serve();
+        let calls = (0..50).map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
+        futures_util::future::try_join_all(calls).await.unwrap();
+        let Address::Server(mut server) = database.address() else { panic!("{kind:?} has no server") };
+        server.limits.max_connections = 1;
+        let opened = Database::open(&Address::Server(server)).await.unwrap();
+        let open: u64 = texts(&opened, all).await[0].parse().unwrap();
+        opened.close().await;
+        assert!((2..=most).contains(&open), "{open} connections");
+        let raised = format!("and this host needs {most} connections to this database");
+        let output = host.output().join("\n");
+        assert_eq!(output.contains(&raised), limit < most, "{output}");
+        assert!(host.terminate().success());
+        installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
+    }
 }
