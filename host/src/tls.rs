@@ -11,8 +11,9 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-pub use server::Certificates;
+pub use server::{Certificates, handshake_failure};
 
 use crate::files;
 
@@ -29,6 +30,12 @@ pub enum TlsError {
     NotACertificate { path: PathBuf },
     #[error("the certificate in {} is valid from {from} to {to}, and that is not now; have it made again", .path.display())]
     NotNow { path: PathBuf, from: String, to: String },
+    #[error(
+        "a certificate in {} is of X.509 version {version}, and only version 3 is supported; have it made again, with an \
+         extension such as `subjectAltName`",
+        .path.display()
+    )]
+    OldVersion { path: PathBuf, version: u32 },
     #[error("an authority in {} cannot be used; have it made again", .path.display())]
     Authority { path: PathBuf, source: rustls::Error },
     #[error("the authorities in {} cannot verify client certificates; it has to hold a certificate authority", .path.display())]
@@ -51,6 +58,17 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
     if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+}
+
+/// The certificate of this host, and those of its issuers.
+fn chain(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = certificates(path, text)?;
+    let version = |certificate: &CertificateDer<'_>| Some(X509Certificate::from_der(certificate).ok()?.1.version());
+    let mut versions = chain.iter().filter_map(version);
+    match versions.find(|version| *version != X509Version::V3) {
+        Some(X509Version(number)) => Err(TlsError::OldVersion { path: path.to_owned(), version: number + 1 }),
+        None => Ok(chain),
+    }
 }
 
 fn authorities(path: &Path, text: &[u8]) -> Result<RootCertStore, TlsError> {

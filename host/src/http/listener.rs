@@ -29,7 +29,7 @@ use super::in_flight::{GuardedBody, InFlight};
 use super::peer::Peer;
 use super::timed::TimedStream;
 use crate::log_sampling::is_sampled;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, handshake_failure};
 
 /// TCP keep-alive time: a peer that vanished is detected after about this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
@@ -221,7 +221,8 @@ impl Acceptor {
     fn log_rejection(&self, address: SocketAddr, error: &io::Error) {
         let refused = self.failures.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
         if is_sampled(refused) {
-            tracing::warn!(name: "tls.handshake-failed", %address, %error, refused,
+            let error = handshake_failure(error);
+            tracing::warn!(name: "tls.handshake-failed", %address, error, refused,
                 "a TLS handshake failed, so the client was rejected; the log is sampled");
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
-use super::{TlsError, authorities, certificates, key, read};
+use super::{TlsError, authorities, chain, key, read};
 use crate::config::ClientTls;
 
 /// All three paths.
@@ -21,7 +21,7 @@ pub fn paths(files: &ClientTls) -> Vec<PathBuf> {
 /// A file cannot be read or parsed, or certificate and key do not match.
 pub fn config(files: &ClientTls, sessions: Option<usize>) -> Result<ClientConfig, TlsError> {
     let roots = authorities(&files.ca_file, &read(&files.ca_file)?)?;
-    let chain = certificates(&files.cert_file, &read(&files.cert_file)?)?;
+    let chain = chain(&files.cert_file, &read(&files.cert_file)?)?;
     let key = key(&files.key_file, &read(&files.key_file)?)?;
     let pair = |source| TlsError::Pair { cert: files.cert_file.clone(), key: files.key_file.clone(), source };
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -1,17 +1,18 @@
 //! Server-side TLS: loads the host's certificate and the authority of its clients, reloads them when the files change, and
 //! rejects files that cannot work. Authorization of what a connected client does is not its concern.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{CipherSuite, ServerConfig};
+use rustls::{CertificateError, CipherSuite, ServerConfig};
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{TlsError, authorities, certificates, key, read};
+use super::{TlsError, authorities, chain, key, read};
 use crate::clock::{Clock, SystemClock};
 use crate::config::ServerTls;
 
@@ -87,7 +88,7 @@ fn contents(files: &ServerTls) -> Result<Vec<Vec<u8>>, TlsError> {
 }
 
 fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
-    let chain = certificates(&files.cert_file, &read[0])?;
+    let chain = chain(&files.cert_file, &read[0])?;
     check_time(&files.cert_file, &chain[0])?;
     let key = key(&files.key_file, &read[1])?;
     let roots = authorities(&files.ca_file, &read[2])?;
@@ -106,6 +107,23 @@ fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, Tl
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(pair)
+}
+
+/// The name that webpki, whose errors are not public here, gives to a certificate of version 1 or 2.
+const UNSUPPORTED_VERSION: &str = "UnsupportedCertVersion";
+
+/// The reason of a failed handshake. Diego accepts client certificates of X.509 version 1, which `openssl` makes of requests
+/// without extensions; this host does not, and says so.
+pub fn handshake_failure(error: &io::Error) -> String {
+    let failure = error.get_ref().and_then(|failure| failure.downcast_ref::<rustls::Error>());
+    if let Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason))) = failure
+        && reason.to_string() == UNSUPPORTED_VERSION
+    {
+        return "the certificate of the client is of X.509 version 1 or 2, and only version 3 is supported; have it made \
+                again, with an extension such as `subjectAltName`"
+            .to_owned();
+    }
+    error.to_string()
 }
 
 /// Rejects an expired or not yet valid certificate at load time, while an operator is watching: clients would reject it.

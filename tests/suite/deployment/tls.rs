@@ -2,13 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::ping;
 use crate::harness::certificates::{Authority, EXPIRED, VALID, replace};
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
+use crate::harness::locket::certificate;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_without_a_valid_certificate_are_rejected() {
@@ -30,6 +36,30 @@ async fn clients_without_a_valid_certificate_are_rejected() {
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
     assert!(ping(&deployment.client(), host.address).await.unwrap(), "valid clients are served");
+}
+
+/// Method: a client that does not parse its own certificate, as those of OpenSSL.
+#[tokio::test(flavor = "multi_thread")]
+async fn client_certificate_of_version_1_is_rejected_by_its_version() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let file = |name: &str| std::fs::read_to_string(certificate(name)).unwrap();
+    let authorities = format!("{}{}", deployment.authority.certificate(), file("version-1-authority.crt"));
+    replace(&deployment.certs().join("ca.crt"), &authorities);
+    let mut host = deployment.serve().await;
+    let provider = rustls::crypto::ring::default_provider();
+    let key = PrivateKeyDer::from_pem_slice(file("version-1.key").as_bytes()).unwrap();
+    let key = provider.key_provider.load_private_key(key).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(file("version-1.crt").as_bytes()).unwrap()];
+    let presented = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(deployment.authority.certificate().as_bytes()).unwrap()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_root_certificates(roots).with_client_cert_resolver(Arc::new(presented));
+    let client = reqwest::Client::builder().tls_backend_preconfigured(config).build().unwrap();
+    let refused = ping(&client, host.address).await;
+    assert!(refused.is_err(), "{refused:?}");
+    host = wait_for_log(host, "the certificate of the client is of X.509 version 1").await;
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,3 +82,13 @@ fn unusable_files_are_rejected_by_name() {
     assert!(matches!(folder.read().unwrap_err(), TlsError::Pair { .. }));
     assert!(folder.path("server.key").exists());
 }
+
+/// Its public key could not be compared with the private key, which would be reported as a mismatch.
+#[test]
+fn certificate_of_version_1_is_rejected_by_its_version() {
+    let folder = CertificateFolder::new();
+    folder.put("server.crt", include_str!("../../../../tests/fixtures/certificates/version-1.crt"));
+    folder.put("server.key", include_str!("../../../../tests/fixtures/certificates/version-1.key"));
+    let message = folder.read().unwrap_err().to_string();
+    assert!(message.contains("server.crt is of X.509 version 1"), "{message}");
+}
