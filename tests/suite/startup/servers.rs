@@ -1,8 +1,13 @@
-//! Servers whose own settings differ from those that a host expects, and that accept no writes, or few connections.
+//! Servers whose own settings differ from those that a host expects, and that accept no writes, few connections, or clients with
+//! certificates alone.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use bbs::testing::database::{Address, Database};
 
+use crate::harness::certificates::{Authority, Pair, VALID};
 use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
+use crate::harness::engine::{Engine, PASSWORD, USER};
 use crate::harness::on_each::on_one_server;
 use crate::lock::upsert_domain;
 
@@ -103,4 +108,50 @@ async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
         assert!(host.terminate().success());
         installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
     }
+}
+
+/// Lets only clients in that use TLS and present a certificate made out to their user.
+fn require_certificates(engine: &Engine, authority: &Authority, server: &Pair) {
+    let data = engine.folder().join("data");
+    let owner = std::fs::metadata(&data).unwrap();
+    let put = |name: &str, text: &str| {
+        let path = data.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    };
+    put("ca.crt", &authority.certificate());
+    put("server.crt", &server.certificate);
+    put("server.key", &server.key);
+    // By the second line the server answers the harness, which waits for it without TLS.
+    put("pg_hba.conf", "hostssl all all 127.0.0.1/32 cert\nhostnossl all all 127.0.0.1/32 scram-sha-256\n");
+    let files = ["-c", "ssl=on", "-c", "ssl_cert_file=server.crt", "-c", "ssl_key_file=server.key"];
+    engine.restart_with(&[&files[..], &["-c", "ssl_ca_file=ca.crt"]].concat());
+}
+
+on_one_server!(client_certificate_in_a_connection_string_is_presented, postgres);
+async fn client_certificate_in_a_connection_string_is_presented() {
+    let engine = Kind::Postgres.own_engine();
+    let database = TestDatabase::on(Kind::Postgres, engine.address());
+    let authority = Authority::new("the database's");
+    require_certificates(&engine, &authority, &authority.issue("server", VALID));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.crt"), authority.certificate()).unwrap();
+    authority.issue(USER, VALID).write(folder.path(), "own");
+    authority.issue("another", VALID).write(folder.path(), "others");
+    let files = folder.path().display();
+    let on = |presented: &str| {
+        let (address, name) = (engine.address(), database.name());
+        let verified = format!("sslmode=verify-full&sslrootcert={files}/ca.crt");
+        let text = format!("postgres://{USER}:{PASSWORD}@{address}/{name}?{verified}{presented}");
+        Installation::on(database.clone(), &modules::modules()).set("database_connection_string", text)
+    };
+    let presenting = |name: &str| on(&format!("&sslcert={files}/{name}.crt&sslkey={files}/{name}.key"));
+    let message = fail(&on(""), &["migrate", "status"]);
+    assert!(message.contains("requires a valid client certificate"), "{message}");
+    let message = fail(&presenting("others"), &["migrate", "status"]);
+    assert!(message.contains("certificate authentication failed"), "{message}");
+    let host = presenting("own").serve();
+    upsert_domain(host.address, "certified").await.unwrap();
+    assert!(host.terminate().success());
 }
