@@ -17,7 +17,7 @@ use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::Container;
+use crate::model::slot::{Container, SlotError};
 use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
@@ -56,6 +56,12 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
     let changed = retry(|| async {
         let store = service.store();
         let ReadableSlot { slot, damage } = store.look().await?.slot(&key.process_guid, key.index).await?;
+        // A replaced container without a row, whose report was sent before its cell was asked to stop it: it will be gone, and
+        // must not take over from the container that receives the traffic.
+        let is_ending = || service.update_hints().is_asked(&container.instance, store.now_ns());
+        if slot.presence_of(&container.instance).is_none() && is_ending() {
+            return Err(SlotError::CannotBeStarted.into());
+        }
         let mut started = slot.clone();
         match (started.start(container, store.now_ns()), damage) {
             (Ok(()), _) if started == slot => return Ok(None),

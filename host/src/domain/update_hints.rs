@@ -20,6 +20,9 @@ const ASK_AGAIN_NS: u64 = 20_000_000_000;
 #[derive(Debug)]
 pub(super) struct UpdateHints {
     by_guid: Mutex<HashMap<Text, UpdateWork>>,
+    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970. Longer than the update that asked:
+    /// the container runs until then.
+    asked: Mutex<HashMap<InstanceKey, i64>>,
     permits: Semaphore,
     /// Starts a task that works on a process guid.
     spawn: fn(Service, Text),
@@ -30,8 +33,6 @@ pub(super) struct UpdateHints {
 #[derive(Debug, Default)]
 struct UpdateWork {
     state: WorkState,
-    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970.
-    asked: HashMap<InstanceKey, i64>,
     /// The index of the instance that halts the update.
     halted: Option<i32>,
 }
@@ -47,10 +48,14 @@ enum WorkState {
     Stale,
 }
 
+fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
+    now_ns.abs_diff(asked_ns) < ASK_AGAIN_NS
+}
+
 impl UpdateHints {
     pub(super) fn new(spawn: fn(Service, Text)) -> Self {
-        let (by_guid, permits) = (Mutex::default(), Semaphore::new(CONCURRENT));
-        Self { by_guid, permits, spawn, last_pruned: Mutex::default() }
+        let (by_guid, asked, permits) = (Mutex::default(), Mutex::default(), Semaphore::new(CONCURRENT));
+        Self { by_guid, asked, permits, spawn, last_pruned: Mutex::default() }
     }
 
     fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
@@ -101,18 +106,16 @@ impl UpdateHints {
     }
 
     /// Whether the cell of a container was asked to stop it a short time ago.
-    pub(super) fn is_asked(&self, process_guid: &[u8], container: &InstanceKey, now_ns: i64) -> bool {
-        let mut works = self.works();
-        let Some(work) = works.get_mut(process_guid) else { return false };
-        work.asked.retain(|_, asked_ns| now_ns.abs_diff(*asked_ns) < ASK_AGAIN_NS);
-        work.asked.contains_key(container)
+    pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.get(container).is_some_and(|asked_ns| is_recent(*asked_ns, now_ns))
     }
 
     /// Notes that the cell of a container is asked to stop it.
-    pub(super) fn note_asked(&self, process_guid: &[u8], container: InstanceKey, now_ns: i64) {
-        if let Some(work) = self.works().get_mut(process_guid) {
-            work.asked.insert(container, now_ns);
-        }
+    pub(super) fn note_asked(&self, container: InstanceKey, now_ns: i64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|_, asked_ns| is_recent(*asked_ns, now_ns));
+        asked.insert(container, now_ns);
     }
 
     /// Notes the instance that halts an update; whether that is a change between a halted and an advancing update.
@@ -172,15 +175,14 @@ mod tests {
     #[test]
     fn cell_is_asked_once_within_a_time() {
         let hints = UpdateHints::new(|_, _| {});
-        hints.wake(b"app", true);
         let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
-        assert!(!hints.is_asked(b"app", &container("one"), 0));
-        hints.note_asked(b"app", container("one"), 0);
-        assert!(hints.is_asked(b"app", &container("one"), 19_999_999_999));
-        assert!(!hints.is_asked(b"app", &container("two"), 0));
-        assert!(!hints.is_asked(b"app", &container("one"), 20_000_000_000));
-        hints.note_asked(b"app", container("one"), 20_000_000_000);
-        assert!(!hints.is_asked(b"app", &container("one"), -1), "the clock went back");
+        assert!(!hints.is_asked(&container("one"), 0));
+        hints.note_asked(container("one"), 0);
+        assert!(hints.is_asked(&container("one"), 19_999_999_999));
+        assert!(!hints.is_asked(&container("two"), 0));
+        assert!(!hints.is_asked(&container("one"), 20_000_000_000));
+        hints.note_asked(container("one"), 20_000_000_000);
+        assert!(!hints.is_asked(&container("one"), -1), "the clock went back");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use bbs::testing::domain::Policy;
 use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs_proto::models::actual_lrp::Presence;
 
 use super::*;
 use crate::api::actual_lrps::{REMOVE, remove};
@@ -45,4 +46,39 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
     assert_eq!(stopped(&neighbours).await, ["old-2"]);
     start_new(&server, 1, "newer-1").await;
     assert_eq!(stopped(&neighbours).await, ["old-1"], "it is stopped once it has a successor again");
+}
+
+on_each_database!(container_that_was_asked_to_stop_does_not_take_over_again);
+/// The replacement is evacuated while the replaced container ends, so that the instance waits for a cell. The last report of the
+/// replaced container is late.
+async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
+    let neighbours = Neighbours::start();
+    neighbours.add_cell("cell-old-0");
+    let options = Options { kind, clients: neighbours.clients(), ..Options::default() };
+    let server = running_with(options, 1).await;
+    update_to(&server, "version-2").await;
+    start_new(&server, 0, "new-0").await;
+    assert_eq!(stopped(&neighbours).await, ["old-0"]);
+    let proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info, routable, .. } =
+        start(0, "new-0");
+    let request = proto::EvacuateRunningActualLrpRequest {
+        actual_lrp_key,
+        actual_lrp_instance_key,
+        actual_lrp_net_info,
+        routable,
+        ..Default::default()
+    };
+    let answer = server.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
+    assert!(answer.message::<proto::EvacuationResponse>().keep_container);
+
+    let refused = call_error(&server, START, &start(0, "old-0")).await.map(|(kind, _)| kind);
+    assert_eq!(refused, Some(Type::ActualLrpCannotBeStarted));
+    let rows = images(&server).await;
+    let rows: Vec<_> = rows.iter().map(|row| (row.presence(), text(&row.state), container(row))).collect();
+    let ordinary = (Presence::Ordinary, "UNCLAIMED".to_owned(), String::new());
+    assert_eq!(rows, [ordinary, (Presence::Evacuating, "RUNNING".to_owned(), "new-0".to_owned())]);
+}
+
+fn container(row: &proto::ActualLrp) -> String {
+    text(&row.actual_lrp_instance_key.clone().unwrap_or_default().instance_guid)
 }

@@ -66,7 +66,7 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
 /// repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
     let now_ns = service.store().now_ns();
-    if service.update_hints().is_asked(&row.process_guid, &row.instance_key(), now_ns) {
+    if service.update_hints().is_asked(&row.instance_key(), now_ns) {
         return;
     }
     match stop_if(service, &row, begin_stop(service, &row), &TraceId::NONE).await {
@@ -95,7 +95,7 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
     let due = lrp.due(&update.slots, service.policy().update_max_in_flight);
     let is_due = !has_row || due.iter().any(is_stopped);
     if is_due {
-        service.update_hints().note_asked(process_guid, instance, reader.now_ns());
+        service.update_hints().note_asked(instance, reader.now_ns());
     }
     Ok(is_due)
 }
