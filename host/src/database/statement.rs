@@ -63,8 +63,8 @@ pub fn upsert<const K: usize, const V: usize>(
 impl IntoStatement for Sql {
     fn into_statement(self, dialect: Dialect) -> Statement {
         let text = match dialect {
-            Dialect::Sqlite | Dialect::Mysql => self.text.into_owned(),
-            Dialect::Postgres => numbered(&self.text),
+            Dialect::Postgres if !self.values.is_empty() => numbered(&self.text),
+            Dialect::Sqlite | Dialect::Mysql | Dialect::Postgres => self.text.into_owned(),
         };
         Statement { text, values: Values(self.values) }
     }
@@ -130,5 +130,7 @@ mod tests {
         assert_eq!(text(Dialect::Postgres), "SELECT a FROM t WHERE b = $1 AND c > $2");
         assert_eq!(text(Dialect::Mysql), "SELECT a FROM t WHERE b = ? AND c > ?");
         assert_eq!(text(Dialect::Sqlite), text(Dialect::Mysql));
+        let comment = "COMMENT ON TABLE t IS 'why?'";
+        assert_eq!(sql(comment).into_statement(Dialect::Postgres).text, comment, "a statement without values");
     }
 }

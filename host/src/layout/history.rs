@@ -2,12 +2,15 @@
 //! rules that a manifest must satisfy before a row is read; executes nothing.
 
 pub(crate) mod access;
+mod additions;
 mod change;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
+
+pub use additions::Additions;
 
 /// A manifest that is not valid for the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -207,6 +210,12 @@ impl LayoutHistory {
     /// If `version` is 0.
     pub fn before(&self, version: DataVersion) -> &Layout {
         self.layouts.range(..version).next_back().expect("the empty layout is there").1
+    }
+
+    /// The layouts that a migration between two versions passes, without that which it begins with.
+    pub fn passed(&self, from: DataVersion, to: DataVersion) -> impl Iterator<Item = &Layout> {
+        let between = from.min(to)..=from.max(to);
+        self.layouts.range(between).filter(move |(version, _)| **version != from).map(|(_, layout)| layout)
     }
 
     /// The names of all tables of all versions.

@@ -1,0 +1,171 @@
+//! What the owner of a database has added to its tables: columns and indexes that no migration declares. They become part of the
+//! layouts that the database passes through, so that a migration carries them over like the columns that it does not read.
+
+use std::collections::BTreeMap;
+
+use super::{LayoutError, LayoutHistory, directed_changes};
+use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
+use crate::layout::schema::{Column, Index, Layout};
+
+/// The additional columns and indexes of one table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Additions {
+    pub columns: Vec<Column>,
+    /// Of columns that the table has.
+    pub indexes: Vec<Index>,
+}
+
+impl LayoutHistory {
+    /// The same history with what was added to tables of the layout at a version, by table. The additions follow their table,
+    /// upwards and downwards; an index ends where a migration drops one of its columns.
+    ///
+    /// # Errors
+    /// A migration cannot change a table that has the addition.
+    pub fn with_additions<'a>(
+        &self,
+        at: DataVersion,
+        additions: &BTreeMap<String, Additions>,
+        manifests: impl IntoIterator<Item = &'a Manifest>,
+    ) -> Result<Self, LayoutError> {
+        let Some(found) = self.layouts.get(&at).filter(|_| !additions.is_empty()) else { return Ok(self.clone()) };
+        let (below, above): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|manifest| manifest.version <= at);
+        let extended = extended(found, additions);
+        let mut layouts = BTreeMap::from([(at, extended.clone())]);
+        let mut layout = extended.clone();
+        for manifest in above {
+            layout.pass(manifest, &manifest.changes)?;
+            layouts.insert(manifest.version, layout.clone());
+        }
+        let mut layout = extended;
+        for manifest in below.into_iter().rev() {
+            let (&version, before) =
+                self.layouts.range(..manifest.version).next_back().expect("the empty layout is there");
+            layout.pass(manifest, &directed_changes(before, manifest, Direction::Down))?;
+            layouts.insert(version, layout.clone());
+        }
+        Ok(Self { layouts })
+    }
+
+    /// Whether a layout of the history has a table with this name and column.
+    pub fn declares_column(&self, table: &str, column: &str) -> bool {
+        self.layouts.values().filter_map(|layout| layout.tables.get(table)).any(|table| table.column(column).is_some())
+    }
+
+    /// Whether a layout of the history has the index, on whatever table.
+    pub fn declares_index(&self, index: &str) -> bool {
+        let tables = self.layouts.values().flat_map(|layout| layout.tables.values());
+        tables.flat_map(|table| &table.indexes).any(|known| known.name == index)
+    }
+}
+
+impl Layout {
+    /// Applies the changes of a step, without the rules that a manifest has to satisfy.
+    fn pass(&mut self, manifest: &Manifest, changes: &[Change]) -> Result<(), LayoutError> {
+        for change in changes {
+            self.leave_out_indexes(change);
+            let fail = |problem| LayoutError { version: manifest.version, name: manifest.name.clone(), problem };
+            self.change(change).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out the indexes of a column that a change takes from its table. A valid manifest drops its own before.
+    fn leave_out_indexes(&mut self, change: &Change) {
+        let (Change::DropColumn { table, column } | Change::MoveColumn { from: table, column, .. }) = change else {
+            return;
+        };
+        if let Some(table) = self.tables.get_mut(table) {
+            table.indexes.retain(|index| !index.columns.contains(column));
+        }
+    }
+}
+
+fn extended(layout: &Layout, additions: &BTreeMap<String, Additions>) -> Layout {
+    let mut layout = layout.clone();
+    for (name, Additions { columns, indexes }) in additions {
+        if let Some(table) = layout.tables.get_mut(name) {
+            table.columns.extend(columns.iter().cloned());
+            table.indexes.extend(indexes.iter().cloned());
+        }
+    }
+    layout
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::schema::{ColumnType, Sealing, Table};
+
+    fn column(name: &str) -> Column {
+        let kind = ColumnType::Integer;
+        Column { name: name.to_owned(), kind, nullable: true, default: None, sealing: Sealing::Plain }
+    }
+
+    fn index(name: &str, columns: &[&str]) -> Index {
+        Index { name: name.to_owned(), columns: columns.iter().map(ToString::to_string).collect() }
+    }
+
+    /// The table `apps` with the column `place`; it gets the name `things`, and loses the column.
+    fn manifests() -> [Manifest; 3] {
+        let table = Table {
+            name: "apps".to_owned(),
+            columns: vec![Column { nullable: false, ..column("guid") }, column("place")],
+            primary_key: vec!["guid".to_owned()],
+            indexes: Vec::new(),
+            partition_key: None,
+        };
+        let renamed = Change::RenameTable { from: "apps".to_owned(), to: "things".to_owned() };
+        let dropped = Change::DropColumn { table: "things".to_owned(), column: "place".to_owned() };
+        [(1, Change::CreateTable(table)), (2, renamed), (3, dropped)].map(|(version, change)| Manifest {
+            version,
+            name: "step".to_owned(),
+            summary: "a step".to_owned(),
+            changes: vec![change],
+            up: Vec::new(),
+            down: Vec::new(),
+            reversible: true,
+            leaves_residue: false,
+            removes_rows: false,
+        })
+    }
+
+    fn extended_at(version: DataVersion, table: &str, columns: &[&str]) -> LayoutHistory {
+        let added = Additions { columns: vec![column("note")], indexes: vec![index("op_idx", columns)] };
+        let manifests = manifests();
+        let layouts = LayoutHistory::new(&manifests).unwrap();
+        layouts.with_additions(version, &[(table.to_owned(), added)].into(), &manifests).unwrap()
+    }
+
+    #[test]
+    fn additions_follow_their_table_upwards_and_an_index_ends_with_its_column() {
+        let layouts = extended_at(1, "apps", &["place", "note"]);
+        let of = |version, table: &str| layouts.at(version).unwrap().tables[table].clone();
+        assert_eq!(layouts.at(0), Some(&Layout::default()));
+        for (version, table, has_index) in [(1, "apps", true), (2, "things", true), (3, "things", false)] {
+            assert_eq!(of(version, table).column("note"), Some(&column("note")), "{version}");
+            let indexes = if has_index { vec![index("op_idx", &["place", "note"])] } else { Vec::new() };
+            assert_eq!(of(version, table).indexes, indexes, "{version}");
+        }
+    }
+
+    #[test]
+    fn additions_follow_their_table_downwards() {
+        let layouts = extended_at(3, "things", &["note"]);
+        for (version, table) in [(3, "things"), (2, "things"), (1, "apps")] {
+            let table = &layouts.at(version).unwrap().tables[table];
+            assert_eq!(
+                (table.column("note"), &table.indexes[..]),
+                (Some(&column("note")), &[index("op_idx", &["note"])][..])
+            );
+        }
+        assert_eq!(layouts.at(0), Some(&Layout::default()));
+    }
+
+    #[test]
+    fn what_any_layout_declares_is_known() {
+        let layouts = LayoutHistory::new(&manifests()).unwrap();
+        assert!(layouts.declares_column("things", "place"));
+        assert!(!layouts.declares_column("things", "note"));
+        assert!(!layouts.declares_index("op_idx"));
+    }
+}
