@@ -8,6 +8,7 @@ mod copy;
 mod cut_over;
 mod decide;
 mod error;
+mod examine;
 pub mod fault;
 pub mod filling;
 mod fresh;
@@ -19,14 +20,17 @@ mod partial_run;
 mod plan;
 mod prepare;
 mod quarantine;
+mod readable;
 mod replay;
 mod residue;
 mod state;
 mod status;
 mod transform;
+mod trial;
 mod unit_locks;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,15 +54,14 @@ use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
 use job::{Job, Work};
-use look::look_along;
-pub use look::{check_way_back, look};
+pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{Fate, ForeignRecord, QuarantineEntry, keep_foreign, list as quarantined, retry};
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
-use state::Phase;
+use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
 
 /// What a migration works with.
@@ -193,15 +196,14 @@ pub async fn run_partially(
     intent: Intent,
     most: Option<u64>,
 ) -> Result<RunOutcome, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
-    let decision = decided(context, fence, &layouts, intent).await?;
+    let decision = decided(context, fence, intent).await?;
     match decision {
         Decision::ShutDown(_) => {}
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
             let budget = Arc::new(UnitBudget::of(most));
-            let (job, complete) = bring_across(context, fence, &layouts, (from, to), going_down, &budget).await?;
+            let (job, complete) = bring_across(context, fence, (from, to), going_down, &budget).await?;
             if !complete {
                 return Ok(RunOutcome::Partial(partial_run::counted(context, &job).await?));
             }
@@ -212,43 +214,72 @@ pub async fn run_partially(
 }
 
 /// Decides once no renaming is unfinished.
-async fn decided(
-    context: &Context,
-    fence: &Fence,
-    layouts: &LayoutHistory,
-    intent: Intent,
-) -> Result<Decision, MigrateError> {
+async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     // Looks again, now that no other host writes: what was seen before the fence was raised may have changed since.
-    let decision = look_along(context, layouts, intent).await?;
-    if !matches!(decision, Decision::ShutDown(_)) {
-        state::create_tables(context, fence).await?;
-        cut_over::end_arrived(context, fence, layouts).await?;
+    let decision = look(context, intent).await?;
+    if matches!(decision, Decision::ShutDown(_)) {
+        return Ok(decision);
+    }
+    state::create_tables(context, fence).await?;
+    let arrived = cut_over::end_arrived(context, fence, &layout_history(&context.migrations)?).await?;
+    // Only after the renaming the tables have the names under which they are examined.
+    let decision = if arrived == Some(Phase::Renaming) { look(context, intent).await? } else { decision };
+    if matches!(decision, Decision::Begin { .. } | Decision::Continue { .. }) {
+        trial::try_schema_changes(context, fence).await?;
     }
     Ok(decision)
 }
 
-/// Before serving: cleans up after a finished migration, and discards an unfinished one, which is useless once clients
+/// The migrations of the catalog that have run on a database at a version.
+fn applied_at(context: &Context, version: DataVersion) -> BTreeSet<DataVersion> {
+    let versions = context.migrations.iter().map(|migration| migration.manifest().version);
+    versions.filter(|known| *known <= version).collect()
+}
+
+/// Before serving: records which migrations have run, cleans up after a finished one, and discards an unfinished one, which is useless once clients
 /// write to the originals.
 async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
+    let applied = applied_at(context, state::current_of(&state::found(&mut reader).await?));
+    let known = state::applied_versions(&mut reader).await?;
     drop(reader);
-    if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }
+    if known != applied {
+        let mut tx = fence.begin().await?;
+        state::write_applied_versions(&mut tx, &applied).await?;
+        tx.commit().await.map_err(sql(own_tables::APPLIED))?;
+    }
+    let Some(underway) = underway else { return Ok(()) };
+    undo_abandoned(context, fence, &underway).await?;
+    cut_over::clean_up_or_postpone(context, fence).await
+}
+
+/// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog has it.
+async fn undo_abandoned(context: &Context, fence: &Fence, underway: &Underway) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let layouts = examine::layouts_here(context, &mut reader, underway.from).await?;
+    drop(reader);
+    let is_known = [underway.from, underway.to].iter().all(|version| layouts.at(*version).is_some());
+    if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
+        return Ok(());
+    }
+    let work = Work::new(context, &layouts, underway.from, underway.to, BTreeSet::new())?;
+    cut_over::undo_ahead(context, fence, &work).await
 }
 
 /// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of units.
 async fn bring_across(
     context: &Context,
     fence: &Fence,
-    layouts: &LayoutHistory,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
     budget: &Arc<UnitBudget>,
 ) -> Result<(Arc<Job>, bool), MigrateError> {
     let mut reader = context.database.read().await?;
+    let layouts = examine::layouts_here(context, &mut reader, from).await?;
     let restorable = residue::restorable(&mut reader, from, to).await?;
     drop(reader);
-    let work = Work::new(context, layouts, from, to, restorable)?;
+    let work = Work::new(context, &layouts, from, to, restorable)?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
         prepare(context, fence, &job, going_down).await?;
@@ -272,9 +303,21 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bo
         verified => verified?,
     }
     fault::point(fault::AFTER_VERIFY);
+    examine::examine_again(context, job).await?;
     cut_over::cut_over(context, fence, job).await?;
     cut_over::check_names(context, job).await?;
-    cut_over::clean_up(context, fence).await
+    cut_over::clean_up_or_postpone(context, fence).await
+}
+
+/// Removes what a complete migration has replaced and not removed yet, if there is such a one.
+///
+/// # Errors
+/// A table cannot be dropped, another host has raised the fence, or the database fails.
+pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
+    drop(reader);
+    if phase == Some(Phase::CleaningUp) { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 
 fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {

@@ -143,7 +143,7 @@ async fn report_end(progress: &Progress, clients: Option<RemainingClients>, serv
     }
 }
 
-fn with_sources(error: &StartupError) -> String {
+fn with_sources(error: &dyn std::error::Error) -> String {
     let first: &dyn std::error::Error = error;
     let all = std::iter::successors(Some(first), |error| error.source());
     all.map(ToString::to_string).collect::<Vec<_>>().join("; because ")

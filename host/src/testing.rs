@@ -87,7 +87,7 @@ pub mod metrics {
 /// Migrations of a database.
 pub mod migrate {
     pub use crate::migrate::{
-        Context, Decision, Intent, MigrateError, Strategy, Tuning, arguments, fault, layout_history, online,
+        Context, Decision, Intent, MigrateError, Strategy, Tuning, arguments, clean_up, fault, layout_history, online,
         own_tables, plan, run, status,
     };
 }

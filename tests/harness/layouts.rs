@@ -225,7 +225,7 @@ impl RunningMigration {
         self.online.cut_over(&self.context, &self.fence).await.expect("the cut-over succeeds");
         *access = next;
         drop(access);
-        self.online.clean_up(&self.context, &self.fence).await.expect("the clean-up succeeds");
+        migrate::clean_up(&self.context, &self.fence).await.expect("the clean-up succeeds");
         assert_eq!(records(&self.api).await, before, "the cut-over changed records");
     }
 }

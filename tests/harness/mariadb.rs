@@ -14,6 +14,9 @@ const ROOT: &str = "BBS_TEST_MARIADB";
 
 /// A user that sees which transactions wait, which the tests' own user may not.
 pub const OBSERVER: &str = "observer";
+/// A user that may do everything but drop tables.
+#[allow(dead_code, reason = "benchmarks use the harness without it")]
+pub const NO_DROP: &str = "no_drop";
 
 pub static MARIADB: Recipe = Recipe {
     name: "mariadb",
@@ -67,7 +70,9 @@ pub(super) fn write_users(folder: &Path) {
         "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
          GRANT ALL ON `test\\_%`.* TO '{USER}'@'%';\n\
          CREATE USER IF NOT EXISTS '{OBSERVER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
-         GRANT PROCESS ON *.* TO '{OBSERVER}'@'%';\n"
+         GRANT PROCESS ON *.* TO '{OBSERVER}'@'%';\n\
+         CREATE USER IF NOT EXISTS '{NO_DROP}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON `test\\_%`.* TO '{NO_DROP}'@'%';\n"
     );
     std::fs::write(folder.join("data/users.sql"), users).expect("the new folder can be written");
 }

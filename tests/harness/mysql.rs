@@ -15,7 +15,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{ConnectOptions, Connection};
 
 use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
-use super::mariadb::{self, OBSERVER};
+use super::mariadb::{self, NO_DROP, OBSERVER};
 
 /// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints it.
 const ROOT: &str = "BBS_TEST_MYSQL";
@@ -85,7 +85,7 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
 
 fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let address = stream.peer_addr()?;
-    Ok(mariadb::ready(stream)? && [USER, OBSERVER].into_iter().all(|user| logs_in_with_tls(address, user)))
+    Ok(mariadb::ready(stream)? && [USER, OBSERVER, NO_DROP].into_iter().all(|user| logs_in_with_tls(address, user)))
 }
 
 /// Whether a user can log in. From then on the server knows the password, and the user needs no TLS.

@@ -23,6 +23,16 @@ macro_rules! on_servers {
             crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Postgres)));
         }
 
+        crate::harness::on_each::on_mysql_servers!($name);
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_servers;
+
+/// Generates the tests `mariadb` and `mysql` in a module below that of the function.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_mysql_servers {
+    ($name:ident) => {
         #[test]
         fn mariadb() {
             crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Mariadb)));
@@ -36,7 +46,7 @@ macro_rules! on_servers {
     };
 }
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
-pub(crate) use on_servers;
+pub(crate) use on_mysql_servers;
 
 /// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`, `name::mariadb` and
 /// `name::mysql`.
@@ -71,6 +81,18 @@ macro_rules! on_each_server {
 }
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_server;
+
+/// Generates the tests `name::mariadb` and `name::mysql` from an `async fn name(kind: Kind)`.
+#[allow(unused_macros, reason = "benchmarks use the harness without it")]
+macro_rules! on_each_mysql {
+    ($name:ident) => {
+        mod $name {
+            crate::harness::on_each::on_mysql_servers!($name);
+        }
+    };
+}
+#[allow(unused_imports, reason = "benchmarks use the harness without it")]
+pub(crate) use on_each_mysql;
 
 /// Generates the test `name::postgres` or `name::mariadb` from an `async fn name()`, for what only that server has.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]

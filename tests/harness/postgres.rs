@@ -59,7 +59,7 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     single.arg("--single").arg("-D").arg(&data).arg("postgres");
     as_user(&mut single);
     let mut child = single.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/").spawn().expect("it starts");
-    let role = format!("CREATE ROLE {USER} LOGIN CREATEDB PASSWORD '{PASSWORD}'\n");
+    let role = format!("CREATE ROLE {USER} LOGIN CREATEDB CREATEROLE PASSWORD '{PASSWORD}'\n");
     child.stdin.take().expect("standard input is piped").write_all(role.as_bytes()).expect("it reads its input");
     let status = child.wait().expect("it can be waited for");
     assert!(status.success(), "{single:?}: {status}");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bbs::testing::database::{Database, Dialect, Transaction, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
-use bbs::testing::migrate::{Context, Intent};
+use bbs::testing::migrate::{self, Context, Intent};
 use bbs::testing::store::{DualWrite, DualWriteError};
 use bbs_proto::models as proto;
 use futures_util::future::BoxFuture;
@@ -193,7 +193,7 @@ async fn write_after_a_rolled_back_abandonment_survives_the_next_start(kind: Kin
     let online = start_online(&stored.context, &fence).await;
     online.copy(&stored.context, &fence).await.unwrap();
     online.cut_over(&stored.context, &fence).await.unwrap();
-    online.clean_up(&stored.context, &fence).await.unwrap();
+    migrate::clean_up(&stored.context, &fence).await.unwrap();
     let rows = stored.rows(SPLIT).await;
     let of = |guid: &str| {
         let row = rows["immutable_desired_lrps"].iter().find(|row| row["process_guid"] == guid);

@@ -6,6 +6,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod additions;
 mod api;
 mod api_versions;
 mod attacks;

@@ -73,9 +73,10 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "if underway.is_some() { cut_over::clean_up(context, fence).await } else { Ok(()) }",
-                "{ let _ = underway; Ok(()) }",
+                "    undo_abandoned(context, fence, &underway).await?;\n    cut_over::clean_up_or_postpone(context, fence).await\n",
+                "    let _ = underway;\n    Ok(())\n",
             ),
+            ("    examine::examine_again(context, job).await?;\n", ""),
             ("            start_over(context, fence, job, going_down).await?;\n", ""),
         ],
     },
@@ -83,8 +84,17 @@ const MUTATIONS: &[FileMutations] = &[
         file: "migrate/look.rs",
         tests: MIGRATE,
         changes: &[
-            ("        check_history(context, &state::applied(&mut reader).await?)?;", ""),
-            ("        check_record_versions(&mut reader, layouts, from).await?;", ""),
+            ("        check_history(context, current, &state::applied(&mut reader).await?)?;", ""),
+            ("        check_inserted(context, current, &state::applied_versions(&mut reader).await?)?;", ""),
+        ],
+    },
+    FileMutations {
+        file: "migrate/examine.rs",
+        tests: MIGRATE,
+        changes: &[
+            ("        note(&mut reasons, check_record_versions(tx, layouts, work.from).await)?;", ""),
+            ("    sources(tx, layouts, work, &mut reasons).await?;", ""),
+            ("    in_the_way(tx, work, &mut reasons).await?;", ""),
         ],
     },
     FileMutations {

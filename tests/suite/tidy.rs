@@ -105,9 +105,10 @@ fn every_database_test_is_registered() {
         let text = read(&path);
         for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
             let Some(name) = line.strip_prefix("async fn ").and_then(|rest| rest.split('(').next()) else { continue };
-            let runs = ["on_each_database", "on_each_layout", "on_layouts_of_sqlite", "on_each_server"]
-                .iter()
-                .any(|run| text.contains(&format!("{run}!({name});")));
+            let runs =
+                ["on_each_database", "on_each_layout", "on_layouts_of_sqlite", "on_each_server", "on_each_mysql"]
+                    .iter()
+                    .any(|run| text.contains(&format!("{run}!({name});")));
             if !runs {
                 problems.push(format!("{}: no macro runs the test `{name}`", path.display()));
             }

@@ -181,9 +181,10 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
     let to = to.unwrap_or_else(|| prepared.wanted());
     let context = prepared.context();
     let plan = migrate::plan(&context, to).await?;
-    let checked = match check {
-        true => Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?),
-        false => None,
+    let checked = if check && plan.refused.is_none() {
+        Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)
+    } else {
+        None
     };
     let wrong_keys = prepared.wrong_keys().await?;
     if json {
@@ -196,6 +197,9 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
     } else {
         print!("{}{}", render::plan(&plan), render::wrong_keys(&wrong_keys));
         checked.iter().for_each(|checked| print!("{}", render::check(checked)));
+    }
+    if let Some(refused) = plan.refused {
+        anyhow::bail!("this migration would be refused: {refused}");
     }
     match checked.map_or(0, |checked| checked.lost()) {
         0 => Ok(()),

@@ -4,9 +4,11 @@
 //!
 //! A database is often shared, so every query is restricted to the current schema (PostgreSQL) or database (MySQL).
 
+mod attached;
 mod difference;
 mod mysql;
 mod names;
+mod portable;
 mod postgres;
 mod sqlite;
 
@@ -18,7 +20,8 @@ use sea_query::{
 use super::{Dialect, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
-pub use difference::differences;
+pub use attached::{AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options, relation};
+pub use difference::{differences, serves};
 pub use mysql::rename_tables;
 pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
 
@@ -52,6 +55,8 @@ pub struct PhysicalColumn {
     pub nullable: bool,
     /// In SQLite's notation: a number, or text in single quotes.
     pub default: Option<String>,
+    /// A property beyond those, such as `GENERATED`, which no column of a layout has.
+    pub special: Option<String>,
 }
 
 /// An index as the database describes it.
@@ -125,36 +130,51 @@ fn quoted(text: &str) -> String {
 }
 
 fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
+    commented(dialect, column, None)
+}
+
+fn commented(dialect: Dialect, column: &Column, comment: Option<&String>) -> ColumnDef {
     let mut definition = ColumnDef::new(Alias::new(&column.name));
     definition.custom(Alias::new(type_name(dialect, column.kind)));
     if !column.nullable {
         definition.not_null();
     }
-    if let Some(default) = &column.default {
+    let default = column.default.as_ref().map(|default| {
         let default = spelled(dialect, default);
         // MySQL accepts a default of a long text column only as an expression; elsewhere a plain literal reads back unchanged.
         let long_text = column.kind.is_text() && !matches!(column.kind, ColumnType::Varchar(_));
         let expression = dialect == Dialect::Mysql && long_text;
-        definition.extra(if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") });
+        if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") }
+    });
+    let comment = comment.map(|comment| format!("COMMENT {}", mysql::text_literal(comment)));
+    let extra: Vec<_> = default.into_iter().chain(comment).collect();
+    if !extra.is_empty() {
+        definition.extra(extra.join(" "));
     }
     definition
 }
 
 /// `CREATE TABLE` under the given name, without the indexes.
 pub fn create_table(dialect: Dialect, table: &Table, name: &str) -> String {
-    written(dialect, &creation(dialect, table, name))
+    written(dialect, &creation(dialect, table, name, &TableOptions::new(dialect)))
+}
+
+/// The same for a table that takes the place of another one, whose options it gets.
+pub fn create_table_like(dialect: Dialect, table: &Table, name: &str, options: &TableOptions) -> Vec<String> {
+    let created = written(dialect, &creation(dialect, table, name, options));
+    [created].into_iter().chain(options.once_created.iter().cloned()).collect()
 }
 
 /// `CREATE TABLE IF NOT EXISTS`, for tables of the host's own.
 pub fn ensure_table(dialect: Dialect, table: &Table) -> String {
-    written(dialect, creation(dialect, table, &table.name).if_not_exists())
+    written(dialect, creation(dialect, table, &table.name, &TableOptions::new(dialect)).if_not_exists())
 }
 
-fn creation(dialect: Dialect, table: &Table, name: &str) -> sea_query::TableCreateStatement {
+fn creation(dialect: Dialect, table: &Table, name: &str, options: &TableOptions) -> sea_query::TableCreateStatement {
     let mut query = TableQuery::create();
     query.table(Alias::new(name));
     for column in &table.columns {
-        query.col(definition(dialect, column));
+        query.col(commented(dialect, column, options.column_comments.get(&column.name)));
     }
     let mut key = IndexQuery::create();
     if dialect == Dialect::Postgres {
@@ -165,7 +185,7 @@ fn creation(dialect: Dialect, table: &Table, name: &str) -> sea_query::TableCrea
     }
     query.primary_key(&mut key);
     if dialect == Dialect::Mysql {
-        query.engine("InnoDB").extra("ROW_FORMAT=DYNAMIC");
+        query.engine("InnoDB").extra(options.of_table.clone());
     }
     query
 }
@@ -178,6 +198,11 @@ pub fn drop_table(dialect: Dialect, name: &str) -> String {
 /// `ALTER TABLE … RENAME TO`.
 pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
     written(dialect, TableQuery::rename().table(Alias::new(from), Alias::new(to)))
+}
+
+/// `ALTER TABLE … DROP COLUMN`.
+pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
+    written(dialect, TableQuery::alter().table(Alias::new(table)).drop_column(Alias::new(column)))
 }
 
 /// `ALTER TABLE … ADD COLUMN`.
@@ -242,6 +267,7 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
         kind: type_name(dialect, column.kind),
         nullable: column.nullable,
         default: column.default.as_ref().map(canonical),
+        special: None,
     }
 }
 

@@ -100,7 +100,10 @@ impl FenceError {
 
     /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Read(source) | Self::Raise(source) if is_transient(source))
+        match self {
+            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => is_transient(source),
+            Self::Lost { .. } | Self::ReadOnly(_) | Self::Database(_) => false,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::examine::layouts_here;
 use super::look::check_ends;
 use super::state::{self, current_of};
 use super::{Context, MigrateError, Work, layout_history, residue};
@@ -113,10 +114,10 @@ struct CheckedStep {
 /// # Errors
 /// The migration cannot be planned, or the database fails. Units at fault are in the result.
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let from = current_of(&state::found(&mut reader).await?);
-    check_ends(context, &layouts, from, to)?;
+    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
+    let layouts = layouts_here(context, &mut reader, from).await?;
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &layouts, from, to, restorable.clone())?;

@@ -7,12 +7,12 @@
 
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, Job, MigrateError, fault, layout_history, quarantine, residue};
+use super::{Context, Job, MigrateError, Work, fault, layout_history, quarantine, residue};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::Direction;
-use crate::lock::fence::Fence;
+use crate::lock::fence::{Fence, FenceError};
 
 fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = what.to_owned();
@@ -55,6 +55,7 @@ pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Res
 async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
+    let belongings = belongings(&mut tx, job).await?;
     for name in replaced(&job.lens, &job.plans) {
         let table = &job.lens.source.tables[&name];
         run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", job.from))).await?;
@@ -64,7 +65,10 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
         let name = &plan.table.name;
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
-            Strategy::InPlace => in_place(dialect, job, plan, None),
+            Strategy::InPlace => {
+                let found = schema::read_back(&mut tx, name).await?;
+                in_place(dialect, job, plan, found.as_ref())
+            }
             Strategy::Create => created(dialect, plan),
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
@@ -72,11 +76,23 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
         let found = schema::read_back(&mut tx, name).await?;
         super::same_schema(dialect, name, found, &plan.table)?;
     }
+    run(&mut tx, "what belongs to the replaced tables", belongings).await?;
     record(context, &mut tx, job, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
     Ok(())
+}
+
+/// The statements that give the copies what belongs to the tables that they replace; read while these have their names.
+async fn belongings(tx: &mut Transaction, job: &Job) -> Result<Vec<String>, MigrateError> {
+    let mut statements = Vec::new();
+    for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        let Some(replaced) = plan.replaces(&job.lens) else { continue };
+        let of_table = schema::belongings(tx, replaced, &plan.table, &plan.staged(job.to)).await;
+        statements.extend(of_table.map_err(failed("what belongs to the replaced tables"))?);
+    }
+    Ok(statements)
 }
 
 async fn run(tx: &mut Transaction, table: &str, statements: Vec<String>) -> Result<(), MigrateError> {
@@ -110,13 +126,70 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
     Ok(())
 }
 
+/// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider stays so: every value still fits.
+pub(super) async fn undo_ahead(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+    if context.database.dialect() != Dialect::Mysql {
+        return Ok(());
+    }
+    for plan in &work.plans {
+        let name = &plan.table.name;
+        let mut reader = context.database.read().await?;
+        let Some(found) = schema::read_back(&mut reader, name).await? else { continue };
+        let statements = match plan.strategy {
+            Strategy::Untouched | Strategy::Copy => continue,
+            Strategy::InPlace => out_of_place(work, plan, &found),
+            Strategy::Create if state::count(&mut reader, name).await? == 0 => {
+                vec![schema::drop_table(work.dialect, name)]
+            }
+            Strategy::Create => continue,
+        };
+        drop(reader);
+        fence.change_schema(&statements).await?;
+    }
+    Ok(())
+}
+
+/// The inverse of [`in_place`], as far as its changes are there.
+fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+    let name = &plan.table.name;
+    let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
+    let has_column = |name: &String| found.columns.iter().any(|column| column.name == *name);
+    let has_index = |name: &String| found.indexes.iter().any(|index| index.name == *name);
+    let new = new.iter().filter(|index| has_index(&index.name));
+    let columns = columns.iter().filter(|column| has_column(&column.name));
+    let old = old.iter().filter(|index| !has_index(&index.name));
+    new.map(|index| schema::drop_index(work.dialect, name, &index.name))
+        .chain(columns.map(|column| schema::drop_column(work.dialect, name, &column.name)))
+        .chain(old.map(|index| schema::create_index(work.dialect, name, index)))
+        .collect()
+}
+
 async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
+    let history = state::last_of_history(&mut tx).await?;
+    // Units in quarantine leave their tables with the version, which cannot be taken back then.
+    let is_final = quarantine::entries(&mut tx).await?.iter().any(|entry| entry.pending);
     record(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
-    finish_renaming(context, fence, &layout_history(&context.migrations)?).await
+    match finish_renaming(context, fence, &layout_history(&context.migrations)?).await {
+        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) if !is_final => {
+            take_back(context, fence, job, history).await?;
+            Err(fault)
+        }
+        renamed => renamed,
+    }
+}
+
+/// Takes the version back that was recorded for a renaming which the server has refused: no table has another name.
+async fn take_back(context: &Context, fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
+    let mut tx = fence.begin().await?;
+    state::forget_history_after(&mut tx, history).await?;
+    state::write_applied_versions(&mut tx, &super::applied_at(context, job.from)).await?;
+    state::write_version(&mut tx, job.from, job.to).await?;
+    job.write_phase(&mut tx, job.to < job.from, Phase::Copying).await?;
+    tx.commit().await.map_err(failed("the cut-over"))
 }
 
 /// Reads the schema back after the names have changed, where that is not part of the transaction: clients wait for the
@@ -136,13 +209,38 @@ async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> 
     super::same_schema(context.database.dialect(), &plan.table.name, found, &plan.table)
 }
 
-/// Completes a migration whose version is durable, before anything else begins.
-pub(super) async fn end_arrived(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
-    finish_renaming(context, fence, layouts).await?;
+/// Completes a migration whose version is durable, before anything else begins. Returns the phase in which it found one.
+pub(super) async fn end_arrived(
+    context: &Context,
+    fence: &Fence,
+    layouts: &LayoutHistory,
+) -> Result<Option<Phase>, MigrateError> {
     let mut reader = context.database.read().await?;
     let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
     drop(reader);
-    if phase == Some(Phase::CleaningUp) { clean_up(context, fence).await } else { Ok(()) }
+    if phase == Some(Phase::Renaming) {
+        finish_renaming(context, fence, layouts).await?;
+    }
+    if matches!(phase, Some(Phase::Renaming | Phase::CleaningUp)) {
+        clean_up_or_postpone(context, fence).await?;
+    }
+    Ok(phase)
+}
+
+/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt: something was made that depends on it,
+/// and it hinders no client.
+pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    match clean_up(context, fence).await {
+        Err(MigrateError::Fence(fault @ FenceError::Schema { .. })) => {
+            tracing::error!(
+                name: "clean-up.postponed",
+                error = &fault as &dyn std::error::Error,
+                "what a migration replaced is not removed; remove what depends on it. A host that serves tries again"
+            );
+            Ok(())
+        }
+        cleaned => cleaned,
+    }
 }
 
 /// Changes the names that a finished migration has not changed yet.
@@ -195,7 +293,7 @@ fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
     [schema::create_table(dialect, &plan.table, &plan.table.name)].into_iter().chain(indexes).collect()
 }
 
-/// The remaining changes: all of them, or those that an interrupted start did not make.
+/// The changes that are not made yet: an interrupted start, or Diego's BBS, may have made some.
 fn in_place(dialect: Dialect, job: &Job, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
     let name = &plan.table.name;
     let source = job.lens.source.tables.get(name);
@@ -226,6 +324,7 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
         };
         state::write_history(tx, &ran).await?;
     }
+    state::write_applied_versions(tx, &super::applied_at(context, job.to)).await?;
     quarantine::settle(tx, job).await?;
     state::write_version(tx, job.to, job.to).await?;
     let underway = Underway {

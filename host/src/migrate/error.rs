@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::database::schema::ReadBackError;
+use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
@@ -62,6 +62,11 @@ pub enum MigrateError {
     )]
     RanAndIsMissing { version: DataVersion, ran: String },
     #[error(
+        "migration {version}-{name} did not run on this database, which is at {current}, and later ones did. Give it a version above \
+         {current}, or take the database down below {version} first, with the modules that ran"
+    )]
+    Inserted { version: DataVersion, name: String, current: DataVersion },
+    #[error(
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
          the version of the database says",
@@ -84,6 +89,36 @@ pub enum MigrateError {
         "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
     )]
     TableInTheWay { table: String },
+    #[error(
+        "a migration sets a table aside under the name {name}, which is in use. Nothing was written; rename what has it"
+    )]
+    NameInTheWay { name: String },
+    #[error(
+        "{name} is {kind} ({}), and the host needs a table of its own with transactions. Nothing was written; change that, then \
+         start again",
+        .remedy.as_deref().unwrap_or("rename it")
+    )]
+    NotATable { name: String, kind: String, remedy: Option<String> },
+    #[error(
+        "a migration replaces table {table}, and the new one would not have {}. No table was changed; run what is in parentheses, \
+         start again, and make the objects anew afterwards if they are still needed",
+        .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
+    )]
+    Attached { table: String, objects: Vec<AttachedObject> },
+    #[error(
+        "table {table}, which an earlier migration left, has to be dropped before another one, and something depends on it: {}",
+        .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
+    )]
+    AttachedToLeftover { table: String, objects: Vec<AttachedObject> },
+    #[error("a migration replaces table {table}, but {}. Nothing was written", .rights.join("; "))]
+    MissingRights { table: String, rights: Vec<String> },
+    #[error(
+        "the user of this host may not change the schema as a migration does. Nothing was written; give it all rights on its \
+         database, then start again. The statement that failed: {statement}"
+    )]
+    Trial { statement: String, source: SqlError },
+    #[error("there are {} reasons against a migration:{}", .0.len(), .0.iter().map(listed).collect::<String>())]
+    Several(Vec<MigrateError>),
     #[error(
         "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
          Repair or remove the row, then start again; or leave the unit out with `on_unreadable` set to `quarantine` \
@@ -158,10 +193,35 @@ impl From<RowsError> for MigrateError {
     }
 }
 
+/// A reason with its causes, on a line of its own.
+fn listed(reason: &MigrateError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(reason), |cause| cause.source());
+    causes.fold(format!("\n- {reason}"), |line, cause| format!("{line}: {cause}"))
+}
+
+fn removed_by(object: &AttachedObject) -> String {
+    let AttachedObject { description, removal, .. } = object;
+    if removal.is_empty() { description.clone() } else { format!("{description} ({removal})") }
+}
+
 impl MigrateError {
+    /// The error of a migration against which there are reasons.
+    pub(super) fn refuse(mut reasons: Vec<Self>) -> Result<(), Self> {
+        match reasons.len() {
+            0 => Ok(()),
+            1 => Err(reasons.remove(0)),
+            _ => Err(Self::Several(reasons)),
+        }
+    }
+
     /// Whether a table has no place for what a row would hold, however often it is written.
     pub(super) fn is_refused_row(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if is_refused_row(source))
+    }
+
+    /// Whether another host has raised the fence.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Fence(FenceError::Lost { .. }))
     }
 
     /// Whether the same transaction may succeed if it is done again from its start.

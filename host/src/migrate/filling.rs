@@ -16,6 +16,14 @@ pub enum ExistingRows {
     Dropped,
 }
 
+/// Checks that nothing is in the place of the tables to fill.
+///
+/// # Errors
+/// A table has rows, something else has the name of one, or the database fails. Nothing was written.
+pub async fn check(context: &Context) -> Result<(), MigrateError> {
+    fresh::check(&mut context.database.read().await?, &layout_history(&context.migrations)?).await
+}
+
 /// Creates the host's own tables.
 ///
 /// # Errors

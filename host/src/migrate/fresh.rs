@@ -6,7 +6,7 @@
 //! older catalog is no safer for new records; and so does the key label, since no sealed
 //! record is left. Tables that are not of the catalog are left alone.
 
-use super::own_tables::{QUARANTINE, QUARANTINE_PART, RESIDUE};
+use super::own_tables::{APPLIED, QUARANTINE, QUARANTINE_PART, RESIDUE};
 use super::state;
 use super::{MigrateError, SqlError};
 use crate::database::{Transaction, schema, sql};
@@ -16,11 +16,13 @@ use crate::layout::manifest::DataVersion;
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
 const HEALTH_CHECK: &str = "bbs_health_check";
 /// State about earlier records: the modules that ran over them, their arguments, and their residue.
-const FORGOTTEN: [&str; 5] = ["bbs_history", "bbs_run_arguments", RESIDUE, QUARANTINE, QUARANTINE_PART];
+const FORGOTTEN: [&str; 6] = ["bbs_history", APPLIED, "bbs_run_arguments", RESIDUE, QUARANTINE, QUARANTINE_PART];
 
-/// Refuses a table of the catalog that has rows: without a version, the host cannot know their layout.
+/// Refuses a table of the catalog that has rows, since without a version the host cannot know their layout, and anything else
+/// with such a name.
 pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<(), MigrateError> {
     for table in layouts.table_names() {
+        state::not_a_table(tx, table).await?.map_or(Ok(()), Err)?;
         if table != HEALTH_CHECK && state::exists(tx, table).await? {
             is_empty(tx, table).await?;
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
+use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks, versions};
-use crate::database::schema::PhysicalTable;
 use crate::database::{Dialect, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
@@ -154,21 +154,11 @@ impl Work {
         copies.chain(originals).collect()
     }
 
-    /// A source table as it may be found: an earlier start may have added some of what this migration adds to it.
-    pub(super) fn with_what_is_added(&self, source: &Table, found: Option<&PhysicalTable>) -> Table {
-        let mut table = source.clone();
-        let (Some(plan), Some(found)) = (self.plans.iter().find(|plan| plan.table.name == source.name), found) else {
-            return table;
-        };
-        if plan.strategy == Strategy::InPlace {
-            let (columns, new, old) = plan.additions(Some(source));
-            let has_column = |name: &str| found.columns.iter().any(|column| column.name == name);
-            let has_index = |name: &str| found.indexes.iter().any(|index| index.name == name);
-            table.columns.extend(columns.into_iter().filter(|column| has_column(&column.name)));
-            table.indexes.extend(new.into_iter().filter(|index| has_index(&index.name)));
-            table.indexes.retain(|index| !old.contains(index) || has_index(&index.name));
-        }
-        table
+    /// Whether a column of a table gets a wider type in place.
+    pub(super) fn widens(&self, table: &str) -> bool {
+        let source = self.lens.source.tables.get(table);
+        let mut plans = self.plans.iter().filter(|plan| plan.table.name == table && plan.strategy == Strategy::InPlace);
+        plans.any(|plan| plan.widened(source, self.dialect).next().is_some())
     }
 
     /// Whether a group's units have to be read: a step computes something or saves what it would lose, or rows of
@@ -226,6 +216,19 @@ impl std::ops::Deref for Job {
 }
 
 impl Job {
+    /// Records how far the migration is, and the tables that it makes beside the real ones.
+    pub(super) async fn write_phase(
+        &self,
+        tx: &mut Transaction,
+        going_down: bool,
+        phase: Phase,
+    ) -> Result<(), MigrateError> {
+        let (fingerprint, token) = (self.fingerprint(), self.token);
+        let underway = Underway { from: self.from, to: self.to, going_down, fingerprint, token, phase };
+        state::write_underway(tx, &underway).await?;
+        state::write_side_tables(tx, &self.side_tables()).await
+    }
+
     /// Names the unit that cannot be transformed, and saves it where a module failed.
     pub(super) fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
         let fault = match fault {

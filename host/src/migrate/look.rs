@@ -1,48 +1,85 @@
-//! What a start checks before it writes anything: the versions, the modules that ran, the way between the two versions,
-//! obstacles on it, and the record versions. Owns every refusal that needs no lock. Reads only.
+//! What a start decides before it writes anything, and why it is refused: the versions, the modules that ran, the way between the
+//! two versions, and what [`examine`] finds on it. Reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sea_query::{Alias, Expr, Query};
-
 use super::decide::{Decision, Found, Intent, decide};
-use super::state::{self, exists};
-use super::{Context, MigrateError, fresh, layout_history};
-use crate::database::{SqlError, Transaction, is_denied, schema};
+use super::examine::{self, layouts_here};
+use super::state::{self, Phase};
+use super::{Context, MigrateError, Work, layout_history, residue};
+use crate::database::Transaction;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
-use crate::layout::values::Encoding;
-use crate::rows::RECORD_VERSION;
 
 /// What a start with this intent may do.
 ///
 /// # Errors
 /// An obstacle, or a database that cannot be read. Nothing was written.
 pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
-    look_along(context, &layout_history(&context.migrations)?, intent).await
-}
-
-pub(super) async fn look_along(
-    context: &Context,
-    layouts: &LayoutHistory,
-    intent: Intent,
-) -> Result<Decision, MigrateError> {
     let mut reader = context.database.read().await?;
+    let layouts = layout_history(&context.migrations)?;
     let found = state::found(&mut reader).await?;
     let decision = decide(&found, intent).explained(|version| layouts.at(version).is_some());
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
-        check_history(context, state::current_of(&found), &state::applied(&mut reader).await?)?;
+        let current = state::current_of(&found);
+        check_history(context, current, &state::applied(&mut reader).await?)?;
+        check_inserted(context, current, &state::applied_versions(&mut reader).await?)?;
     }
-    if let Decision::Begin { from, to } | Decision::Continue { from, to } = decision {
-        check_ends(context, layouts, from, to)?;
-        if from == 0 {
-            fresh::check(&mut reader, layouts).await?;
-        }
-        check_readable(&mut reader, layouts, from).await?;
-        check_record_versions(&mut reader, layouts, from).await?;
-    }
+    MigrateError::refuse(reasons_against(context, &mut reader, &decision).await?)?;
     Ok(decision)
+}
+
+/// The reasons against a decision. None while tables still have the names from before a migration that is complete otherwise:
+/// what completes it comes first.
+async fn reasons_against(
+    context: &Context,
+    tx: &mut Transaction,
+    decision: &Decision,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let is_renaming = state::underway(tx).await?.is_some_and(|underway| underway.phase == Phase::Renaming);
+    match *decision {
+        Decision::ShutDown(_) => Ok(Vec::new()),
+        _ if is_renaming => Ok(Vec::new()),
+        Decision::Begin { from, to } | Decision::Continue { from, to } => reasons_between(context, tx, from, to).await,
+        Decision::Serve | Decision::Stay { .. } => {
+            let at = state::current_of(&state::found(tx).await?);
+            reasons_between(context, tx, at, at).await
+        }
+    }
+}
+
+/// The reasons against a migration from the version of the database to another, or against serving it where it is.
+pub(super) async fn reasons_between(
+    context: &Context,
+    tx: &mut Transaction,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    check_ends(context, &layouts, from, to)?;
+    if from == to {
+        return examine::tables(tx, layouts.at(from)).await;
+    }
+    let layouts = layouts_here(context, tx, from).await?;
+    let restorable = residue::restorable(tx, from, to).await?;
+    let work = Work::new(context, &layouts, from, to, restorable)?;
+    examine::examine(tx, &layouts, &work).await
+}
+
+/// The objects for which a later migration could not replace tables of a database as it is now: those that a rollback would meet.
+///
+/// # Errors
+/// The catalog does not lead from one version to the other, or the database cannot be read.
+pub async fn reasons_against_rollback(
+    context: &Context,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let at = state::current_of(&state::found(&mut reader).await?);
+    let layouts = layouts_here(context, &mut reader, at).await?;
+    let work = Work::new(context, &layouts, from, to, BTreeSet::new())?;
+    examine::hanging(&mut reader, &layouts, &work).await
 }
 
 /// Checks that the catalog has the modules that ran here, and that they are the same.
@@ -63,6 +100,24 @@ fn check_history(
         }
     }
     Ok(())
+}
+
+/// Checks that the catalog has no migration below those that ran which was not there then: it would count as run. Above the last
+/// version that a host worked with, another BBS may have run what the catalog has.
+fn check_inserted(
+    context: &Context,
+    current: DataVersion,
+    applied: &BTreeSet<DataVersion>,
+) -> Result<(), MigrateError> {
+    let Some(&last) = applied.last() else { return Ok(()) };
+    let manifests = context.migrations.iter().map(|migration| migration.manifest());
+    let mut passed = manifests.filter(|manifest| manifest.version <= current.min(last));
+    match passed.find(|manifest| !applied.contains(&manifest.version)) {
+        Some(manifest) => {
+            Err(MigrateError::Inserted { version: manifest.version, name: manifest.name.clone(), current })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that the catalog has both versions, and that no one-way migration lies between them against the direction.
@@ -95,70 +150,4 @@ pub fn check_way_back<'a>(
         Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
         None => Ok(()),
     }
-}
-
-/// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
-/// rows from.
-async fn check_readable(tx: &mut Transaction, layouts: &LayoutHistory, at: DataVersion) -> Result<(), MigrateError> {
-    let Some(layout) = layouts.at(at) else { return Ok(()) };
-    for table in layout.tables.keys() {
-        if !exists(tx, table).await? {
-            continue;
-        }
-        let mut query = Query::select();
-        query.expr(Expr::val(1)).from(Alias::new(table)).limit(1);
-        if let Err(source) = tx.fetch(&query).await {
-            let table = table.clone();
-            return Err(if is_denied(&source) {
-                MigrateError::Unreadable { table, source }
-            } else {
-                MigrateError::Sql { what: table, source }
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Checks that every record went through migrations that the catalog knows. A record of any other version was written
-/// with another catalog, and nothing is known of its layout. One pass over a narrow column of each table.
-pub(super) async fn check_record_versions(
-    tx: &mut Transaction,
-    layouts: &LayoutHistory,
-    at: DataVersion,
-) -> Result<(), MigrateError> {
-    let Some(layout) = layouts.at(at) else { return Ok(()) };
-    for table in stamped_tables(layout) {
-        if !exists(tx, table).await? || !has_column(tx, table).await? {
-            continue;
-        }
-        let found = record_versions(tx, table).await?;
-        let unknown: Vec<_> = found.into_iter().filter(|version| layouts.at(*version).is_none()).collect();
-        if !unknown.is_empty() {
-            return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
-        }
-    }
-    Ok(())
-}
-
-fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
-    let is_stamped = |table: &&crate::layout::schema::Table| {
-        table.column(RECORD_VERSION).is_some_and(|column| Encoding::from(column.kind) == Encoding::Integer)
-    };
-    layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
-}
-
-/// Between a durable version and the renaming of its tables, the column may be absent.
-async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
-    let found = schema::read_back(tx, table).await?;
-    Ok(found.is_some_and(|found| found.columns.iter().any(|column| column.name == RECORD_VERSION)))
-}
-
-/// The record versions of a table, without records that no row function has transformed.
-async fn record_versions(tx: &mut Transaction, table: &str) -> Result<BTreeSet<DataVersion>, MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql { what: format!("{RECORD_VERSION} of {table}"), source };
-    let mut query = Query::select();
-    query.distinct().expr(Expr::col(Alias::new(RECORD_VERSION))).from(Alias::new(table));
-    let rows = tx.fetch(&query).await.map_err(failed)?;
-    let versions = rows.iter().map(|row| row.integer(0)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    Ok(versions.into_iter().flatten().map(i64::unsigned_abs).collect())
 }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(super) use dual_write::CopyWriter;
 
 use super::copy::UnitBudget;
+use super::examine::{examine_again, layouts_here};
 use super::unit_locks::UnitLocks;
 use super::{
-    Context, Decision, Intent, Job, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, layout_history,
-    prepare, start_over, state, verify,
+    Context, Decision, Intent, Job, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, prepare,
+    start_over, state, verify,
 };
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
@@ -40,8 +41,7 @@ pub enum Start {
 /// # Errors
 /// As [`super::run`], except that no unit is transformed.
 pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<Start, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
-    let decision = decided(context, fence, &layouts, intent).await?;
+    let decision = decided(context, fence, intent).await?;
     let (Decision::Begin { from, to } | Decision::Continue { from, to }) = decision else {
         if !matches!(decision, Decision::ShutDown(_)) {
             super::settle(context, fence).await?;
@@ -49,6 +49,7 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
+    let layouts = layouts_here(context, &mut context.database.read().await?, from).await?;
     let work = Work::with_dual_writes(context, &layouts, from, to)?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
@@ -85,6 +86,7 @@ impl Online {
         cut_over::change_ahead(context, fence, &self.job).await?;
         verify::verify(context, &self.job).await?;
         fault::point(fault::AFTER_VERIFY);
+        examine_again(context, &self.job).await?;
         self.job.check_copies()
     }
 
@@ -97,13 +99,12 @@ impl Online {
         cut_over::cut_over(context, fence, &self.job).await
     }
 
-    /// Removes what the migration replaced.
+    /// Checks the tables under their new names, where that is not a part of the cut-over.
     ///
     /// # Errors
-    /// A renamed table differs from its layout, another host has raised the fence, or the database fails.
-    pub async fn clean_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        cut_over::check_names(context, &self.job).await?;
-        cut_over::clean_up(context, fence).await
+    /// A renamed table differs from its layout, or the database fails.
+    pub async fn check_names(&self, context: &Context) -> Result<(), MigrateError> {
+        cut_over::check_names(context, &self.job).await
     }
 
     /// Whether the version became durable, whatever the cut-over returned.

@@ -9,6 +9,8 @@ pub(super) use crate::rows::residue::TABLE as RESIDUE;
 pub const IMPORT: &str = "bbs_import";
 pub const IMPORT_RUN: &str = "bbs_import_run";
 pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
+/// The migrations of the catalog up to the version of the database, when a host worked with it last.
+pub(super) const APPLIED: &str = "bbs_applied_version";
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
@@ -34,6 +36,7 @@ pub fn tables() -> Vec<Table> {
                 ("namespace", KEY),
             ],
         ),
+        table(APPLIED, &["version"], &[("version", NUMBER)]),
         table("bbs_run_arguments", &["version"], &[("version", NUMBER), ("started_at_ns", NUMBER), ("namespace", KEY)]),
         table(
             "bbs_migration",

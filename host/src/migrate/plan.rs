@@ -118,6 +118,14 @@ impl TablePlan {
         move |source| MigrateError::Sql { what, source }
     }
 
+    /// The table that this one replaces, under the same name or another.
+    pub(super) fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
+        let is_gone = |name: &&String| !lens.target.tables.contains_key(*name);
+        let renamed = || self.sources.first().filter(|_| self.sources.len() == 1).filter(is_gone);
+        let same = Some(&self.table.name).filter(|name| lens.source.tables.contains_key(*name));
+        same.or_else(renamed).map(String::as_str)
+    }
+
     /// The name of the copy until the cut-over.
     pub(super) fn staged(&self, to: DataVersion) -> String {
         format!("{}__{to}", self.table.name)

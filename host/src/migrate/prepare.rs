@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use super::plan::Strategy;
+use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
-use super::{Context, Job, MigrateError, Work, fault, fresh, layout_history, quarantine, residue, same_schema};
+use super::{
+    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue, same_schema,
+};
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::Table;
@@ -52,7 +54,7 @@ pub(super) async fn begin(
     }
     let job = Job { work, arguments, token };
     let phase = if resumed { Phase::Copying } else { Phase::Begun };
-    write_phase(&mut tx, &job, going_down, phase).await?;
+    job.write_phase(&mut tx, going_down, phase).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     fault::point(fault::BEFORE_BEGIN);
     tx.commit().await.map_err(failed("the row `version` of configurations"))?;
@@ -60,28 +62,11 @@ pub(super) async fn begin(
     Ok((Arc::new(job), resumed))
 }
 
-pub(super) async fn write_phase(
-    tx: &mut Transaction,
-    job: &Job,
-    going_down: bool,
-    phase: Phase,
-) -> Result<(), MigrateError> {
-    let underway =
-        Underway { from: job.from, to: job.to, going_down, fingerprint: job.fingerprint(), token: job.token, phase };
-    state::write_underway(tx, &underway).await?;
-    state::write_side_tables(tx, &job.side_tables()).await
-}
-
-/// Creates the tables that rows are copied into, once the originals are what their version says.
+/// Creates the tables that rows are copied into.
 pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_down: bool) -> Result<(), MigrateError> {
     context.progress.enter("prepare", job.describe(), None);
     let mut reader = context.database.read().await?;
     let dialect = reader.dialect();
-    for (name, table) in &job.lens.source.tables {
-        let found = schema::read_back(&mut reader, name).await?;
-        let table = job.with_what_is_added(table, found.as_ref());
-        same_schema(dialect, name, found, &table)?;
-    }
     let mut statements = Vec::new();
     let is_fresh = job.from == 0;
     if is_fresh {
@@ -93,7 +78,7 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
             Strategy::Copy => {
                 let staged = plan.staged(job.to);
                 statements.extend(make_way(&mut reader, &staged).await?);
-                statements.push(schema::create_table(dialect, &plan.table, &staged));
+                statements.extend(created_as(&mut reader, job, plan, &staged).await?);
                 statements.extend(schema::before_filling(dialect, &plan.table, &staged));
             }
             Strategy::Create if !is_fresh => statements.extend(make_way(&mut reader, &plan.table.name).await?),
@@ -108,11 +93,26 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
         let found = schema::read_back(&mut tx, &staged).await?;
         same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
     }
-    write_phase(&mut tx, job, going_down, Phase::Copying).await?;
+    job.write_phase(&mut tx, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
     tx.commit().await.map_err(failed("the new tables"))?;
     fault::point(fault::AFTER_PREPARE);
     Ok(())
+}
+
+/// The statements that create a copy, with the options of the table that it replaces.
+async fn created_as(
+    tx: &mut Transaction,
+    job: &Job,
+    plan: &TablePlan,
+    staged: &str,
+) -> Result<Vec<String>, MigrateError> {
+    let dialect = tx.dialect();
+    let Some(replaced) = plan.replaces(&job.lens) else {
+        return Ok(vec![schema::create_table(dialect, &plan.table, staged)]);
+    };
+    let options = schema::options(tx, replaced, staged).await.map_err(failed("the options of a table"))?;
+    Ok(schema::create_table_like(dialect, &plan.table, staged, &options))
 }
 
 /// An empty table of the same name is dropped; one with rows is an error.
@@ -138,7 +138,8 @@ pub(super) async fn start_over(
     state::forget_underway(&mut tx).await?;
     quarantine::forget_pending(&mut tx).await?;
     residue::remove(&mut tx, job.lens.direction, job.versions()).await?;
-    write_phase(&mut tx, job, going_down, Phase::Begun).await?;
+    job.write_phase(&mut tx, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(failed("bbs_migration"))?;
-    state::drop_leftovers(context, fence).await
+    state::drop_leftovers(context, fence).await?;
+    cut_over::undo_ahead(context, fence, job).await
 }

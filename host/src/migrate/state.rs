@@ -1,17 +1,17 @@
 //! The state of a migration in the database: the version, the intent, the position of a copy, the modules that ran.
 //! Owns these tables; every function works inside the caller's transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
-use super::own_tables;
+use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault};
 use crate::database::schema::{self, exists as table_exists};
-use crate::database::{SqlError, Transaction, sql, upsert};
+use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::Arguments;
@@ -82,6 +82,13 @@ fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
 
 pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
     table_exists(tx, table).await.map_err(failed("the list of tables"))
+}
+
+/// The refusal of what has the name of a table and is none that the host could work with.
+pub(super) async fn not_a_table(tx: &mut Transaction, name: &str) -> Result<Option<MigrateError>, MigrateError> {
+    let found = schema::relation(tx, name).await.map_err(failed("the list of tables"))?;
+    let found = found.filter(|found| !found.is_plain_table);
+    Ok(found.map(|found| MigrateError::NotATable { name: name.to_owned(), kind: found.kind, remedy: found.remedy }))
 }
 
 /// Creates those of the host's own tables that are absent.
@@ -240,18 +247,23 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(
 
 /// The recorded side tables that exist. The database is shared, so a table that only has a similar name is left alone.
 async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
+    let mut found = Vec::new();
+    for name in side_tables(tx).await? {
+        if exists(tx, &name).await? {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// The side tables that are recorded, in the order of their names.
+pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
     if !exists(tx, SIDE_TABLES).await? {
         return Ok(Vec::new());
     }
     let rows = tx.fetch(sql("SELECT table_name FROM bbs_side_table ORDER BY table_name")).await;
-    let mut found = Vec::new();
-    for row in rows.map_err(failed(SIDE_TABLES))? {
-        let name = row.text(0).map_err(failed(SIDE_TABLES))?.unwrap_or_default();
-        if exists(tx, name).await? {
-            found.push(name.to_owned());
-        }
-    }
-    Ok(found)
+    let name = |row: &Row| Ok(row.text(0)?.unwrap_or_default().to_owned());
+    rows.map_err(failed(SIDE_TABLES))?.iter().map(name).collect::<Result<_, _>>().map_err(failed(SIDE_TABLES))
 }
 
 /// Whether the last completed migration reversed a step above the current version. If another BBS, which keeps no
@@ -288,6 +300,33 @@ pub(super) async fn applied(tx: &mut Transaction) -> Result<BTreeMap<DataVersion
     Ok(applied)
 }
 
+/// The migrations of the catalog up to the version of the database, when a host worked with it last; empty if none has.
+pub(super) async fn applied_versions(tx: &mut Transaction) -> Result<BTreeSet<DataVersion>, MigrateError> {
+    if !exists(tx, APPLIED).await? {
+        return Ok(BTreeSet::new());
+    }
+    let rows = tx.fetch(sql("SELECT version FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
+    let version = |row: &Row| Ok(row.integer(0)?.unwrap_or_default().unsigned_abs());
+    rows.iter().map(version).collect::<Result<_, _>>().map_err(failed(APPLIED))
+}
+
+/// Records the migrations of the catalog up to the version that the database has from now on.
+pub(super) async fn write_applied_versions(
+    tx: &mut Transaction,
+    versions: &BTreeSet<DataVersion>,
+) -> Result<(), MigrateError> {
+    tx.execute(sql("DELETE FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
+    let mut insert = Query::insert();
+    insert.into_table(APPLIED).columns(["version"]);
+    for version in versions {
+        insert.values_panic([signed(*version).into()]);
+    }
+    if !versions.is_empty() {
+        tx.execute(&insert).await.map_err(failed(APPLIED))?;
+    }
+    Ok(())
+}
+
 /// One line of the history.
 pub(super) struct Ran<'a> {
     pub version: DataVersion,
@@ -298,9 +337,20 @@ pub(super) struct Ran<'a> {
     pub arguments: &'a RunArguments,
 }
 
-pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result<(), MigrateError> {
+/// The number of the last line of the history; 0 if it is empty.
+pub(super) async fn last_of_history(tx: &mut Transaction) -> Result<i64, MigrateError> {
     let last = tx.fetch_one(sql("SELECT MAX(seq) FROM bbs_history")).await.map_err(failed("bbs_history"))?;
-    let seq = last.integer(0).map_err(failed("bbs_history"))?.unwrap_or_default() + 1;
+    Ok(last.integer(0).map_err(failed("bbs_history"))?.unwrap_or_default())
+}
+
+/// Removes the lines of the history after one.
+pub(super) async fn forget_history_after(tx: &mut Transaction, last: i64) -> Result<(), MigrateError> {
+    tx.execute(sql("DELETE FROM bbs_history WHERE seq > ?").bind(last)).await.map_err(failed("bbs_history"))?;
+    Ok(())
+}
+
+pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result<(), MigrateError> {
+    let seq = last_of_history(tx).await? + 1;
     let insert =
         sql("INSERT INTO bbs_history (seq, version, direction, name, digest, ran_at_ns, started_at_ns, namespace) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?)");

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
-use super::look::{check_ends, check_record_versions, look_along};
+use super::examine::layouts_here;
+use super::look::{check_ends, look, reasons_against_rollback, reasons_between};
 use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
@@ -30,6 +31,8 @@ pub struct Status {
     pub decision: Decision,
     /// Why such a start would end before it writes anything, if it would.
     pub refused: Option<String>,
+    /// Why a drain could not roll back as this host is configured to, if it could not.
+    pub rollback_refused: Option<String>,
     /// Migrations that have not run here, oldest first.
     pub pending: Vec<PlannedMigration>,
     /// The phase of a migration that has begun.
@@ -84,6 +87,8 @@ pub struct Plan {
     pub tables: Vec<TableChange>,
     /// Whether every migration of the plan is reversible.
     pub reversible: bool,
+    /// Why it would end before it writes anything, if it would.
+    pub refused: Option<String>,
     pub bytes_to_copy: u64,
     /// Estimated from the bytes and a cautious rate; the real rate is measured once rows are copied.
     pub estimated_seconds: u64,
@@ -142,7 +147,11 @@ pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
 /// The migrations have no valid layouts, or the database fails. That a start would be refused is in the result.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
-    let refused = look_along(context, &layouts, intent).await.err().map(|refusal| refusal.to_string());
+    let refused = look(context, intent).await.err().map(|refusal| refusal.to_string());
+    let rollback = match intent {
+        Intent::UpUntilDrained { wanted, back_to } => reasons_against_rollback(context, wanted, back_to).await?,
+        Intent::Up { .. } | Intent::Down { .. } => Vec::new(),
+    };
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
     let current = state::current_of(&found);
@@ -161,6 +170,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         newest: layouts.newest(),
         decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),
         refused,
+        rollback_refused: MigrateError::refuse(rollback).err().map(|refusal| refusal.to_string()),
         pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
         underway: state::underway(&mut reader).await?.map(|underway| underway.phase),
         copied: copied(context, &layouts, &mut reader).await?,
@@ -209,11 +219,12 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 /// # Errors
 /// The migrations do not lead from the database's version to the other one, or the database fails.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
     let mut reader = context.database.read().await?;
     let from = state::current_of(&state::found(&mut reader).await?);
-    check_ends(context, &layouts, from, to)?;
-    check_record_versions(&mut reader, &layouts, from).await?;
+    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
+    let layouts = layouts_here(context, &mut reader, from).await?;
+    let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
+    let refused = MigrateError::refuse(reasons);
     let direction = if to >= from { Direction::Up } else { Direction::Down };
     let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &layouts, from, to, restorable)?;
@@ -253,6 +264,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         to,
         direction,
         reversible: migrations.iter().all(|migration| migration.reversible),
+        refused: refused.err().map(|refusal| refusal.to_string()),
         migrations,
         tables,
         bytes_to_copy,

@@ -112,15 +112,16 @@ impl Serving<'_> {
         }
     }
 
-    /// The online migration, then a key rotation.
+    /// The online migration and its clean-up, or that of an earlier one, then a key rotation.
     async fn background(&self, prepared: Prepared, begun: Option<(Online, Instant)>) -> Result<(), StartupError> {
         if let Some((online, began)) = begun {
             if !prepared.follow(self.fence, &online, self.store).await? {
                 return Ok(());
             }
             finished_migrations(self.report, began);
-            prepared.progress.enter(SERVING, "", None);
         }
+        prepared.clean_up_in_background(self.fence).await?;
+        prepared.progress.enter(SERVING, "", None);
         prepared.rotate_in_background(self.fence, self.report).await
     }
 

@@ -13,7 +13,7 @@ use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportSta
 use crate::lock::fence::Fence;
 use crate::migrate;
 use crate::migrate::fault;
-use crate::migrate::filling::ExistingRows;
+use crate::migrate::filling::{self, ExistingRows};
 
 /// Pause before each of the first two attempts to mark etcd while the API is served; doubles up to [`LONGEST_MARK_RETRY`].
 const FIRST_MARK_RETRY: Duration = Duration::from_secs(1);
@@ -161,6 +161,10 @@ impl Prepared {
     pub async fn may_import(&self) -> Result<(), StartupError> {
         let ImportStatus { due, state } = self.import_status().await?;
         match due {
+            Due::Import if state.as_ref().is_none_or(|state| state.phase != ImportPhase::Copying) => {
+                filling::check(&self.context()).await?;
+                self.check_keys().await
+            }
             Due::Import | Due::Unmarked { served: false } => self.check_keys().await,
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),

@@ -71,6 +71,7 @@ impl MasterStage<'_> {
         let work = async {
             let taken_over = async {
                 prepared.may_serve().await?;
+                prepared.warn_of_rollback().await?;
                 prepared.raise_fence().await
             };
             let fence = tokio::select! {

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use backon::{ConstantBuilder, Retryable};
+use backon::{ExponentialBuilder, Retryable};
 use tracing::Instrument;
 
-use super::{Prepared, StartupError};
+use super::{Prepared, StartupError, with_sources};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
@@ -17,6 +17,8 @@ use crate::store::{Store, TableAccess};
 const BATCH_TIME: Duration = Duration::from_millis(50);
 /// Pause before the retry of a step that met another transaction's lock.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause of a clean-up that has failed often: an operator has to remove what it met.
+const LONGEST_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Prepared {
     /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database can be served.
@@ -63,7 +65,7 @@ impl Prepared {
         };
         match done.instrument(span).await {
             Ok(()) => {
-                clean_up(&context, fence, online).await?;
+                online.check_names(&context).await?;
                 Ok(true)
             }
             Err(StartupError::Migrate(fault)) if !online.has_arrived(&context).await? => {
@@ -129,23 +131,22 @@ impl Prepared {
         self.progress.enter(STOPPED, reason, None);
         Ok(())
     }
-}
 
-/// Removes the replaced tables; retries while clients or others hold locks on them.
-async fn clean_up(context: &Context, fence: &Fence, online: &Online) -> Result<(), MigrateError> {
-    (|| online.clean_up(context, fence))
-        .retry(ConstantBuilder::new().with_delay(RETRY_INTERVAL).without_max_times())
-        .when(MigrateError::is_transient)
-        .notify(|fault, _| {
-            tracing::info!(
-                name: "clean-up-waits",
-                reason = %fault, "the clean-up met another transaction's lock and is retried"
-            );
-        })
-        .await
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(Some(error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    /// Removes what a complete migration replaced, beside the service: retries while others hold locks on it, or have made something
+    /// that depends on it.
+    pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
+        let context = self.online_context();
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(RETRY_INTERVAL)
+            .with_max_delay(LONGEST_RETRY_INTERVAL)
+            .without_max_times();
+        (|| migrate::clean_up(&context, fence))
+            .retry(backoff)
+            .when(|fault| !fault.is_lost())
+            .notify(|fault, delay| {
+                let reason = with_sources(fault);
+                tracing::warn!(name: "clean-up-waits", reason, ?delay, "what a migration replaced is not removed yet");
+            })
+            .await
+    }
 }

@@ -115,9 +115,22 @@ impl Prepared {
         self.check_serials().await?;
         match self.may_begin(self.intent()).await {
             Err(StartupError::ShutDown(Reason::GoingDown { to })) if ours == Some(to) => Ok(()),
-            Err(StartupError::Import(ImportError::Due)) => Ok(()),
+            Err(StartupError::Import(ImportError::Due)) => self.may_import().await,
             seen => seen,
         }
+    }
+
+    /// Logs what keeps a drain from rolling back as the configuration says, while that can still be changed.
+    pub(super) async fn warn_of_rollback(&self) -> Result<(), StartupError> {
+        let Intent::UpUntilDrained { wanted, back_to } = self.intent() else { return Ok(()) };
+        for reason in migrate::reasons_against_rollback(&self.context(), wanted, back_to).await? {
+            tracing::error!(
+                name: "drain.cannot-roll-back",
+                error = &reason as &dyn std::error::Error, to = back_to,
+                "a drain could not roll back as `rollback_on_drain_to_version` says"
+            );
+        }
+        Ok(())
     }
 
     /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the work may begin; so does

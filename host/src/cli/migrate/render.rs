@@ -58,6 +58,9 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> Str
         migrations(&mut out, &status.pending);
     }
     line!(out, "\nNext       {}", next(status, wrong));
+    if let Some(refused) = &status.rollback_refused {
+        line!(out, "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}");
+    }
     out
 }
 
@@ -288,6 +291,7 @@ mod tests {
             migrations: vec![migration],
             tables: vec![copied],
             reversible: true,
+            refused: None,
             bytes_to_copy: 1 << 20,
             estimated_seconds: 1,
         });

@@ -1,10 +1,12 @@
 //! Describes for an operator how a table of the database differs from a layout's table.
 
-use super::{PhysicalColumn, PhysicalTable};
+use super::{PhysicalColumn, PhysicalTable, physical};
+use crate::database::Dialect;
+use crate::layout::schema::Column;
 
-/// Lists the differences; empty if the table can serve. Ignores the order of columns, since every statement names them,
-/// and a missing default of a required column: Diego's PostgreSQL tables lack one that its MySQL tables have, and every
-/// statement of this host provides every value.
+/// Lists the differences; empty if the table can serve. Ignores columns and indexes that the layout does not have, the order of
+/// columns, since every statement names them, and a missing default of a required column: Diego's PostgreSQL tables lack one
+/// that its MySQL tables have, and every statement of this host provides every value.
 pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String> {
     let mut differences = Vec::new();
     for column in &wanted.columns {
@@ -21,9 +23,6 @@ pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String>
             Some(_) => {}
         }
     }
-    for column in found.columns.iter().filter(|known| wanted.columns.iter().all(|column| column.name != known.name)) {
-        differences.push(format!("column {} is not in the layout", column.name));
-    }
     if found.primary_key != wanted.primary_key {
         differences.push(format!(
             "the primary key is ({}), not ({})",
@@ -34,10 +33,12 @@ pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String>
     for index in wanted.indexes.iter().filter(|index| !found.indexes.contains(index)) {
         differences.push(format!("index {} on ({}) is missing or different", index.name, index.columns.join(", ")));
     }
-    for index in found.indexes.iter().filter(|known| wanted.indexes.iter().all(|index| index.name != known.name)) {
-        differences.push(format!("index {} is not in the layout", index.name));
-    }
     differences
+}
+
+/// Whether a column of the database can serve as that of a layout.
+pub fn serves(dialect: Dialect, found: &PhysicalColumn, wanted: &Column) -> bool {
+    found.name == wanted.name && serves_as(found, &physical(dialect, wanted))
 }
 
 fn serves_as(found: &PhysicalColumn, wanted: &PhysicalColumn) -> bool {

@@ -9,12 +9,15 @@ pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";
 
 const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
-     CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%' \
+     CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%', \
+     collation_name <> (SELECT table_collation FROM information_schema.tables t \
+     WHERE t.table_schema = DATABASE() AND t.table_name = columns.table_name) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
 
-/// Spells out a prefix or an expression, so that it equals no column name.
-const INDEXES: &str = "SELECT CAST(index_name AS CHAR), \
-     CASE WHEN column_name IS NULL THEN 'an expression' WHEN sub_part IS NULL THEN CAST(column_name AS CHAR) \
+/// Spells out a prefix, an expression or another order, so that it equals no column name.
+const INDEXES: &str = "SELECT CAST(index_name AS CHAR), CASE WHEN column_name IS NULL THEN 'an expression' \
+     WHEN index_type <> 'BTREE' OR collation = 'D' THEN CONCAT(column_name, ' ', index_type, ' ', collation) \
+     WHEN sub_part IS NULL THEN CAST(column_name AS CHAR) \
      ELSE CONCAT(column_name, '(', sub_part, ')') END, non_unique = 0 \
      FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? \
      ORDER BY index_name, seq_in_index";
@@ -52,8 +55,13 @@ pub fn rename_tables(pairs: &[(String, String)]) -> String {
     format!("RENAME TABLE {}", pairs.join(", "))
 }
 
-fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
+}
+
+/// A text as a literal, in which a backslash is an escape character.
+pub(super) fn text_literal(text: &str) -> String {
+    quoted(&text.replace('\\', r"\\"))
 }
 
 pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
@@ -65,8 +73,9 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
             true => mariadb_default(default),
             false => mysql_default(&kind, default, row.text(4).ok().flatten().unwrap_or_default()),
         });
+        let special = special(row.text(4)?.unwrap_or_default(), row.flag(6)? == Some(true));
         let name = row.text(0)?.unwrap_or_default().to_owned();
-        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? == Some(true), default });
+        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? == Some(true), default, special });
     }
     if columns.is_empty() {
         return Ok(None);
@@ -82,6 +91,13 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     }
     indexes.sort();
     Ok(Some(PhysicalTable { columns, primary_key, indexes }))
+}
+
+/// What is more than a type and a default: the column is computed, changes by itself, or has a collation of its own.
+fn special(extra: &str, has_collation: bool) -> Option<String> {
+    let extra = extra.to_uppercase().replace("DEFAULT_GENERATED", "");
+    let words: Vec<_> = extra.split_whitespace().chain(has_collation.then_some("COLLATE")).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// Removes the display width, which does not affect the range; except `TINYINT(1)`, which is a boolean.

@@ -10,17 +10,26 @@ pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHE
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
 const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
-     pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attribute a \
+     pg_catalog.pg_get_expr(d.adbin, d.adrelid), CASE WHEN a.attgenerated <> '' THEN 'GENERATED' \
+     WHEN a.attidentity <> '' THEN 'IDENTITY' \
+     WHEN a.attcollation <> (SELECT y.typcollation FROM pg_catalog.pg_type y WHERE y.oid = a.atttypid) THEN 'COLLATE' \
+     WHEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%' THEN 'SERIAL' END \
+     FROM pg_catalog.pg_attribute a \
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE a.attrelid = CAST(? AS bigint)::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Marks an invalid or partial index in place of its columns, so that it equals no index of a layout.
+/// Marks an index that is invalid or more than a list of columns in place of its columns, so that it equals none of a layout. The
+/// index of a unique or exclusion constraint belongs to that.
 const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN 'invalid' \
-     WHEN i.indpred IS NOT NULL THEN 'of some rows' \
+     WHEN i.indpred IS NOT NULL THEN 'of some rows' WHEN i.indoption[k.n - 1] <> 0 OR i.indnatts > i.indnkeyatts \
+     OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod \
+     WHERE o.oid = i.indclass[k.n - 1] AND o.opcdefault AND m.amname = 'btree') \
+     THEN pg_catalog.pg_get_indexdef(i.indexrelid) \
      ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary \
      FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid \
      CROSS JOIN LATERAL generate_series(1, i.indnkeyatts::int) AS k(n) \
-     WHERE i.indrelid = CAST(? AS bigint)::oid ORDER BY c.relname, k.n";
+     WHERE i.indrelid = CAST(? AS bigint)::oid AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint x \
+     WHERE x.conindid = i.indexrelid AND x.contype IN ('u', 'x')) ORDER BY c.relname, k.n";
 
 const BOOLEAN: &str = "BOOLEAN";
 const TEXT: &str = "TEXT";
@@ -70,8 +79,8 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     for row in tx.fetch(sql(COLUMNS).bind(oid)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());
         let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
-        let name = row.text(0)?.unwrap_or_default().to_owned();
-        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? != Some(true), default });
+        let (name, special) = (row.text(0)?.unwrap_or_default().to_owned(), row.text(4)?.map(str::to_owned));
+        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? != Some(true), default, special });
     }
     let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
     for row in tx.fetch(sql(INDEXES).bind(oid)).await? {

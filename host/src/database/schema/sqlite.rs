@@ -21,7 +21,7 @@ pub(super) fn type_name(kind: ColumnType) -> &'static str {
 }
 
 pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
-    let columns = "SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info(?) ORDER BY cid";
+    let columns = "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid";
     let rows = tx.fetch(sql(columns).bind(table)).await?;
     if rows.is_empty() {
         return Ok(None);
@@ -38,15 +38,20 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
         // Only SQLite allows NULL in a key; no host writes one.
         let required = row.flag(2)? == Some(true) || place > 0;
         let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
-        columns.push(PhysicalColumn { name, kind, nullable: !required, default });
+        let is_computed = row.integer(5)?.unwrap_or_default() != 0;
+        let special = is_computed.then(|| "GENERATED".to_owned());
+        columns.push(PhysicalColumn { name, kind, nullable: !required, default, special });
     }
     key.sort();
-    let indexes = "SELECT list.name, info.name, list.\"unique\" FROM pragma_index_list(?) AS list, \
-                   pragma_index_info(list.name) AS info WHERE list.origin = 'c' ORDER BY list.name, info.seqno";
+    let indexes = "SELECT list.name, CASE WHEN info.name IS NULL THEN 'an expression' \
+                   WHEN list.partial THEN info.name || ' of some rows' WHEN info.\"desc\" THEN info.name || ' DESC' \
+                   WHEN info.coll <> 'BINARY' THEN info.name || ' ' || info.coll ELSE info.name END, list.\"unique\" \
+                   FROM pragma_index_list(?) AS list, pragma_index_xinfo(list.name) AS info \
+                   WHERE list.origin = 'c' AND info.key ORDER BY list.name, info.seqno";
     let rows = tx.fetch(sql(indexes).bind(table)).await?;
     let mut indexes = Vec::new();
     for row in &rows {
-        let column = row.text(1)?.unwrap_or("an expression");
+        let column = row.text(1)?.unwrap_or_default();
         add_to_index(&mut indexes, row.text(0)?.unwrap_or_default(), column, row.flag(2)? == Some(true));
     }
     let primary_key = key.into_iter().map(|(_, name)| name).collect();

@@ -12,8 +12,9 @@ use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
+use crate::migrate::examine::layouts_here;
 use crate::migrate::state::{self, Phase, current_of};
-use crate::migrate::{Context, MigrateError, Work, layout_history, versions};
+use crate::migrate::{Context, MigrateError, Work, versions};
 use crate::rows::{self, Passage, RowsError, UnitBatch, residue};
 
 /// The result for a unit.
@@ -144,7 +145,7 @@ async fn try_put_back(
     entry: &QuarantineEntry,
     current: DataVersion,
 ) -> Result<Fate, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = layouts_here(context, &mut context.database.read().await?, current).await?;
     if layouts.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });
     }

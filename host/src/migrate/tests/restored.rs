@@ -188,7 +188,7 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     drop(held);
     online.copy(&world.context, &fence).await.unwrap();
     online.cut_over(&world.context, &fence).await.unwrap();
-    online.clean_up(&world.context, &fence).await.unwrap();
+    clean_up(&world.context, &fence).await.unwrap();
     let found = words(&world).await;
     assert_eq!(found.keys().collect::<Vec<_>>(), ["app-00001", "before-all", "zzz-after-all"]);
     assert_eq!(world.count("desired_lrps").await, 4);

@@ -197,12 +197,8 @@ impl TestEngine {
     /// Migrates up to a version with a copy that is damaged just before it is verified.
     pub(super) async fn damaged_before_verify(&self, to: DataVersion, damage: &str) -> MigrateError {
         let fence = Fence::raise(&self.context.database).await.unwrap();
-        let layouts = layout_history(&self.context.migrations).unwrap();
         let ends = (self.version().await.0, to);
-        let work = bring_across(&self.context, &fence, &layouts, ends, false, &Arc::new(UnitBudget::of(None)))
-            .await
-            .unwrap()
-            .0;
+        let work = bring_across(&self.context, &fence, ends, false, &Arc::new(UnitBudget::of(None))).await.unwrap().0;
         self.execute(damage).await;
         finish(&self.context, &fence, &work, false).await.unwrap_err()
     }

@@ -1,0 +1,116 @@
+//! What hangs on a table and is no part of its layout: which of it a table that takes its place can be given, as statements, and
+//! which of it stands in the way. Owns the queries of each server's catalog; whether a table is replaced is the caller's.
+
+mod mysql;
+mod postgres;
+mod sqlite;
+
+use std::collections::BTreeMap;
+
+use crate::database::{Dialect, SqlError, Transaction};
+use crate::layout::schema::Table;
+
+/// What uses a name where a table is expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relation {
+    /// As in `a view`.
+    pub kind: String,
+    /// Whether it is a table that rows can be copied from and into, in transactions.
+    pub is_plain_table: bool,
+    /// A statement that makes it one, if a single one can.
+    pub remedy: Option<String>,
+}
+
+/// An object that would be lost with a table, or keeps it from being dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachedObject {
+    /// Kind and name.
+    pub description: String,
+    /// The statement that removes it.
+    pub removal: String,
+    /// Whether it also keeps the type of a column from being changed.
+    pub blocks_widening: bool,
+}
+
+/// The options with which a table is created in the place of another, so that it is stored as that one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// The end of a `CREATE TABLE` statement.
+    pub(super) of_table: String,
+    /// The comments of columns that are part of their definition.
+    pub(super) column_comments: BTreeMap<String, String>,
+    /// Statements for the table while it is empty.
+    pub(super) once_created: Vec<String>,
+}
+
+impl TableOptions {
+    /// Those of a table that takes no other's place.
+    pub(super) fn new(dialect: Dialect) -> Self {
+        let of_table = if dialect == Dialect::Mysql { mysql::ROW_FORMAT.to_owned() } else { String::new() };
+        Self { of_table, ..Self::default() }
+    }
+}
+
+/// What has a name in the current schema or database; `None` if it is free.
+///
+/// # Errors
+/// If the query fails.
+pub async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<Relation>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => sqlite::relation(tx, name).await,
+        Dialect::Postgres => postgres::relation(tx, name).await,
+        Dialect::Mysql => mysql::relation(tx, name).await,
+    }
+}
+
+/// The objects that hang on a table and that nothing carries over to one that takes its place.
+///
+/// # Errors
+/// If a query fails.
+pub async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => sqlite::attached(tx, table).await,
+        Dialect::Postgres => postgres::attached(tx, table).await,
+        Dialect::Mysql => mysql::attached(tx, table).await,
+    }
+}
+
+/// The options of a table, for `staged`, which is created to replace it.
+///
+/// # Errors
+/// If a query fails.
+pub async fn options(tx: &mut Transaction, table: &str, staged: &str) -> Result<TableOptions, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => Ok(TableOptions::default()),
+        Dialect::Postgres => postgres::options(tx, table, staged).await,
+        Dialect::Mysql => mysql::options(tx, table).await,
+    }
+}
+
+/// The statements that give `staged`, once it has the name of its table, what belongs to the one that it replaces: owner,
+/// privileges, comments, publications. Elsewhere than on PostgreSQL these belong to the name of a table.
+///
+/// # Errors
+/// If a query fails.
+pub async fn belongings(
+    tx: &mut Transaction,
+    replaced: &str,
+    table: &Table,
+    staged: &str,
+) -> Result<Vec<String>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
+        Dialect::Postgres => postgres::belongings(tx, replaced, table, staged).await,
+    }
+}
+
+/// Why this user cannot replace a table, as far as the catalog says so; empty if nothing speaks against it.
+///
+/// # Errors
+/// If a query fails.
+pub async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<String>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
+        Dialect::Postgres => postgres::missing_rights(tx, table).await,
+    }
+}

@@ -1,0 +1,70 @@
+-- Everything that depends on a table ($1) or on the type of its rows, whatever its kind. Left out is what the layout describes
+-- (columns, indexes, keys), what the server makes for itself, and what belongings.sql carries over.
+WITH t AS (
+    SELECT c.oid, c.reltype, y.typarray
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_type y ON y.oid = c.reltype
+    WHERE c.relname = $1
+        AND c.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema())
+),
+dependent AS (
+    SELECT DISTINCT d.classid, d.objid, d.objsubid
+    FROM pg_catalog.pg_depend d, t
+    WHERE (d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = t.oid)
+        OR (d.refclassid = 'pg_catalog.pg_type'::regclass AND d.refobjid IN (t.reltype, t.typarray))
+)
+SELECT
+    CASE
+        WHEN v.oid IS NULL THEN pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+        ELSE pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, v.oid, 0)
+    END AS description,
+    CASE
+        WHEN v.relkind = 'm' THEN format('DROP MATERIALIZED VIEW %s', v.oid::regclass)
+        WHEN v.oid IS NOT NULL THEN format('DROP VIEW %s', v.oid::regclass)
+        WHEN k.conrelid <> 0 THEN format('ALTER TABLE %s DROP CONSTRAINT %I', k.conrelid::regclass, k.conname)
+        WHEN h.inhparent = t.oid THEN format('ALTER TABLE %s NO INHERIT %s', c.oid::regclass, t.oid::regclass)
+        WHEN c.oid IS NOT NULL THEN format('ALTER TABLE %s DROP COLUMN %I', c.oid::regclass, a.attname)
+        WHEN i.type = 'statistics object' THEN format('DROP STATISTICS %s', i.identity)
+        WHEN p.oid IS NOT NULL
+            THEN format('ALTER PUBLICATION %I DROP TABLE %s',
+                (SELECT pubname FROM pg_catalog.pg_publication b WHERE b.oid = p.prpubid), t.oid::regclass)
+        ELSE format('DROP %s %s', upper(i.type), i.identity)
+    END AS removal,
+    r.oid IS NOT NULL OR i.type IN ('trigger', 'policy') AS blocks_widening
+FROM t
+CROSS JOIN dependent d
+LEFT JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass AND c.oid = d.objid
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid
+LEFT JOIN pg_catalog.pg_inherits h ON h.inhrelid = c.oid AND h.inhparent = t.oid
+LEFT JOIN pg_catalog.pg_constraint k ON d.classid = 'pg_catalog.pg_constraint'::regclass AND k.oid = d.objid
+LEFT JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
+LEFT JOIN pg_catalog.pg_class v ON v.oid = r.ev_class AND v.relkind IN ('v', 'm')
+LEFT JOIN pg_catalog.pg_trigger g ON d.classid = 'pg_catalog.pg_trigger'::regclass AND g.oid = d.objid
+LEFT JOIN pg_catalog.pg_attrdef f ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND f.oid = d.objid
+LEFT JOIN pg_catalog.pg_publication_rel p
+    ON d.classid = 'pg_catalog.pg_publication_rel'::regclass AND p.oid = d.objid
+CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, 0) i
+WHERE NOT (d.classid = 'pg_catalog.pg_type'::regclass AND d.objid IN (t.reltype, t.typarray))
+    AND c.relkind IS DISTINCT FROM 't'
+    AND c.relkind IS DISTINCT FROM 'i'
+    AND c.relkind IS DISTINCT FROM 'S'
+    -- A key, and columns that are not null.
+    AND (k.conrelid IS DISTINCT FROM t.oid OR k.contype NOT IN ('p', 'n'))
+    AND g.tgisinternal IS NOT TRUE
+    AND f.adrelid IS DISTINCT FROM t.oid
+    -- Publications with a list of columns or a condition, which servers before version 15 do not have.
+    AND (p.oid IS NULL OR to_jsonb(p) ->> 'prqual' IS NOT NULL OR to_jsonb(p) ->> 'prattrs' IS NOT NULL)
+UNION ALL
+SELECT
+    format('subscription %s', s.subname),
+    format('ALTER SUBSCRIPTION %I REFRESH PUBLICATION', s.subname),
+    FALSE
+FROM t
+JOIN pg_catalog.pg_subscription_rel l ON l.srrelid = t.oid
+JOIN pg_catalog.pg_subscription s ON s.oid = l.srsubid
+UNION ALL
+SELECT
+    format('security label of %s', l.provider),
+    format('SECURITY LABEL FOR %I ON TABLE %s IS NULL', l.provider, t.oid::regclass),
+    FALSE
+FROM t JOIN pg_catalog.pg_seclabel l ON l.classoid = 'pg_catalog.pg_class'::regclass AND l.objoid = t.oid
+ORDER BY 1

@@ -1,0 +1,241 @@
+//! Finds every reason why a migration of this database could not run, before its first write: what its tables lack, what is in
+//! their place or in the way, what hangs on those that are replaced, and what this user may not do. Every entry that migrates
+//! calls it, and so do `status` and `plan`, so that they promise what a start keeps. Reads only.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Strategy, replaced};
+use super::readable::{check_readable, check_record_versions};
+use super::{Context, MigrateError, Work, fresh, layout_history, same_schema, state};
+use crate::database::schema::{self, AttachedObject, PhysicalTable};
+use crate::database::{Dialect, SqlError, Transaction};
+use crate::layout::history::{Additions, LayoutHistory};
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::{Column, Index, Layout, Table};
+
+/// The layouts of the catalog with what the owner of this database, which is at a version, has added to its tables.
+pub(super) async fn layouts_here(
+    context: &Context,
+    tx: &mut Transaction,
+    at: DataVersion,
+) -> Result<LayoutHistory, MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    let mut additions = BTreeMap::new();
+    for name in layouts.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
+        if let Some(found) = schema::read_back(tx, name).await? {
+            additions.insert(name.clone(), additions_of(tx, &layouts, name, &found));
+        }
+    }
+    additions.retain(|_, added| *added != Additions::default());
+    let manifests = context.migrations.iter().map(|migration| migration.manifest());
+    Ok(layouts.with_additions(at, &additions, manifests)?)
+}
+
+fn additions_of(tx: &Transaction, layouts: &LayoutHistory, table: &str, found: &PhysicalTable) -> Additions {
+    let columns = found.columns.iter().filter(|column| !layouts.declares_column(table, &column.name));
+    let indexes = found.indexes.iter().filter(|index| !layouts.declares_index(&index.name));
+    Additions {
+        columns: columns.filter_map(|column| column.portable(tx.dialect())).collect(),
+        indexes: indexes.filter_map(|index| index.portable(found)).collect(),
+    }
+}
+
+/// The reasons against a migration; empty if nothing speaks against it. `layouts` are those of [`layouts_here`].
+pub(super) async fn examine(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    work: &Work,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let mut reasons = Vec::new();
+    if work.from == 0 {
+        note(&mut reasons, fresh::check(tx, layouts).await)?;
+    }
+    sources(tx, layouts, work, &mut reasons).await?;
+    in_the_way(tx, work, &mut reasons).await?;
+    reasons.extend(hanging(tx, layouts, work).await?);
+    let readable = check_readable(tx, layouts, work.from).await;
+    // After a statement that was refused, the transaction can read nothing more.
+    if readable.is_ok() {
+        note(&mut reasons, check_record_versions(tx, layouts, work.from).await)?;
+    }
+    note(&mut reasons, readable)?;
+    Ok(reasons)
+}
+
+/// Looks, before the cut-over, for what has been added to the tables since they were examined.
+pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    MigrateError::refuse(hanging(&mut context.database.read().await?, &layouts, work).await?)
+}
+
+/// The tables of a layout that are none, or none with transactions.
+pub(super) async fn tables(tx: &mut Transaction, layout: Option<&Layout>) -> Result<Vec<MigrateError>, MigrateError> {
+    let mut reasons = Vec::new();
+    for name in layout.into_iter().flat_map(|layout| layout.tables.keys()) {
+        reasons.extend(state::not_a_table(tx, name).await?);
+    }
+    Ok(reasons)
+}
+
+/// Keeps a refusal among the reasons; an error of the database ends the examination, which has found out nothing then.
+fn note(reasons: &mut Vec<MigrateError>, checked: Result<(), MigrateError>) -> Result<(), MigrateError> {
+    match checked {
+        Err(fault @ MigrateError::Sql { .. }) => return Err(fault),
+        Err(reason) => reasons.push(reason),
+        Ok(()) => {}
+    }
+    Ok(())
+}
+
+/// The tables that are migrated are tables, and have what their version says.
+async fn sources(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    work: &Work,
+    reasons: &mut Vec<MigrateError>,
+) -> Result<(), MigrateError> {
+    for (name, table) in &work.lens.source.tables {
+        if let Some(reason) = state::not_a_table(tx, name).await? {
+            reasons.push(reason);
+            continue;
+        }
+        let found = schema::read_back(tx, name).await?;
+        let table = as_it_may_be_found(tx.dialect(), layouts, work, table, found.as_ref());
+        note(reasons, same_schema(tx.dialect(), name, found, &table))?;
+    }
+    Ok(())
+}
+
+/// A table of the source as it may be found: with some of the changes that lead to the target. A start that was interrupted made
+/// them, or Diego's BBS, whose changes of a schema commit before the version on MySQL.
+fn as_it_may_be_found(
+    dialect: Dialect,
+    layouts: &LayoutHistory,
+    work: &Work,
+    source: &Table,
+    found: Option<&PhysicalTable>,
+) -> Table {
+    let mut table = source.clone();
+    let Some(found) = found else { return table };
+    let passed: Vec<_> =
+        layouts.passed(work.from, work.to).filter_map(|layout| layout.tables.get(&source.name)).collect();
+    for column in &found.columns {
+        let serves = |wanted: &&Column| schema::serves(dialect, column, wanted);
+        let at = table.columns.iter().position(|known| known.name == column.name);
+        if at.is_some_and(|at| serves(&&table.columns[at])) {
+            continue;
+        }
+        let Some(changed) = passed.iter().filter_map(|table| table.column(&column.name)).find(serves) else { continue };
+        match at {
+            Some(at) => table.columns[at] = changed.clone(),
+            None => table.columns.push(changed.clone()),
+        }
+    }
+    if passed.iter().any(|table| table.primary_key == found.primary_key) {
+        table.primary_key.clone_from(&found.primary_key);
+    }
+    let is_there = |index: &Index| found.indexes.iter().any(|known| known.name == index.name);
+    let is_dropped =
+        |index: &Index| passed.iter().any(|table| table.indexes.iter().all(|known| known.name != index.name));
+    table.indexes.retain(|index| is_there(index) || !is_dropped(index));
+    table
+}
+
+/// The names that the migration needs are free, or those of empty tables, which it may drop; those of replaced tables are free.
+async fn in_the_way(tx: &mut Transaction, work: &Work, reasons: &mut Vec<MigrateError>) -> Result<(), MigrateError> {
+    let recorded = state::side_tables(tx).await?;
+    for name in &recorded {
+        let objects = schema::attached(tx, name).await.map_err(failed(name))?;
+        if !objects.is_empty() {
+            reasons.push(MigrateError::AttachedToLeftover { table: name.clone(), objects });
+        }
+    }
+    for plan in &work.plans {
+        let name = match plan.strategy {
+            Strategy::Copy => plan.staged(work.to),
+            Strategy::Create if work.from > 0 => plan.table.name.clone(),
+            Strategy::Create | Strategy::InPlace | Strategy::Untouched => continue,
+        };
+        if recorded.contains(&name) {
+            continue;
+        }
+        if let Some(reason) = state::not_a_table(tx, &name).await? {
+            reasons.push(reason);
+        } else if state::exists(tx, &name).await? && state::count(tx, &name).await? > 0 {
+            reasons.push(MigrateError::TableInTheWay { table: name });
+        }
+    }
+    for name in replaced(&work.lens, &work.plans) {
+        let aside = format!("{name}__{}", work.from);
+        if !recorded.contains(&aside) && schema::relation(tx, &aside).await.map_err(failed(&aside))?.is_some() {
+            reasons.push(MigrateError::NameInTheWay { name: aside });
+        }
+    }
+    Ok(())
+}
+
+/// What would be lost with the tables that are replaced, or keeps them, and why this user may not replace them. The layouts are
+/// those of the catalog, with or without the additions that the migration carries over.
+pub(super) async fn hanging(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    work: &Work,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let mut reasons = Vec::new();
+    let replaced = replaced(&work.lens, &work.plans);
+    let in_place = work.plans.iter().filter(|plan| plan.strategy == Strategy::InPlace).map(|plan| &plan.table.name);
+    for table in replaced.iter().chain(in_place) {
+        let objects = if replaced.contains(table) {
+            lost_with(tx, layouts, work, table).await?
+        } else if work.widens(table) {
+            let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
+            objects.retain(|object| object.blocks_widening);
+            objects
+        } else {
+            Vec::new()
+        };
+        if !objects.is_empty() {
+            reasons.push(MigrateError::Attached { table: table.clone(), objects });
+        }
+        let rights = schema::missing_rights(tx, table).await.map_err(failed(table))?;
+        if !rights.is_empty() {
+            reasons.push(MigrateError::MissingRights { table: table.clone(), rights });
+        }
+    }
+    Ok(reasons)
+}
+
+/// What a table has that its successor cannot be given.
+async fn lost_with(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    work: &Work,
+    table: &str,
+) -> Result<Vec<AttachedObject>, MigrateError> {
+    let Some(found) = schema::read_back(tx, table).await? else { return Ok(Vec::new()) };
+    let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
+    let dialect = tx.dialect();
+    let Some(source) = work.lens.source.tables.get(table) else { return Ok(objects) };
+    let known = as_it_may_be_found(dialect, layouts, work, source, Some(&found));
+    let object = |description, removal| AttachedObject { description, removal, blocks_widening: false };
+    for column in &found.columns {
+        if known.column(&column.name).is_none() {
+            let special = column.special.iter().map(|special| format!(" {special}")).collect::<String>();
+            let description = format!("column {} of type {}{special}", column.name, column.kind);
+            objects.push(object(description, schema::drop_column(dialect, table, &column.name)));
+        }
+    }
+    for index in &found.indexes {
+        let is_known = known.indexes.iter().any(|known| known.name == index.name);
+        if !is_known && !layouts.declares_index(&index.name) {
+            let description = format!("index {}", index.name);
+            objects.push(object(description, schema::drop_index(dialect, table, &index.name)));
+        }
+    }
+    Ok(objects)
+}
+
+fn failed(table: &str) -> impl FnOnce(SqlError) -> MigrateError + use<> {
+    let what = format!("what the catalog of the server says of {table}");
+    move |source| MigrateError::Sql { what, source }
+}

@@ -1,0 +1,84 @@
+//! Whether every row of a database can be migrated, as far as a narrow column of each table shows. Reads only.
+
+use std::collections::BTreeSet;
+
+use sea_query::{Alias, Expr, Query};
+
+use super::MigrateError;
+use super::state::exists;
+use crate::database::{SqlError, Transaction, is_denied, schema};
+use crate::layout::history::LayoutHistory;
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::Layout;
+use crate::layout::values::Encoding;
+use crate::rows::RECORD_VERSION;
+
+/// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
+/// rows from.
+pub(super) async fn check_readable(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    at: DataVersion,
+) -> Result<(), MigrateError> {
+    let Some(layout) = layouts.at(at) else { return Ok(()) };
+    for table in layout.tables.keys() {
+        if !exists(tx, table).await? {
+            continue;
+        }
+        let mut query = Query::select();
+        query.expr(Expr::val(1)).from(Alias::new(table)).limit(1);
+        if let Err(source) = tx.fetch(&query).await {
+            let table = table.clone();
+            return Err(if is_denied(&source) {
+                MigrateError::Unreadable { table, source }
+            } else {
+                MigrateError::Sql { what: table, source }
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that every record went through migrations that the catalog knows. A record of any other version was written
+/// with another catalog, and nothing is known of its layout. One pass over a narrow column of each table.
+pub(super) async fn check_record_versions(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    at: DataVersion,
+) -> Result<(), MigrateError> {
+    let Some(layout) = layouts.at(at) else { return Ok(()) };
+    for table in stamped_tables(layout) {
+        if !exists(tx, table).await? || !has_column(tx, table).await? {
+            continue;
+        }
+        let found = record_versions(tx, table).await?;
+        let unknown: Vec<_> = found.into_iter().filter(|version| layouts.at(*version).is_none()).collect();
+        if !unknown.is_empty() {
+            return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
+        }
+    }
+    Ok(())
+}
+
+fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
+    let is_stamped = |table: &&crate::layout::schema::Table| {
+        table.column(RECORD_VERSION).is_some_and(|column| Encoding::from(column.kind) == Encoding::Integer)
+    };
+    layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
+}
+
+/// Between a durable version and the renaming of its tables, the column may be absent.
+async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
+    let found = schema::read_back(tx, table).await?;
+    Ok(found.is_some_and(|found| found.columns.iter().any(|column| column.name == RECORD_VERSION)))
+}
+
+/// The record versions of a table, without records that no row function has transformed.
+async fn record_versions(tx: &mut Transaction, table: &str) -> Result<BTreeSet<DataVersion>, MigrateError> {
+    let failed = |source: SqlError| MigrateError::Sql { what: format!("{RECORD_VERSION} of {table}"), source };
+    let mut query = Query::select();
+    query.distinct().expr(Expr::col(Alias::new(RECORD_VERSION))).from(Alias::new(table));
+    let rows = tx.fetch(&query).await.map_err(failed)?;
+    let versions = rows.iter().map(|row| row.integer(0)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    Ok(versions.into_iter().flatten().map(i64::unsigned_abs).collect())
+}

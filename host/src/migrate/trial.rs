@@ -1,0 +1,60 @@
+//! Whether this user may change the schema as a migration does: tried on a table without rows, because only the server knows. A
+//! right that is missing is found before anything is recorded, and not when hours of copying are over.
+
+use super::{Context, MigrateError};
+use crate::database::Dialect;
+use crate::database::schema;
+use crate::layout::schema::{Column, ColumnType, Index, Sealing, Table};
+use crate::lock::fence::{Fence, FenceError};
+
+const TRIAL: &str = "bbs_trial";
+const RENAMED: &str = "bbs_trial_renamed";
+
+/// Creates, changes, renames and drops a table.
+pub(super) async fn try_schema_changes(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let dialect = context.database.dialect();
+    if dialect == Dialect::Sqlite {
+        return Ok(());
+    }
+    match fence.change_schema(&changes(dialect)).await {
+        Err(FenceError::Schema { statement, source }) => {
+            // Fails for the same reason, if that is the missing right.
+            let _ = fence.change_schema(&dropped(dialect)).await;
+            Err(MigrateError::Trial { statement, source })
+        }
+        tried => Ok(tried?),
+    }
+}
+
+/// The rights to drop come first: without them, a table would be left behind.
+fn changes(dialect: Dialect) -> Vec<String> {
+    let column = |name: &str, nullable| Column {
+        name: name.to_owned(),
+        kind: ColumnType::Varchar(16),
+        nullable,
+        default: None,
+        sealing: Sealing::Plain,
+    };
+    let table = Table {
+        name: TRIAL.to_owned(),
+        columns: vec![column("id", false)],
+        primary_key: vec!["id".to_owned()],
+        indexes: Vec::new(),
+        partition_key: None,
+    };
+    let index = Index { name: "bbs_trial_idx".to_owned(), columns: vec!["added".to_owned()] };
+    let mut statements = dropped(dialect);
+    statements.extend([
+        schema::create_table(dialect, &table, TRIAL),
+        schema::add_column(dialect, TRIAL, &column("added", true)),
+        schema::create_index(dialect, TRIAL, &index),
+        schema::rename_table(dialect, TRIAL, RENAMED),
+        schema::rename_table(dialect, RENAMED, TRIAL),
+    ]);
+    statements.extend(dropped(dialect));
+    statements
+}
+
+fn dropped(dialect: Dialect) -> Vec<String> {
+    [TRIAL, RENAMED].iter().map(|name| schema::drop_table(dialect, name)).collect()
+}

@@ -1,0 +1,163 @@
+//! What a migration carries over, up and down: the server's own catalog says the same of the tables before and after.
+
+use super::{newest, with_fixture};
+use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
+use crate::harness::fixture::VERSION;
+use crate::harness::stored::Stored;
+
+/// A version that the way down to copies `desired_lrps` and `actual_lrps`.
+const OLDEST: u64 = 1_471_030_898;
+
+/// The kinds and names of what belongs to a table on PostgreSQL, as text.
+const POSTGRES_PROPERTIES: &str = "
+    WITH t AS (SELECT c.* FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = current_schema() AND c.relname IN ('actual_lrps', 'desired_lrps'))
+    SELECT concat_ws(' ', relname, 'owner', pg_get_userbyid(relowner)) FROM t
+    UNION ALL SELECT concat_ws(' ', relname, 'grant', privilege_type, grantee::regrole, is_grantable)
+        FROM t, aclexplode(relacl)
+    UNION ALL SELECT concat_ws(' ', relname, 'grant', attname, privilege_type, grantee::regrole)
+        FROM t JOIN pg_attribute a ON attrelid = t.oid, aclexplode(attacl)
+    UNION ALL SELECT concat_ws(' ', relname, 'comment', attname, description)
+        FROM t JOIN pg_description d ON d.objoid = t.oid
+        LEFT JOIN pg_attribute a ON attrelid = t.oid AND attnum = d.objsubid AND attnum > 0
+    UNION ALL SELECT concat_ws(' ', relname, 'options', reloptions) FROM t
+    UNION ALL SELECT concat_ws(' ', t.relname, 'toast', o.reloptions) FROM t JOIN pg_class o ON o.oid = t.reltoastrelid
+    UNION ALL SELECT concat_ws(' ', relname, 'identity', relreplident, relpersistence, relrowsecurity) FROM t
+    UNION ALL SELECT concat_ws(' ', relname, 'publication', pubname)
+        FROM t JOIN pg_publication_rel ON prrelid = t.oid JOIN pg_publication p ON p.oid = prpubid
+    UNION ALL SELECT concat_ws(' ', relname, 'column', attname, attoptions)
+        FROM t JOIN pg_attribute ON attrelid = t.oid WHERE attoptions IS NOT NULL OR attstattarget > 0
+    UNION ALL SELECT concat_ws(' ', t.relname, 'index', i.relname, i.reloptions, indisclustered, description)
+        FROM t JOIN pg_index x ON indrelid = t.oid JOIN pg_class i ON i.oid = indexrelid
+        LEFT JOIN pg_description d ON d.objoid = i.oid WHERE i.relname LIKE 'op_%' OR i.relname LIKE '%domain_idx'
+    ORDER BY 1";
+
+/// What belongs to the tables of MariaDB and MySQL themselves; privileges and views belong to their names.
+const MYSQL_PROPERTIES: &str = "
+    SELECT CONCAT_WS(' ', table_name, row_format, table_collation, table_comment,
+            REPLACE(LOWER(create_options), 'row_format=dynamic', ''))
+        FROM information_schema.tables
+        WHERE table_schema = DATABASE() AND table_name IN ('actual_lrps', 'desired_lrps')
+    UNION ALL SELECT CONCAT_WS(' ', table_name, column_name, column_type, column_default, column_comment)
+        FROM information_schema.columns
+        WHERE table_schema = DATABASE() AND (column_comment <> '' OR column_name LIKE 'op\\\\_%')
+    UNION ALL SELECT CONCAT_WS(' ', table_name, index_name, column_name, seq_in_index)
+        FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name LIKE 'op\\\\_%'
+    ORDER BY 1";
+
+async fn properties(stored: &Stored, query: &str) -> Vec<String> {
+    texts(&stored.context.database, query).await
+}
+
+/// Migrates up and down, and compares what the server says of the tables.
+async fn assert_carried_over(stored: &Stored, query: &str) {
+    let before = properties(stored, query).await;
+    assert!(before.len() > 5, "{before:#?}");
+    stored.up(newest(stored)).await.unwrap();
+    assert_eq!(properties(stored, query).await, before, "after the migration up");
+    stored.down(VERSION).await.unwrap();
+    assert_eq!(properties(stored, query).await, before, "after the migration down");
+}
+
+async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
+    let name = texts(&stored.context.database, "SELECT current_database()::text").await.remove(0);
+    let (group, reader) = (format!("{name}_group"), format!("{name}_reader"));
+    for statement in [
+        format!("CREATE ROLE {group}"),
+        format!("CREATE ROLE {reader}"),
+        format!("GRANT {group}, {reader} TO CURRENT_USER"),
+        format!("GRANT CREATE, USAGE ON SCHEMA public TO {group}"),
+        // What this gives to new tables is not what the tables had.
+        format!("ALTER DEFAULT PRIVILEGES GRANT DELETE ON TABLES TO {reader}"),
+        format!("ALTER TABLE actual_lrps OWNER TO {group}"),
+        format!("GRANT SELECT, INSERT ON actual_lrps TO {reader} WITH GRANT OPTION"),
+        format!("GRANT SELECT (process_guid), UPDATE (domain) ON desired_lrps TO {reader}"),
+        "GRANT SELECT ON desired_lrps TO PUBLIC".to_owned(),
+        "COMMENT ON TABLE actual_lrps IS 'why? of the ''owner''; a \\ '".to_owned(),
+        "COMMENT ON COLUMN desired_lrps.domain IS 'where?'".to_owned(),
+        "COMMENT ON INDEX actual_lrps_domain_idx IS 'for lists'".to_owned(),
+        "ALTER TABLE actual_lrps SET (fillfactor = 70, autovacuum_enabled = false, toast.autovacuum_enabled = false)"
+            .to_owned(),
+        "ALTER TABLE desired_lrps SET UNLOGGED".to_owned(),
+        "ALTER TABLE actual_lrps REPLICA IDENTITY FULL".to_owned(),
+        "ALTER TABLE desired_lrps REPLICA IDENTITY USING INDEX desired_lrps_pkey".to_owned(),
+        "ALTER TABLE desired_lrps ENABLE ROW LEVEL SECURITY".to_owned(),
+        "ALTER TABLE actual_lrps ALTER COLUMN state SET STATISTICS 500".to_owned(),
+        "ALTER TABLE actual_lrps ALTER COLUMN state SET (n_distinct = 5)".to_owned(),
+        "ALTER TABLE actual_lrps CLUSTER ON actual_lrps_domain_idx".to_owned(),
+        "ALTER INDEX actual_lrps_domain_idx SET (fillfactor = 60)".to_owned(),
+        "CREATE INDEX op_idx ON actual_lrps (process_guid, state)".to_owned(),
+        "CREATE PUBLICATION op_publication FOR TABLE actual_lrps".to_owned(),
+    ] {
+        stored.execute(&statement).await;
+    }
+    assert_carried_over(&stored, POSTGRES_PROPERTIES).await;
+    for statement in [
+        "DROP PUBLICATION op_publication".to_owned(),
+        "ALTER TABLE actual_lrps OWNER TO CURRENT_USER".to_owned(),
+        format!("DROP OWNED BY {group}, {reader}"),
+        format!("DROP ROLE {group}, {reader}"),
+    ] {
+        stored.execute(&statement).await;
+    }
+}
+
+on_each_server!(what_belongs_to_a_table_is_carried_over);
+async fn what_belongs_to_a_table_is_carried_over(kind: Kind) {
+    match kind {
+        Kind::Postgres => belongings_of_postgresql_are_carried_over(with_fixture(kind).await).await,
+        Kind::Mariadb | Kind::Mysql => belongings_of_mysql_are_carried_over(with_fixture(kind).await).await,
+        Kind::Sqlite => unreachable!("a file has no owner and no comments"),
+    }
+}
+
+async fn belongings_of_mysql_are_carried_over(stored: Stored) {
+    for statement in [
+        "ALTER TABLE actual_lrps COMMENT = 'why? of the ''owner''; a \\\\ '",
+        "ALTER TABLE desired_lrps CONVERT TO CHARACTER SET latin1 COLLATE latin1_bin",
+        "ALTER TABLE desired_lrps ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8 STATS_PERSISTENT=1",
+        "ALTER TABLE actual_lrps MODIFY cell_id VARCHAR(255) NOT NULL DEFAULT '' COMMENT 'where?'",
+        "ALTER TABLE actual_lrps ADD COLUMN op_note VARCHAR(40) NOT NULL DEFAULT 'none'",
+        "CREATE INDEX op_idx ON actual_lrps (process_guid, state)",
+    ] {
+        stored.execute(statement).await;
+    }
+    assert_carried_over(&stored, MYSQL_PROPERTIES).await;
+}
+
+on_each_database!(additional_column_keeps_its_values_and_index);
+async fn additional_column_keeps_its_values_and_index(kind: Kind) {
+    let stored = with_fixture(kind).await;
+    for statement in [
+        "ALTER TABLE desired_lrps ADD COLUMN op_note VARCHAR(40) DEFAULT 'none'",
+        "ALTER TABLE actual_lrps ADD COLUMN op_count BIGINT",
+        "CREATE INDEX op_idx ON desired_lrps (op_note, domain)",
+        "UPDATE desired_lrps SET op_note = domain",
+        "UPDATE actual_lrps SET op_count = instance_index + 7 WHERE instance_index > 0",
+    ] {
+        stored.execute(statement).await;
+    }
+    let values = async || {
+        let notes = "SELECT COALESCE(op_note, '') FROM desired_lrps ORDER BY process_guid";
+        let counts = "SELECT CAST(op_count AS CHAR(20)) FROM actual_lrps \
+                      WHERE op_count IS NOT NULL ORDER BY process_guid, instance_index";
+        [properties(&stored, notes).await, properties(&stored, counts).await]
+    };
+    let before = values().await;
+    assert!(before.iter().all(|values| values.len() > 3), "{before:?}");
+    stored.up(newest(&stored)).await.unwrap();
+    assert_eq!(values().await, before);
+    stored.down(OLDEST).await.unwrap();
+    assert_eq!(values().await, before);
+    stored.up(newest(&stored)).await.unwrap();
+    assert_eq!(values().await, before);
+    let of_index = match kind {
+        Kind::Sqlite => "SELECT name FROM pragma_index_info('op_idx') ORDER BY seqno",
+        Kind::Postgres => "SELECT attname::text FROM pg_attribute WHERE attrelid = 'op_idx'::regclass ORDER BY attnum",
+        Kind::Mariadb | Kind::Mysql => {
+            "SELECT CAST(column_name AS CHAR) FROM information_schema.statistics \
+             WHERE table_schema = DATABASE() AND index_name = 'op_idx' ORDER BY seq_in_index"
+        }
+    };
+    assert_eq!(properties(&stored, of_index).await, ["op_note", "domain"]);
+}
