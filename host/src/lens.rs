@@ -10,6 +10,7 @@ mod column;
 mod contained;
 mod error;
 mod frame;
+mod owners;
 mod residue;
 mod step;
 pub mod transform;

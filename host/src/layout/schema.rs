@@ -11,6 +11,10 @@ pub use bbs_encryption::Sealing;
 /// migration of this project; Diego has no such column.
 pub const RECORD_VERSION: &str = "record_version";
 
+/// Columns that are set when a record is made, and that no change of the record changes: with another value, it is another record
+/// under the same key. Those of Diego's modification tags, and of tasks.
+const SET_ONCE: [&str; 2] = ["modification_tag_epoch", "created_at"];
+
 /// The tables at one data version, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Layout {
@@ -34,6 +38,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// Whether the table has the record that a unit belongs to: one row for each unit, with an identity.
+    pub fn identifies_units(&self) -> bool {
+        let is_key = |key: &String| self.primary_key == std::slice::from_ref(key);
+        self.partition_key.as_ref().is_some_and(is_key) && self.columns.iter().any(Column::is_identity)
+    }
+
     /// The column of this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
@@ -54,6 +64,13 @@ pub struct Column {
     pub default: Option<Literal>,
     /// How the bytes are stored. Only text can be encrypted.
     pub sealing: Sealing,
+}
+
+impl Column {
+    /// Whether another record under the same key has another value here.
+    pub fn is_identity(&self) -> bool {
+        SET_ONCE.contains(&self.name.as_str()) && self.sealing == Sealing::Plain
+    }
 }
 
 /// The type of a column, as declared in the database.

@@ -102,10 +102,26 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     hash.finalize()[..16].to_vec()
 }
 
-/// For each unit, the digest of what a row function wrote: keys and written columns of its tables.
+/// For each unit, the digest of what a row function wrote and whose it is: keys, identity and written columns of its tables.
 pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
+    digests_of(frame, accesses, Column::is_identity)
+}
+
+/// The same as earlier hosts computed it, which left the identity out.
+fn unit_digests_of_earlier_hosts(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
+    digests_of(frame, accesses, |_| false)
+}
+
+fn digests_of(
+    frame: &Frame<'_>,
+    accesses: &[Access],
+    is_added: impl Fn(&Column) -> bool,
+) -> Result<Vec<Vec<u8>>, OverBudget> {
     let encoded = |access: &Access| {
-        let columns: Vec<_> = frame.table(&access.table).primary_key.iter().chain(&access.writes).cloned().collect();
+        let table = frame.table(&access.table);
+        let mut columns: Vec<_> = table.primary_key.iter().chain(&access.writes).cloned().collect();
+        let added = table.columns.iter().map(|column| &column.column).filter(|column| is_added(column));
+        columns.extend(added.map(|column| column.name.clone()));
         Ok((access.table.clone(), frame.encoded(&access.table, &columns)?))
     };
     let tables = accesses.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
@@ -137,11 +153,11 @@ pub(super) fn given_back(
     left: &Residue,
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
-    let digests = unit_digests(frame, opposite)?;
+    let (digests, earlier) = (unit_digests(frame, opposite)?, unit_digests_of_earlier_hosts(frame, opposite)?);
     let mut residue = Vec::with_capacity(frame.units());
-    for (unit, digest) in digests.iter().enumerate() {
+    for (unit, (digest, earlier)) in digests.iter().zip(&earlier).enumerate() {
         let entry = left.of(version, "", unit).first();
-        let fresh = entry.filter(|entry| entry.digest == *digest);
+        let fresh = entry.filter(|entry| [digest, earlier].contains(&&entry.digest));
         *stale += u64::from(entry.is_some() && fresh.is_none());
         frame.budget().spend(fresh.map_or(0, |entry| entry.bytes.len()))?.keep();
         residue.push(fresh.map(|entry| entry.bytes.clone()));
@@ -179,6 +195,24 @@ pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Result<Vec<Vec
             digest(rows)
         }))
     };
+    Ok((0..frame.units()).map(of_unit).collect())
+}
+
+/// For each unit, a digest of what identifies its record in the tables of the owners: another record under the same key has
+/// another one. Empty without owners.
+pub(super) fn identities(frame: &Frame<'_>, owners: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
+    if owners.is_empty() {
+        return Ok(vec![Vec::new(); frame.units()]);
+    }
+    let encoded = |owner: &String| {
+        let columns = frame.table(owner).columns.iter().map(|column| &column.column);
+        let columns: Vec<_> = columns.filter(|column| column.is_identity()).map(|column| column.name.clone()).collect();
+        frame.encoded(owner, &columns)
+    };
+    let encoded = owners.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
+    let owners: Vec<_> = owners.iter().zip(&encoded).collect();
+    let of_unit = |unit| digest(owners.iter().flat_map(|(owner, rows)| rows[frame.table(owner).rows_of(unit)].iter()));
+    frame.budget().spend(frame.units() * DIGEST_BYTES)?.keep();
     Ok((0..frame.units()).map(of_unit).collect())
 }
 
@@ -255,25 +289,29 @@ pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Result<Vec<Mark>, OverBud
 }
 
 /// Restores the values of the columns that the step added, row by row. A table that the step creates has no marks from
-/// before it: its rows are matched by their keys alone.
+/// before it: its rows are matched by their keys and by the records that they belong to.
 pub(super) fn restore(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     marks: Option<Vec<Mark>>,
     left: &Residue,
+    identities: &[Vec<u8>],
     stale: &mut u64,
 ) -> Result<(), OverBudget> {
     if step.creates(table) && frame.table(table).origins.is_empty() {
-        restore_table(frame, step.version(), table, left);
+        restore_table(frame, step.version(), table, left, identities, stale);
         return Ok(());
     }
-    let by_key = |row_key| Mark { row_key, digest: Vec::new() };
+    let held = frame.table(table);
     let marks = match marks {
         Some(marks) => marks,
-        None => frame.keys(table)?.into_rows().into_iter().map(by_key).collect(),
+        None => {
+            let of_units = (0..frame.units()).flat_map(|unit| held.rows_of(unit).map(move |_| unit));
+            let keys = frame.keys(table)?.into_rows().into_iter();
+            keys.zip(of_units).map(|(row_key, unit)| Mark { row_key, digest: identities[unit].clone() }).collect()
+        }
     };
-    let held = frame.table(table);
     let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
     for unit in 0..frame.units() {
         let entries: BTreeMap<_, _> =
@@ -281,7 +319,9 @@ pub(super) fn restore(
         let mut used = 0;
         for row in held.rows_of(unit) {
             let Some(entry) = entries.get(marks[row].row_key.as_slice()) else { continue };
-            if entry.digest == marks[row].digest {
+            // Earlier hosts bound the rows of a dropped table to nothing.
+            let is_unbound = entry.digest.is_empty() && step.creates(table);
+            if entry.digest == marks[row].digest || is_unbound {
                 used += 1;
                 found[row] = Some(decode(&entry.bytes));
             } else if left.edited {
@@ -374,12 +414,24 @@ pub(super) fn restore_filled(
     Ok(())
 }
 
-/// Restores the rows of a table that the step creates.
-fn restore_table(frame: &mut Frame<'_>, version: DataVersion, table: &str, left: &Residue) {
+/// Restores the rows of a table that the step creates, for the records that they were taken from.
+fn restore_table(
+    frame: &mut Frame<'_>,
+    version: DataVersion,
+    table: &str,
+    left: &Residue,
+    identities: &[Vec<u8>],
+    stale: &mut u64,
+) {
     let mut offsets = vec![0];
     let mut rows = Vec::new();
-    for unit in 0..frame.units() {
-        rows.extend(left.of(version, table, unit).iter().map(|entry| Some(decode(&entry.bytes))));
+    for (unit, identity) in identities.iter().enumerate() {
+        let entries = left.of(version, table, unit);
+        // Earlier hosts bound the rows to nothing.
+        let own = entries.iter().filter(|entry| entry.digest.is_empty() || entry.digest == *identity);
+        let before = rows.len();
+        rows.extend(own.map(|entry| Some(decode(&entry.bytes))));
+        *stale += (entries.len() - (rows.len() - before)) as u64;
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
     let held = frame.table_mut(table);

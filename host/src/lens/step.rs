@@ -9,7 +9,7 @@ use super::error::LensError;
 use super::transform::Transform;
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
-use crate::layout::schema::{Column, Layout};
+use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Encoding;
 
 pub(super) struct Step {
@@ -123,6 +123,19 @@ impl Step {
         let name = name_before(&self.changes, &access.table)?;
         let table = self.source.tables.get(&name)?;
         table.partition_key.as_ref().and_then(|key| table.column(key)).map(|column| (name, column))
+    }
+
+    pub(super) fn source_table(&self, name: &str) -> Option<&Table> {
+        self.source.tables.get(name)
+    }
+
+    /// The tables with the records that the units of a table belong to, as they are on the lower side of the migration. Units of
+    /// several kinds may have the same keys, and differ in the name of the column.
+    pub(super) fn owners(&self, partition_key: &str) -> Vec<String> {
+        let lower = if self.direction == Direction::Up { &self.source } else { &self.target };
+        let is_owner =
+            |table: &&Table| table.identifies_units() && table.partition_key.as_deref() == Some(partition_key);
+        lower.tables.values().filter(is_owner).map(|table| table.name.clone()).collect()
     }
 
     pub(super) fn opposite(&self) -> &[Access] {

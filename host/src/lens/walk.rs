@@ -8,13 +8,14 @@ use super::budget::OverBudget;
 use super::column::Content;
 use super::error::{ChangeError, LensError, NoCounterpart, StepError};
 use super::frame::Frame;
+use super::owners::Bound;
 use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
 use super::step::{Step, StepScope};
 use super::unit_keys::KeysBefore;
 use super::{Applied, Arguments, Search};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
 use crate::layout::history::access::name_before;
-use crate::layout::manifest::{Access, Change, DataVersion};
+use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::values::Value;
 
 impl Step {
@@ -36,6 +37,8 @@ impl Step {
         let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
         let fills = self.target.tables.keys().any(|table| given_back(table) && self.fills(table));
         let unit_marks = if fills { residue::unit_marks(frame, &self.taken)? } else { Vec::new() };
+        let mut bound = Bound::to_owners(self, frame, given_back);
+        bound.identify(self, frame, Direction::Up)?;
         let keys = if scope.calls { KeysBefore::of(self, frame)? } else { None };
         let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
         if let (Some(keys), Some(outcome)) = (&keys, &outcome) {
@@ -49,6 +52,7 @@ impl Step {
             }
         }
         self.join_taken_back(frame);
+        bound.join_dropped(frame);
         for (place, change) in self.changes.iter().enumerate() {
             if let Change::DropTable { table } = change
                 && frame.has(table)
@@ -75,12 +79,16 @@ impl Step {
             recognised_by.into_iter().for_each(|class| frame.join_class(&self.accesses()[0].table, class));
         }
         self.mark_kept_tables(frame, &mut applied.residue)?;
+        bound.identify(self, frame, Direction::Down)?;
+        bound.join_restored(frame);
+        bound.mark(self.version(), &mut applied.residue);
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if given_back(&table) && self.fills(&table) {
                 residue::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale)?;
             } else if given_back(&table) {
-                residue::restore(frame, self, &table, marks.remove(&table), left, &mut applied.stale)?;
+                let bound_to = bound.identities(&table, frame.units());
+                residue::restore(frame, self, &table, marks.remove(&table), left, &bound_to, &mut applied.stale)?;
             }
         }
         if rows.is_none() {

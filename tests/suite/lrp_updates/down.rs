@@ -118,3 +118,34 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     until_ended(&host).await;
     assert!(host.terminate().success());
 }
+
+on_each_database!(record_that_is_made_anew_gets_nothing_of_its_predecessor);
+/// Method: after the migration down, the desired LRP gets another modification tag, as one has that Diego's BBS desires under the
+/// same guid after it has removed the first.
+async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let host = installation.serve();
+    desire_version_1(&host).await;
+    update_on(&host, to(definition("version-2"))).await;
+    until_ended(&host).await;
+    update_on(&host, scaled_to(1)).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
+    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
+    update_on(&host, to(definition("version-3"))).await;
+    assert_ne!(status_of(&host).await.started_at, 0, "an update is under way");
+    assert!(host.terminate().success());
+
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    stored.execute("DELETE FROM actual_lrps").await;
+    stored.execute("UPDATE desired_lrps SET modification_tag_epoch = 'made anew', modification_tag_index = 0").await;
+    let host = installation.serve();
+    let definitions = definitions_of(&host).await;
+    let ids: Vec<_> =
+        definitions.iter().flat_map(|archived| &archived.definition).map(|of| &of.definition_id).collect();
+    assert!(ids.len() == 1 && ids[0].len() == 36, "{ids:?}");
+    let status = status_of(&host).await;
+    assert_eq!((&status.definition_id, status.started_at), (ids[0], 0));
+    assert_eq!(status.previous_definition_id, Vec::<u8>::new());
+    assert!(host.terminate().success());
+}

@@ -139,6 +139,28 @@ async fn with_words_beside_apps(apps: usize) -> TestEngine {
 }
 
 #[tokio::test]
+async fn rows_of_a_dropped_table_are_given_back_to_the_record_that_they_belonged_to() {
+    let mut world = TestEngine::with_rows(4).await;
+    let column = line::nullable("modification_tag_epoch", ColumnType::Varchar(255));
+    let tagged = line::manifest(2, "tags", vec![Change::AddColumn { table: "desired_lrps".into(), column }]);
+    let made = line::manifest(3, "makes-words", vec![Change::CreateTable(words_table())]);
+    world.context.migrations =
+        vec![Arc::clone(&all()[0]), line::native(tagged, line::none), line::native(made, line::none)];
+    world.up(3).await.unwrap();
+    world.execute("UPDATE desired_lrps SET modification_tag_epoch = 'of ' || guid").await;
+    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
+    world.execute("INSERT INTO words (guid, word) VALUES ('of no record', 'x')").await;
+    world.down(2).await.unwrap();
+    // Another record under the same key, one that is gone, and one that has changed.
+    world.execute("UPDATE desired_lrps SET modification_tag_epoch = 'made anew' WHERE guid = 'app-00001'").await;
+    world.execute("DELETE FROM desired_lrps WHERE guid = 'app-00002'").await;
+    world.execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00003'").await;
+    world.up(3).await.unwrap();
+    assert_eq!(words(&world).await.keys().collect::<Vec<_>>(), ["app-00000", "app-00003", "of no record"]);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
 async fn units_only_in_a_dropped_table_are_restored() {
     let world = with_words_beside_apps(3).await;
     let before = world.everything().await;
