@@ -371,7 +371,7 @@ pub fn is_denied(error: &SqlError) -> bool {
     }
 }
 
-/// What to do about an error for which [`is_read_only`] holds.
+/// Advice about an error for which [`is_read_only`] holds.
 pub const READ_ONLY: &str = "the server of this database accepts no writes: it is a standby or a replica, or it is set to \
                              read-only. Connect to the primary server, or end its read-only mode";
 

@@ -314,9 +314,7 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bo
 /// # Errors
 /// A table cannot be dropped, another host has raised the fence, or the database fails.
 pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let mut reader = context.database.read().await?;
-    let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
-    drop(reader);
+    let phase = state::phase(&mut context.database.read().await?).await?;
     if phase == Some(Phase::CleaningUp) { cut_over::clean_up(context, fence).await } else { Ok(()) }
 }
 

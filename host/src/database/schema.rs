@@ -44,6 +44,18 @@ pub struct PhysicalTable {
     pub indexes: Vec<PhysicalIndex>,
 }
 
+impl PhysicalTable {
+    /// Whether there is a column of this name.
+    pub fn has_column(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
+    }
+
+    /// Whether there is an index of this name, whatever its columns are.
+    pub fn has_index(&self, name: &str) -> bool {
+        self.indexes.iter().any(|index| index.name == name)
+    }
+}
+
 /// A column as the database describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhysicalColumn {
@@ -159,7 +171,7 @@ pub fn create_table(dialect: Dialect, table: &Table, name: &str) -> String {
     written(dialect, &creation(dialect, table, name, &TableOptions::new(dialect)))
 }
 
-/// The same for a table that takes the place of another one, whose options it gets.
+/// `CREATE TABLE` for a table that takes the place of another one, whose options it gets.
 pub fn create_table_like(dialect: Dialect, table: &Table, name: &str, options: &TableOptions) -> Vec<String> {
     let created = written(dialect, &creation(dialect, table, name, options));
     [created].into_iter().chain(options.once_created.iter().cloned()).collect()

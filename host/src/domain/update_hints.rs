@@ -54,8 +54,8 @@ fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
 
 impl UpdateHints {
     pub(super) fn new(spawn: fn(Service, Text)) -> Self {
-        let (by_guid, asked, permits) = (Mutex::default(), Mutex::default(), Semaphore::new(CONCURRENT));
-        Self { by_guid, asked, permits, spawn, last_pruned: Mutex::default() }
+        let permits = Semaphore::new(CONCURRENT);
+        Self { by_guid: Mutex::default(), asked: Mutex::default(), permits, spawn, last_pruned: Mutex::default() }
     }
 
     fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {

@@ -153,11 +153,18 @@ pub(super) fn given_back(
     left: &Residue,
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
-    let (digests, earlier) = (unit_digests(frame, opposite)?, unit_digests_of_earlier_hosts(frame, opposite)?);
+    let digests = unit_digests(frame, opposite)?;
+    let entry_of = |unit| left.of(version, "", unit).first();
+    let differs = |unit: usize| entry_of(unit).is_some_and(|entry| entry.digest != digests[unit]);
+    let earlier =
+        (0..frame.units()).any(differs).then(|| unit_digests_of_earlier_hosts(frame, opposite)).transpose()?;
     let mut residue = Vec::with_capacity(frame.units());
-    for (unit, (digest, earlier)) in digests.iter().zip(&earlier).enumerate() {
-        let entry = left.of(version, "", unit).first();
-        let fresh = entry.filter(|entry| [digest, earlier].contains(&&entry.digest));
+    for (unit, digest) in digests.iter().enumerate() {
+        let entry = entry_of(unit);
+        let is_fresh = |entry: &&ResidueValue| {
+            entry.digest == *digest || earlier.as_ref().is_some_and(|earlier| entry.digest == earlier[unit])
+        };
+        let fresh = entry.filter(is_fresh);
         *stale += u64::from(entry.is_some() && fresh.is_none());
         frame.budget().spend(fresh.map_or(0, |entry| entry.bytes.len()))?.keep();
         residue.push(fresh.map(|entry| entry.bytes.clone()));

@@ -67,7 +67,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = schema::read_back(&mut tx, name).await?;
-                in_place(dialect, job, plan, found.as_ref())
+                found.map(|found| in_place(job, plan, &found)).unwrap_or_default()
             }
             Strategy::Create => created(dialect, plan),
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
@@ -114,7 +114,7 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
         let dialect = reader.dialect();
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => in_place(dialect, job, plan, found.as_ref()),
+            Strategy::InPlace => found.map(|found| in_place(job, plan, &found)).unwrap_or_default(),
             Strategy::Create if found.is_some() => continue,
             Strategy::Create => created(dialect, plan),
         };
@@ -153,11 +153,9 @@ pub(super) async fn undo_ahead(context: &Context, fence: &Fence, work: &Work) ->
 fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
-    let has_column = |name: &String| found.columns.iter().any(|column| column.name == *name);
-    let has_index = |name: &String| found.indexes.iter().any(|index| index.name == *name);
-    let new = new.iter().filter(|index| has_index(&index.name));
-    let columns = columns.iter().filter(|column| has_column(&column.name));
-    let old = old.iter().filter(|index| !has_index(&index.name));
+    let new = new.iter().filter(|index| found.has_index(&index.name));
+    let columns = columns.iter().filter(|column| found.has_column(&column.name));
+    let old = old.iter().filter(|index| !found.has_index(&index.name));
     new.map(|index| schema::drop_index(work.dialect, name, &index.name))
         .chain(columns.map(|column| schema::drop_column(work.dialect, name, &column.name)))
         .chain(old.map(|index| schema::create_index(work.dialect, name, index)))
@@ -216,7 +214,7 @@ pub(super) async fn end_arrived(
     layouts: &LayoutHistory,
 ) -> Result<Option<Phase>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
+    let phase = state::phase(&mut reader).await?;
     drop(reader);
     if phase == Some(Phase::Renaming) {
         finish_renaming(context, fence, layouts).await?;
@@ -294,15 +292,14 @@ fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
 }
 
 /// The changes that are not made yet: an interrupted start, or Diego's BBS, may have made some.
-fn in_place(dialect: Dialect, job: &Job, plan: &TablePlan, found: Option<&PhysicalTable>) -> Vec<String> {
+fn in_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
-    let source = job.lens.source.tables.get(name);
+    let dialect = work.dialect;
+    let source = work.lens.source.tables.get(name);
     let (columns, new, old) = plan.additions(source);
-    let has_column = |name: &String| found.is_some_and(|found| found.columns.iter().any(|column| column.name == *name));
-    let has_index = |name: &String| found.is_some_and(|found| found.indexes.iter().any(|index| index.name == *name));
-    let old = old.iter().filter(|index| found.is_none() || has_index(&index.name));
-    let new = new.iter().filter(|index| !has_index(&index.name));
-    let columns = columns.iter().filter(|column| !has_column(&column.name));
+    let old = old.iter().filter(|index| found.has_index(&index.name));
+    let new = new.iter().filter(|index| !found.has_index(&index.name));
+    let columns = columns.iter().filter(|column| !found.has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
         .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
         .chain(columns.map(|column| schema::add_column(dialect, name, column)))

@@ -134,10 +134,9 @@ fn as_it_may_be_found(
     if passed.iter().any(|table| table.primary_key == found.primary_key) {
         table.primary_key.clone_from(&found.primary_key);
     }
-    let is_there = |index: &Index| found.indexes.iter().any(|known| known.name == index.name);
     let is_dropped =
         |index: &Index| passed.iter().any(|table| table.indexes.iter().all(|known| known.name != index.name));
-    table.indexes.retain(|index| is_there(index) || !is_dropped(index));
+    table.indexes.retain(|index| found.has_index(&index.name) || !is_dropped(index));
     table
 }
 
@@ -217,19 +216,18 @@ async fn lost_with(
     let dialect = tx.dialect();
     let Some(source) = work.lens.source.tables.get(table) else { return Ok(objects) };
     let known = as_it_may_be_found(dialect, layouts, work, source, Some(&found));
-    let object = |description, removal| AttachedObject { description, removal, blocks_widening: false };
     for column in &found.columns {
         if known.column(&column.name).is_none() {
             let special = column.special.iter().map(|special| format!(" {special}")).collect::<String>();
             let description = format!("column {} of type {}{special}", column.name, column.kind);
-            objects.push(object(description, schema::drop_column(dialect, table, &column.name)));
+            objects.push(AttachedObject::new(description, schema::drop_column(dialect, table, &column.name)));
         }
     }
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
         if !is_known && !layouts.declares_index(&index.name) {
             let description = format!("index {}", index.name);
-            objects.push(object(description, schema::drop_index(dialect, table, &index.name)));
+            objects.push(AttachedObject::new(description, schema::drop_index(dialect, table, &index.name)));
         }
     }
     Ok(objects)

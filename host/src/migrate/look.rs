@@ -36,7 +36,7 @@ async fn reasons_against(
     tx: &mut Transaction,
     decision: &Decision,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let is_renaming = state::underway(tx).await?.is_some_and(|underway| underway.phase == Phase::Renaming);
+    let is_renaming = state::phase(tx).await? == Some(Phase::Renaming);
     match *decision {
         Decision::ShutDown(_) => Ok(Vec::new()),
         _ if is_renaming => Ok(Vec::new()),

@@ -112,8 +112,7 @@ impl Online {
     /// # Errors
     /// The database cannot be read.
     pub async fn has_arrived(&self, context: &Context) -> Result<bool, MigrateError> {
-        let mut reader = context.database.read().await?;
-        let phase = state::underway(&mut reader).await?.map(|underway| underway.phase);
+        let phase = state::phase(&mut context.database.read().await?).await?;
         Ok(matches!(phase, None | Some(Phase::Renaming | Phase::CleaningUp)))
     }
 

@@ -70,7 +70,7 @@ fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
 /// Between a durable version and the renaming of its tables, the column may be absent.
 async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
     let found = schema::read_back(tx, table).await?;
-    Ok(found.is_some_and(|found| found.columns.iter().any(|column| column.name == RECORD_VERSION)))
+    Ok(found.is_some_and(|found| found.has_column(RECORD_VERSION)))
 }
 
 /// The record versions of a table, without records that no row function has transformed.

@@ -191,6 +191,11 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     Ok(Some(Underway { phase, ..underway }))
 }
 
+/// The phase of the unfinished migration.
+pub(super) async fn phase(tx: &mut Transaction) -> Result<Option<Phase>, MigrateError> {
+    Ok(underway(tx).await?.map(|underway| underway.phase))
+}
+
 pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) -> Result<(), MigrateError> {
     let values = [
         ("from_version", signed(underway.from).into()),

@@ -172,7 +172,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         refused,
         rollback_refused: MigrateError::refuse(rollback).err().map(|refusal| refusal.to_string()),
         pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
-        underway: state::underway(&mut reader).await?.map(|underway| underway.phase),
+        underway: state::phase(&mut reader).await?,
         copied: copied(context, &layouts, &mut reader).await?,
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,

@@ -82,17 +82,22 @@ async fn desired(host: &Host) -> proto::DesiredLrp {
     call::<proto::DesiredLrpResponse>(host, path, &request).await.desired_lrp.unwrap()
 }
 
+/// Leaves an update under way, of the one instance that runs `version-2`; `version-1` is in the archive.
+async fn begin_update_to_version_3(host: &Host) {
+    desire_version_1(host).await;
+    update_on(host, to(definition("version-2"))).await;
+    until_ended(host).await;
+    update_on(host, scaled_to(1)).await;
+    call::<proto::ActualLrpLifecycleResponse>(host, CLAIM, &claim(0, "old-0")).await;
+    call::<proto::ActualLrpLifecycleResponse>(host, START, &start(0, "old-0")).await;
+    update_on(host, to(proto::LrpDefinition { memory_mb: 256, ..definition("version-3") })).await;
+}
+
 on_each_database!(update_under_way_continues_after_a_migration_down_and_up);
 async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
-    desire_version_1(&host).await;
-    update_on(&host, to(definition("version-2"))).await;
-    until_ended(&host).await;
-    update_on(&host, scaled_to(1)).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
-    update_on(&host, to(proto::LrpDefinition { memory_mb: 256, ..definition("version-3") })).await;
+    begin_update_to_version_3(&host).await;
     while status_of(&host).await.waiting == 0 {
         crate::harness::pause().await;
     }
@@ -125,13 +130,7 @@ on_each_database!(record_that_is_made_anew_gets_nothing_of_its_predecessor);
 async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
-    desire_version_1(&host).await;
-    update_on(&host, to(definition("version-2"))).await;
-    until_ended(&host).await;
-    update_on(&host, scaled_to(1)).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
-    update_on(&host, to(definition("version-3"))).await;
+    begin_update_to_version_3(&host).await;
     assert_ne!(status_of(&host).await.started_at, 0, "an update is under way");
     assert!(host.terminate().success());
 

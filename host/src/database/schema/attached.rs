@@ -1,5 +1,5 @@
-//! What hangs on a table and is no part of its layout: which of it a table that takes its place can be given, as statements, and
-//! which of it stands in the way. Owns the queries of each server's catalog; whether a table is replaced is the caller's.
+//! Objects that hang on a table and are no part of its layout: those that a table which takes its place can be given, as
+//! statements, and those that stand in the way. Owns the queries of each server's catalog; whether a table is replaced is the caller's.
 
 mod mysql;
 mod postgres;
@@ -7,10 +7,10 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 
-use crate::database::{Dialect, SqlError, Transaction};
+use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::schema::Table;
 
-/// What uses a name where a table is expected.
+/// The use of a name where a table is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
     /// As in `a view`.
@@ -32,6 +32,13 @@ pub struct AttachedObject {
     pub blocks_widening: bool,
 }
 
+impl AttachedObject {
+    /// An object that does not concern the types of columns.
+    pub fn new(description: String, removal: String) -> Self {
+        Self { description, removal, blocks_widening: false }
+    }
+}
+
 /// The options with which a table is created in the place of another, so that it is stored as that one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableOptions {
@@ -44,14 +51,14 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
-    /// Those of a table that takes no other's place.
+    /// The options of a table that takes no other's place.
     pub(super) fn new(dialect: Dialect) -> Self {
         let of_table = if dialect == Dialect::Mysql { mysql::ROW_FORMAT.to_owned() } else { String::new() };
         Self { of_table, ..Self::default() }
     }
 }
 
-/// What has a name in the current schema or database; `None` if it is free.
+/// The use of a name in the current schema or database; `None` if it is free.
 ///
 /// # Errors
 /// If the query fails.
@@ -113,4 +120,9 @@ pub async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<Str
         Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
         Dialect::Postgres => postgres::missing_rights(tx, table).await,
     }
+}
+
+/// A text of a catalog; empty for NULL.
+fn text(row: &Row, at: usize) -> Result<String, SqlError> {
+    Ok(row.text(at)?.unwrap_or_default().to_owned())
 }

@@ -93,7 +93,7 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     Ok(Some(PhysicalTable { columns, primary_key, indexes }))
 }
 
-/// What is more than a type and a default: the column is computed, changes by itself, or has a collation of its own.
+/// A property beyond type and default: the column is computed, changes by itself, or has a collation of its own.
 fn special(extra: &str, has_collation: bool) -> Option<String> {
     let extra = extra.to_uppercase().replace("DEFAULT_GENERATED", "");
     let words: Vec<_> = extra.split_whitespace().chain(has_collation.then_some("COLLATE")).collect();

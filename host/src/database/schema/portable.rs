@@ -35,8 +35,7 @@ impl PhysicalColumn {
 impl PhysicalIndex {
     /// The index of a layout that is the same in this database; `None` for one that is more than a list of columns.
     pub fn portable(&self, table: &PhysicalTable) -> Option<Index> {
-        let is_column = |name: &String| table.columns.iter().any(|column| column.name == *name);
-        let is_plain = !self.unique && self.columns.iter().all(is_column);
+        let is_plain = !self.unique && self.columns.iter().all(|name| table.has_column(name));
         is_plain.then(|| Index { name: self.name.clone(), columns: self.columns.clone() })
     }
 }

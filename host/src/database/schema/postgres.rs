@@ -79,7 +79,8 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     for row in tx.fetch(sql(COLUMNS).bind(oid)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());
         let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
-        let (name, special) = (row.text(0)?.unwrap_or_default().to_owned(), row.text(4)?.map(str::to_owned));
+        let name = row.text(0)?.unwrap_or_default().to_owned();
+        let special = row.text(4)?.map(str::to_owned);
         columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? != Some(true), default, special });
     }
     let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());

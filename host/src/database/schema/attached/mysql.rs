@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{AttachedObject, Relation, TableOptions};
+use super::{AttachedObject, Relation, TableOptions, text};
 use crate::database::schema::mysql::{identifier, text_literal};
-use crate::database::{Row, SqlError, Transaction, sql};
+use crate::database::{SqlError, Transaction, sql};
 
 const RELATION: &str = "SELECT CAST(table_type AS CHAR), CAST(engine AS CHAR), CAST(create_options AS CHAR) \
      FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
@@ -29,7 +29,7 @@ const OPTIONS: &str = "SELECT CAST(create_options AS CHAR), CAST(table_collation
 const COLUMN_COMMENTS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_comment AS CHAR) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_comment <> ''";
 
-/// Of a table whose owner chose none. Its rows may be longer than the formats before it can index.
+/// The row format of a table whose owner chose none. Its rows may be longer than the formats before it can index.
 pub(super) const ROW_FORMAT: &str = "ROW_FORMAT=DYNAMIC";
 const ENGINE: &str = "InnoDB";
 /// Among the options of a table, the mark that it is partitioned.
@@ -37,7 +37,9 @@ const PARTITIONED: &str = "partitioned";
 
 pub(super) async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<Relation>, SqlError> {
     let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else { return Ok(None) };
-    let (kind, engine, options) = (text(&row, 0)?, text(&row, 1)?, text(&row, 2)?);
+    let kind = text(&row, 0)?;
+    let engine = text(&row, 1)?;
+    let options = text(&row, 2)?;
     let remedy = |change: &str| Some(format!("ALTER TABLE {} {change}", identifier(name)));
     let other = |kind: &str, remedy| Relation { kind: kind.to_owned(), is_plain_table: false, remedy };
     Ok(Some(match kind.as_str() {
@@ -55,31 +57,38 @@ pub(super) async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<
 }
 
 pub(super) async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, SqlError> {
-    let object = |description, removal| AttachedObject { description, removal, blocks_widening: false };
     let mut objects = Vec::new();
     for row in tx.fetch(sql(TRIGGERS).bind(table)).await? {
         let name = text(&row, 0)?;
-        objects.push(object(format!("trigger {name}"), format!("DROP TRIGGER {}", identifier(&name))));
+        objects.push(AttachedObject::new(format!("trigger {name}"), format!("DROP TRIGGER {}", identifier(&name))));
     }
     for row in tx.fetch(sql(CONSTRAINTS).bind(table)).await? {
-        let (kind, name) = (text(&row, 0)?, text(&row, 1)?);
+        let kind = text(&row, 0)?;
+        let name = text(&row, 1)?;
         // MySQL 5.7 removes a foreign key in no other way.
         let removed = if kind == "FOREIGN KEY" { "FOREIGN KEY" } else { "CONSTRAINT" };
         let removal = format!("ALTER TABLE {} DROP {removed} {}", identifier(table), identifier(&name));
-        objects.push(object(format!("{} constraint {name}", kind.to_lowercase()), removal));
+        objects.push(AttachedObject::new(format!("{} constraint {name}", kind.to_lowercase()), removal));
     }
     for row in tx.fetch(sql(REFERENCES).bind(table)).await? {
-        let (name, schema, from) = (text(&row, 0)?, text(&row, 1)?, text(&row, 2)?);
-        let [quoted, schema, referrer] = [&name, &schema, &from].map(|name| identifier(name));
-        let removal = format!("ALTER TABLE {schema}.{referrer} DROP FOREIGN KEY {quoted}");
-        objects.push(object(format!("foreign key {name} of table {from}"), removal));
+        let name = text(&row, 0)?;
+        let referrer = text(&row, 2)?;
+        let removal = format!(
+            "ALTER TABLE {}.{} DROP FOREIGN KEY {}",
+            identifier(&text(&row, 1)?),
+            identifier(&referrer),
+            identifier(&name)
+        );
+        objects.push(AttachedObject::new(format!("foreign key {name} of table {referrer}"), removal));
     }
     Ok(objects)
 }
 
 pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOptions, SqlError> {
     let Some(row) = tx.fetch_optional(sql(OPTIONS).bind(table)).await? else { return Ok(TableOptions::default()) };
-    let (options, collation, comment) = (text(&row, 0)?, text(&row, 1)?, text(&row, 2)?);
+    let options = text(&row, 0)?;
+    let collation = text(&row, 1)?;
+    let comment = text(&row, 2)?;
     let row_format = if options.to_lowercase().contains("row_format") { "" } else { ROW_FORMAT };
     let mut of_table = format!("{options} {row_format} COLLATE={collation}");
     if !comment.is_empty() {
@@ -89,8 +98,4 @@ pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOp
     let comments = comments.iter().map(|row| Ok((text(row, 0)?, text(row, 1)?)));
     let column_comments = comments.collect::<Result<BTreeMap<_, _>, SqlError>>()?;
     Ok(TableOptions { of_table, column_comments, ..TableOptions::default() })
-}
-
-fn text(row: &Row, at: usize) -> Result<String, SqlError> {
-    Ok(row.text(at)?.unwrap_or_default().to_owned())
 }

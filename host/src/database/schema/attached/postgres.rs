@@ -1,7 +1,7 @@
 //! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a newer server brings is found
 //! as well. The queries are in files of their own.
 
-use super::{AttachedObject, Relation, TableOptions};
+use super::{AttachedObject, Relation, TableOptions, text};
 use crate::database::schema::names::key_name;
 use crate::database::{Row, SqlError, Transaction, sql};
 use crate::layout::schema::Table;
@@ -51,8 +51,4 @@ pub(super) async fn belongings(
 
 pub(super) async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<String>, SqlError> {
     tx.fetch(sql(MISSING_RIGHTS).bind(table)).await?.iter().map(|row| text(row, 0)).collect()
-}
-
-fn text(row: &Row, at: usize) -> Result<String, SqlError> {
-    Ok(row.text(at)?.unwrap_or_default().to_owned())
 }

@@ -1,7 +1,7 @@
 //! SQLite: what a table has beyond its columns is in the text of its definition. A renamed table takes its triggers along, and views
 //! that name it.
 
-use super::{AttachedObject, Relation};
+use super::{AttachedObject, Relation, text};
 use crate::database::schema::postgres::identifier;
 use crate::database::{SqlError, Transaction, sql};
 
@@ -41,25 +41,24 @@ pub(super) async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<
 pub(super) async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, SqlError> {
     let mut objects = Vec::new();
     for row in tx.fetch(sql(DEPENDENT)).await? {
-        let (kind, name) = (row.text(0)?.unwrap_or_default(), row.text(1)?.unwrap_or_default());
-        if words(row.text(2)?.unwrap_or_default()).contains(&table.to_uppercase()) {
-            let removal = format!("DROP {} {}", kind.to_uppercase(), identifier(name));
-            objects.push(AttachedObject { description: format!("{kind} {name}"), removal, blocks_widening: false });
+        if words(&text(&row, 2)?).contains(&table.to_uppercase()) {
+            let kind = text(&row, 0)?;
+            let name = text(&row, 1)?;
+            let removal = format!("DROP {} {}", kind.to_uppercase(), identifier(&name));
+            objects.push(AttachedObject::new(format!("{kind} {name}"), removal));
         }
     }
     for row in tx.fetch(sql(REFERRERS).bind(table)).await? {
-        let name = row.text(0)?.unwrap_or_default();
-        let (description, removal) =
-            (format!("foreign key of table {name}"), format!("DROP TABLE {}", identifier(name)));
-        objects.push(AttachedObject { description, removal, blocks_widening: false });
+        let name = text(&row, 0)?;
+        let removal = format!("DROP TABLE {}", identifier(&name));
+        objects.push(AttachedObject::new(format!("foreign key of table {name}"), removal));
     }
     let definition = tx.fetch_optional(sql(DEFINITION).bind(table)).await?;
-    let definition = definition.map(|row| Ok::<_, SqlError>(words(row.text(0)?.unwrap_or_default()))).transpose()?;
-    let definition = definition.unwrap_or_default();
+    let definition = definition.map(|row| text(&row, 0)).transpose()?;
+    let definition = words(&definition.unwrap_or_default());
     for (word, property) in PROPERTIES {
         if definition.iter().any(|found| found == word) {
-            let (description, removal) = (property.to_owned(), String::new());
-            objects.push(AttachedObject { description, removal, blocks_widening: false });
+            objects.push(AttachedObject::new(property.to_owned(), String::new()));
         }
     }
     Ok(objects)
