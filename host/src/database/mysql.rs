@@ -1,12 +1,15 @@
 //! Connections to MariaDB and MySQL: the pool, session settings, TLS.
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlSslMode};
+use std::collections::BTreeMap;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::{ConnectionLimits, Server, SqlError, Tls, still_there};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
-pub(super) const READ: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+pub(super) const READ: &str =
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
 /// The SQL mode that the statements of this host are written for: double quotes enclose text, backslashes escape, an empty text
 /// is not NULL, and a value that its column cannot hold is an error.
@@ -58,8 +61,8 @@ pub(super) async fn packet_bytes(pool: &MySqlPool) -> Result<usize, SqlError> {
     text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
 }
 
-/// Sets what statements depend on, whatever the server's own settings are. Snapshots need repeatable reads; safe updates would
-/// refuse changes by other columns than keys.
+/// Sets what statements depend on, whatever the server's own settings are. Safe updates would refuse changes by other columns
+/// than keys.
 ///
 /// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and ends
 /// an idle connection whether or not it is in a transaction (the pool replaces it when it is needed).
@@ -73,16 +76,43 @@ async fn begin_session(connection: &mut MySqlConnection, limits: &ConnectionLimi
         let statement_ms = limits.statement_timeout.as_millis();
         format!("wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
     };
+    let server = replication(connection).await?;
+    let isolation = server.isolation();
     let settings = format!(
         "SET SESSION sql_mode = '{SQL_MODE}', SESSION sql_safe_updates = 0, SESSION {limits}; \
-         SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+         SET SESSION TRANSACTION ISOLATION LEVEL {isolation}"
     );
     connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
-    let galera = connection.fetch_optional("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'").await?;
-    if galera.map(|row| row.try_get_unchecked::<String, _>(1)).transpose()?.as_deref() == Some("ON") {
+    if server.is("wsrep_on", "ON") {
         // Galera: connections of one host may reach different nodes; a read waits until the node has applied every write set
         // that any node has acknowledged.
         connection.execute("SET SESSION wsrep_sync_wait = 1").await?;
     }
     Ok(())
+}
+
+/// The variables of a server that say how it replicates, as far as it has them.
+struct Replication(BTreeMap<String, String>);
+
+impl Replication {
+    fn is(&self, variable: &str, value: &str) -> bool {
+        self.0.get(variable).is_some_and(|found| found == value)
+    }
+
+    /// The isolation of transactions that write. Repeatable reads would lock the gap in which a record does not exist yet, so that
+    /// two calls that make records deadlock; but InnoDB demands them of a server whose binary log has statements.
+    fn isolation(&self) -> &'static str {
+        if self.is("log_bin", "ON") && self.is("binlog_format", "STATEMENT") {
+            "REPEATABLE READ"
+        } else {
+            "READ COMMITTED"
+        }
+    }
+}
+
+async fn replication(connection: &mut MySqlConnection) -> Result<Replication, SqlError> {
+    let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'log_bin', 'binlog_format')";
+    let rows = connection.fetch_all(query).await?;
+    let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
+    rows.iter().map(variable).collect::<Result<_, SqlError>>().map(Replication)
 }

@@ -166,9 +166,8 @@ impl Writer {
         }
     }
 
-    /// Reads records of a unit in order to change them, including errors for the unreadable ones. They are not locked, since
-    /// MySQL would lock the gap if there are none, and block insertions by others. So a write must have a filter that
-    /// matches only the row as it was read.
+    /// Reads records of a unit in order to change them, including errors for the unreadable ones. They are not locked, so
+    /// a write must have a filter that matches only the row as it was read.
     pub(super) async fn rows<T>(
         &mut self,
         projection: &Projection<T>,

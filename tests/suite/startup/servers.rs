@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use bbs::testing::database::{Address, Database};
+use bbs::testing::database::{Address, Database, Dialect, sql};
 
 use crate::harness::certificates::{Authority, Pair, VALID};
 use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
@@ -15,12 +15,15 @@ use super::*;
 
 on_one_server!(settings_of_the_server_do_not_change_what_statements_mean, mariadb);
 /// Goal: a host serves and migrates as elsewhere where the SQL mode gives quotes, backslashes and empty texts another meaning,
-/// and updates by other columns than keys are refused.
+/// updates by other columns than keys are refused, and the binary log cannot hold what transactions at the isolation of the
+/// server write.
 async fn settings_of_the_server_do_not_change_what_statements_mean() {
     let engine = Kind::Mariadb.own_engine_with(&[
         "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES",
         "--sql-safe-updates=ON",
         "--transaction-isolation=READ-COMMITTED",
+        "--log-bin=log",
+        "--binlog-format=STATEMENT",
     ]);
     let database = TestDatabase::on(Kind::Mariadb, engine.address());
     fixture::write_to(&database).await;
@@ -40,6 +43,27 @@ async fn settings_of_the_server_do_not_change_what_statements_mean() {
     let is_diegos = |line: &String| fixture::TABLES.iter().any(|table| line.starts_with(table));
     let diegos = |dump: Vec<String>| dump.into_iter().filter(is_diegos).collect::<Vec<_>>();
     assert_eq!(diegos(dump(&database).await), diegos(original));
+}
+
+on_each_server!(records_that_are_made_at_once_do_not_wait_for_each_other);
+/// Two transactions look for a record that does not exist, to change it, and make it: the gap between existing keys is not locked.
+async fn records_that_are_made_at_once_do_not_wait_for_each_other(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let opened = database.open().await;
+    execute(&opened, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await;
+    let (mut one, mut other) = (opened.write().await.unwrap(), opened.write().await.unwrap());
+    for (tx, key) in [(&mut one, "one"), (&mut other, "other")] {
+        if kind.dialect() == Dialect::Mysql {
+            tx.execute(sql("SET SESSION innodb_lock_wait_timeout = 1")).await.unwrap();
+        }
+        assert!(tx.fetch(sql("SELECT a FROM t WHERE a = ? FOR UPDATE").bind(key)).await.unwrap().is_empty());
+    }
+    for (mut tx, key) in [(one, "one"), (other, "other")] {
+        tx.execute(sql("INSERT INTO t VALUES (?)").bind(key)).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(texts(&opened, "SELECT a FROM t ORDER BY a").await, ["one", "other"]);
+    opened.close().await;
 }
 
 /// Asserts that a host writes nothing, and reports that the server accepts no writes instead of a missing privilege.
