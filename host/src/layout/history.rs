@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 mod additions;
+mod binding;
 mod change;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
 
 pub use additions::Additions;
+pub use binding::Unbound;
 
 /// A manifest that is not valid for the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

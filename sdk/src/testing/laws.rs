@@ -11,6 +11,10 @@ use super::step::{Stepped, run, step};
 use crate::layout::Layout;
 use crate::manifest::{Direction, Manifest};
 use crate::migration::{Migration, Refused};
+use crate::schema::{Column, Sealing};
+
+/// Columns that are set when a record is made, and that no change of the record changes.
+const SET_ONCE: [&str; 2] = ["modification_tag_epoch", "created_at"];
 
 /// How a migration violates a law.
 #[allow(missing_docs, reason = "the messages describe the variants and fields")]
@@ -18,6 +22,12 @@ use crate::migration::{Migration, Refused};
 pub enum Violation {
     #[error("the manifest: {reason}")]
     Manifest { reason: String },
+    #[error(
+        "the residue that {direction} leaves would be given to any record with the same key, also to one that another client made \
+         meanwhile: no table that {direction} names has a column that tells them apart (`modification_tag_epoch` or `created_at`, \
+         unencrypted). Name one that has; if the table has it, declare it in the layout of this test"
+    )]
+    Unbound { direction: Direction },
     #[error("seed {seed}: {direction} refuses a generated unit: {reason}\n{unit:?}")]
     Refuses { seed: u64, direction: Direction, reason: String, unit: UnitData },
     #[error(
@@ -117,6 +127,7 @@ impl<M: Migration> Laws<M> {
         let mut after = self.source_layout.clone();
         after.apply(&manifest).map_err(|error| faults(error.to_string()))?;
         check_manifest(&manifest, &self.source_layout, &after).map_err(faults)?;
+        check_residue(&manifest, &self.source_layout, &after)?;
         self.check_idempotence()?;
         self.check_round_trip(Direction::Up, &self.source)?;
         match &self.target {
@@ -267,6 +278,20 @@ fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Resul
                     _ => {}
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Residue belongs to the record that it was left of: the host passes it only while the record's identity is the same.
+fn check_residue(manifest: &Manifest, before: &Layout, after: &Layout) -> Result<(), Violation> {
+    for (direction, left) in [(Direction::Up, after), (Direction::Down, before)] {
+        let accesses = manifest.accesses(direction);
+        let mut tables = accesses.iter().filter_map(|access| left.tables.get(&access.table));
+        let is_identity = |column: &Column| SET_ONCE.contains(&&*column.name) && column.sealing == Sealing::Plain;
+        let is_bound = accesses.is_empty() || tables.any(|table| table.columns.iter().any(is_identity));
+        if manifest.leaves_residue && manifest.reversible && !is_bound {
+            return Err(Violation::Unbound { direction });
         }
     }
     Ok(())

@@ -18,8 +18,9 @@ use crate::startup;
 ///
 /// In a folder, every migration is also run on generated rows of the layout that precedes it: twice in a fresh instance,
 /// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
-/// one that traps would trap on an operator's database. It may refuse rows that it cannot read. Signatures are not verified:
-/// which keys are trusted is in the configuration of a host.
+/// one that traps would trap on an operator's database. It may refuse rows that it cannot read. What a migration keeps for the
+/// way back must belong to a record, so that another record which a client makes under the same key gets nothing of it.
+/// Signatures are not verified: which keys are trusted is in the configuration of a host.
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
     /// A .wasm file, or a folder that `bbs module build` has written.
@@ -40,11 +41,13 @@ struct Finding {
     sha256: String,
     /// One for each direction with a row function.
     trials: Vec<Trial>,
+    /// What it keeps for the way back without a record to bind it to.
+    unbound: Vec<String>,
 }
 
 impl Finding {
     fn is_good(&self) -> bool {
-        self.trials.iter().all(|trial| trial.problem.is_none())
+        self.unbound.is_empty() && self.trials.iter().all(|trial| trial.problem.is_none())
     }
 }
 
@@ -75,12 +78,14 @@ fn check_folders(folders: Vec<PathBuf>, sandbox: &Arc<Sandbox>) -> anyhow::Resul
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),
         sha256: module.digest().to_owned(),
         trials: trial::run(module, catalog.layout_history()),
+        unbound: catalog.layout_history().unbound(module.manifest()).iter().map(ToString::to_string).collect(),
     });
     let translators = catalog.translators().iter().map(|module| Finding {
         file: module.file().to_owned(),
         module: format!("translator {} to {}", module.manifest().serves, module.manifest().onto),
         sha256: module.digest().to_owned(),
         trials: Vec::new(),
+        unbound: Vec::new(),
     });
     Ok(migrations.chain(translators).collect())
 }
@@ -96,7 +101,7 @@ fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding
             (format!("translator {} to {}", manifest.serves, manifest.onto), module.digest().to_owned())
         }
     };
-    Ok(vec![Finding { file: file.display().to_string(), module, sha256, trials: Vec::new() }])
+    Ok(vec![Finding { file: file.display().to_string(), module, sha256, trials: Vec::new(), unbound: Vec::new() }])
 }
 
 fn text(finding: &Finding) -> String {
@@ -111,5 +116,6 @@ fn text(finding: &Finding) -> String {
             Some(problem) => format!("      {}: {problem}\n", trial.direction),
         };
     }
+    lines.extend(finding.unbound.iter().map(|unbound| format!("      {unbound}\n")));
     lines
 }

@@ -10,6 +10,7 @@ fn actual_lrps() -> Layout {
     let table = Table::new("actual_lrps").column(Column::varchar("process_guid", 255));
     let table = table.column(Column::integer("instance_index")).column(Column::integer("presence"));
     let table = table.column(Column::varchar("state", 255)).column(Column::varchar("cell_id", 255));
+    let table = table.column(Column::varchar("modification_tag_epoch", 255));
     let table = table.primary_key(["process_guid", "instance_index", "presence"]);
     Layout::of([table.partition_key("process_guid")])
 }

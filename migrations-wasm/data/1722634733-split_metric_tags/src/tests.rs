@@ -12,6 +12,7 @@ use super::{METRIC_TAGS, SplitMetricTags};
 fn desired_lrps() -> Layout {
     let table = Table::new("desired_lrps").column(Column::varchar("process_guid", 255));
     let table = table.column(Column::long_text("run_info").enveloped());
+    let table = table.column(Column::varchar("modification_tag_epoch", 255));
     Layout::of([table.primary_key(["process_guid"]).partition_key("process_guid")])
 }
 

@@ -15,6 +15,7 @@ fn layout() -> Layout {
         .column(Column::integer("instance_index"))
         .column(Column::integer("presence"))
         .column(Column::varchar("instance_guid", 255))
+        .column(Column::varchar("modification_tag_epoch", 255))
         .primary_key(["process_guid", "instance_index", "presence"])
         .partition_key("process_guid");
     Layout::of([desired, actual])

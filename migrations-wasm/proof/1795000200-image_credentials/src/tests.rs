@@ -13,7 +13,8 @@ fn desired_lrps() -> Layout {
         let table = Table::new(name).column(Column::varchar("process_guid", 255));
         table.primary_key(["process_guid"]).partition_key("process_guid")
     };
-    Layout::of([table(IMMUTABLE).column(Column::long_text("run_info").enveloped()), table(MUTABLE)])
+    let mutable = table(MUTABLE).column(Column::varchar("modification_tag_epoch", 255));
+    Layout::of([table(IMMUTABLE).column(Column::long_text("run_info").enveloped()), mutable])
 }
 
 /// Any fields in any order; credentials at their position, elsewhere, twice, empty, or absent.

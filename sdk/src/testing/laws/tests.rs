@@ -12,6 +12,12 @@ fn layout() -> Layout {
     Layout::of([table.primary_key(["k", "i"]).partition_key("k")])
 }
 
+fn with_epoch(epoch: Column) -> Layout {
+    let mut layout = layout();
+    layout.tables.get_mut("t").expect("the table").columns.push(epoch);
+    layout
+}
+
 fn edits_text() -> Manifest {
     Manifest::new(2, "test")
         .up(Access::to("t").reads(["x"]).writes(["x"]))
@@ -209,6 +215,21 @@ fn dropped_columns_and_tables_are_restored() {
 }
 
 #[test]
+fn residue_that_belongs_to_no_record_is_a_violation() {
+    migration!(Leaves, edits_text().leaves_residue(), nothing, nothing);
+    let violation = Laws::<Leaves>::over(layout()).check().expect_err("any record would get the residue");
+    assert_eq!(violation, Violation::Unbound { direction: Direction::Up });
+    Laws::<Leaves>::over(with_epoch(Column::varchar("modification_tag_epoch", 255))).check().expect("a bound residue");
+    let sealed = Laws::<Leaves>::over(with_epoch(Column::text("modification_tag_epoch").sealed())).check();
+    assert!(matches!(sealed, Err(Violation::Unbound { .. })), "{sealed:?}");
+    fn one_way() -> Manifest {
+        Manifest::new(2, "test").up(Access::to("t").reads(["x"]).writes(["x"])).leaves_residue().irreversible()
+    }
+    migration!(OneWay, one_way(), nothing, nothing);
+    Laws::<OneWay>::over(layout()).check().expect("there is no way back");
+}
+
+#[test]
 fn host_saves_no_column_that_the_migration_computes() {
     // `up` writes the column, so the host does not save it when `down` drops it: the migration has to.
     fn manifest() -> Manifest {
@@ -216,6 +237,7 @@ fn host_saves_no_column_that_the_migration_computes() {
         Manifest::new(2, "test").add_column("t", column).up(Access::to("t").writes(["c"])).leaves_residue()
     }
     migration!(Forgets, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_boolean("c", true)), nothing);
-    let violation = Laws::<Forgets>::over(layout()).check().expect_err("a loss on the way down");
+    let laws = Laws::<Forgets>::over(with_epoch(Column::varchar("modification_tag_epoch", 255)));
+    let violation = laws.check().expect_err("a loss on the way down");
     assert!(matches!(violation, Violation::RoundTrip { direction: Direction::Down, .. }), "{violation:?}");
 }

@@ -35,7 +35,7 @@ impl Guest for KeepsState {
             }],
             down: vec![],
             reversible: true,
-            leaves_residue: false,
+            leaves_residue: true,
             removes_rows: false,
         }
     }
