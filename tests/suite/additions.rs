@@ -10,8 +10,9 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
-use crate::harness::pause;
+use crate::harness::ports::free_address;
 use crate::harness::stored::Stored;
+use crate::harness::{http_client, pause};
 use crate::lock::upsert_domain;
 
 mod carried;
@@ -271,8 +272,14 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
     ] {
         stored.execute(&statement).await;
     }
-    let host = installation.serve();
+    let metrics = free_address();
+    let installation = installation.set("metrics_address", metrics.to_string());
+    let mut host = installation.serve();
     upsert_domain(host.address, "served").await.unwrap();
+    host.wait_for_line(|line| line.contains("what a migration replaced is not removed yet"));
+    let metrics = http_client().get(format!("http://{metrics}/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains(r#"bbs_work_phase{phase="clean-up"} 1"#), "{metrics}");
+    assert!(!metrics.contains("bbs_work_retries_total 0"), "{metrics}");
     assert!(installation.succeed(&["migrate", "status"]).contains("cleaning-up"));
     let refusal = plan(&stored.context, VERSION).await.unwrap().refused.unwrap();
     assert!(

@@ -144,6 +144,7 @@ impl Prepared {
             .retry(backoff)
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
+                self.progress.retried();
                 let reason = with_sources(fault);
                 tracing::warn!(name: "clean-up-waits", reason, ?delay, "what a migration replaced is not removed yet");
             })
