@@ -5,6 +5,7 @@ use bbs::testing::model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};
+use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
@@ -139,6 +140,20 @@ async fn container_of_a_removed_lrp_is_replaced_if_another_definition_is_desired
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-2"]).await;
     start_new(&server, 0, "new-0").await;
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
+}
+
+on_each_database!(instance_that_waits_for_a_removed_lrp_runs_what_is_desired_when_a_cell_claims_it);
+/// An index that the next desired LRP does not have: the instance stays until convergence removes it.
+async fn instance_that_waits_for_a_removed_lrp_runs_what_is_desired_when_a_cell_claims_it(kind: Kind) {
+    let server = running(kind, 2).await;
+    // As by another BBS, which has not asked the cells yet.
+    server.sql("DELETE FROM desired_lrps").await;
+    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("old-0"))).await, None);
+    assert_eq!(call_error(&server, CRASH, &crash(1, "old-1")).await, None);
+    assert_eq!(rows(&server).await, ["1/0 UNCLAIMED  version-1"]);
+    desire(&server, proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 1, ..version_1() }).await;
+    claim_new(&server, 1, "new-1").await;
+    assert_eq!(rows(&server).await, ["0/0 UNCLAIMED  version-2", "1/0 CLAIMED new-1 version-2"]);
 }
 
 on_each_layout!(crashing_instance_halts_the_update_until_it_runs);

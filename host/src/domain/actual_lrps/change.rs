@@ -60,8 +60,10 @@ async fn name_definition(writer: &mut Writer, before: &Slot, after: &mut Slot) -
         return Ok(());
     }
     let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else { return Ok(()) };
-    let Some(wanted) = writer.wanted(&process_guid).await? else { return Ok(()) };
-    after.name_definition(before, &wanted.definition_id, writer.now_ns());
+    match writer.wanted(&process_guid).await? {
+        Some(wanted) => after.name_definition(before, &wanted.definition_id, writer.now_ns()),
+        None => after.forget_definition(),
+    }
     Ok(())
 }
 

@@ -4,7 +4,8 @@
 //! does not know about it: its calls about the container change nothing until it is asked to stop it, which happens once the
 //! new one runs and is routable.
 //!
-//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one.
+//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one. Without a
+//! desired LRP there is none: such an instance is uncertain, and named when a cell claims it for the next desired LRP.
 
 use super::{Slot, SlotError};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
@@ -120,12 +121,32 @@ impl Slot {
     /// Whether a step from `before` left an instance that waits now, or whose definition is not named yet.
     pub fn needs_definition(&self, before: &Self) -> bool {
         let waits = |slot: &Self| slot.ordinary.as_ref().is_some_and(ActualLrp::waits);
-        waits(self) && !waits(before) || self.rows().any(|row| row.definition_id.is_empty())
+        waits(self) && !waits(before)
+            || before.waits_for_a_definition()
+            || self.rows().any(|row| row.definition_id.is_empty())
+    }
+
+    fn waits_for_a_definition(&self) -> bool {
+        self.ordinary.as_ref().is_some_and(|row| row.waits() && row.definition_uncertain)
+    }
+
+    /// Leaves it open which definition a waiting instance has: its desired LRP is removed.
+    pub fn forget_definition(&mut self) {
+        if let Some(row) = self.ordinary.as_mut().filter(|row| row.waits()) {
+            row.definition_uncertain = true;
+        }
     }
 
     /// Names the definition of the instances that a step from `before` left.
     pub fn name_definition(&mut self, before: &Self, current: &Text, now_ns: i64) {
         self.take_definition(current, now_ns);
+        if before.waits_for_a_definition()
+            && let Some(row) = self.ordinary.as_mut().filter(|row| !row.waits())
+        {
+            row.definition_id.clone_from(current);
+            // A container that did not claim the instance may run another one.
+            row.definition_uncertain = row.state() != Some(State::Claimed);
+        }
         for presence in Presence::ALL {
             let Some(row) = self.at_mut(presence) else { continue };
             if row.definition_id.is_empty() {
